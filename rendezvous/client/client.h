@@ -1,0 +1,46 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_CLIENT_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_CLIENT_H_
+
+#include <functional>
+#include <string>
+#include <variant>
+
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// The stream to the server is open. The next message sent must be a Join.
+struct Connected {};
+
+// No stream: the server can't be reached, or the stream ended. The client tries again by itself until Close,
+// unless `permanent`.
+struct Disconnected {
+  std::string reason;      // one line: address tried and what happened
+  bool permanent = false;  // trying again is no use (the server refused this launcher)
+};
+
+using ClientEvent = std::variant<Connected, Disconnected, ServerMessage>;
+
+// A launcher's line to the rendezvous server. It transports; what to say, and to say it again after a new
+// Connected, is the launcher's part. Thread-safe; no method blocks but the destructor.
+class Client {
+ public:
+  // Called for every event, one at a time, in order, from a thread of the client's, never from within Send,
+  // Reset or Close, and never again once the destructor returned.
+  using Handler = std::function<void(ClientEvent)>;
+
+  virtual ~Client() = default;
+
+  // Queues a message for the present stream. Dropped if there is none.
+  virtual void Send(LauncherMessage message) = 0;
+
+  // Takes the present stream for dead (the server is silent) and connects anew.
+  virtual void Reset() = 0;
+
+  // Sends what is queued, then ends the stream for good. No events follow but at most one Disconnected.
+  virtual void Close() = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_CLIENT_H_

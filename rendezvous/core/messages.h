@@ -1,0 +1,196 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
+#define DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+
+// What launchers and the rendezvous server tell each other, as plain values (docs/protocol.md gives the sections
+// cited here). proto/rendezvous.proto is the same on the wire and rendezvous/wire converts between the two.
+namespace ddprun::rendezvous {
+
+// Settings that every launcher of one job must bring alike (protocol 2.1); a node that differs is rejected.
+struct JobSettings {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;                               // restarts of the whole job's workers
+  absl::Duration join_timeout = absl::Minutes(10);    // how long a job waits for missing nodes
+  absl::Duration last_call = absl::Seconds(30);       // how long it waits for more once min_nodes are there
+  absl::Duration heartbeat_timeout = absl::Seconds(3);  // a silent node is lost after this; beats come at a third
+  absl::Duration reconnect_grace = absl::Milliseconds(80);  // a node whose stream broke is lost after this
+
+  friend bool operator==(const JobSettings&, const JobSettings&) = default;
+};
+
+// One worker's end, as its launcher saw it. The first of a round is the job's first cause.
+struct WorkerFailure {
+  std::string host;
+  int32_t rank = -1;        // -1: not a worker's failure (a lost node, a timeout)
+  int32_t local_rank = -1;
+  int64_t pid = 0;          // 0: never started
+  int32_t exit_code = 0;    // of a worker that exited; 126 or 127 if its program could not be executed
+  int32_t signal = 0;       // of a worker that was killed, else 0
+  bool restartable = true;  // false: starting again would fail the same way (program missing, no permission)
+  bool oom_killed = false;  // the kernel said that it ran out of memory
+  absl::Time at;            // wall time on its host: for people, never compared
+  absl::Duration ran_for;
+  std::string message;      // one line: the error file's message, else what happened
+  std::string traceback;    // the error file's traceback, at most kMaxTracebackBytes
+  std::string error_file;   // where the error file lies, if it does
+
+  // What a shell would report: the exit code, or 128 + signal.
+  int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code; }
+  friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
+};
+inline constexpr int kMaxTracebackBytes = 16 * 1024;
+
+// How a job ended. The same at every launcher (protocol 5).
+struct Verdict {
+  bool succeeded = false;
+  std::string reason;                      // one sentence
+  std::optional<WorkerFailure> first_cause;  // of a failed job that a worker or a node brought down
+  int32_t exit_code = 0;                   // with which every launcher ends
+
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+// A node's place in one round. Its size does not depend on the number of nodes.
+struct Assignment {
+  uint64_t round = 0;
+  int32_t group_rank = 0;
+  int32_t group_world_size = 0;
+  int32_t base_rank = 0;        // RANK of the node's local rank 0
+  int32_t world_size = 0;
+  int32_t base_role_rank = 0;   // ROLE_RANK of the node's local rank 0
+  int32_t role_world_size = 0;
+  std::string master_addr;      // where the store of this round listens: the launcher of group rank 0
+  int32_t master_port = 0;
+  int32_t restart_count = 0;    // restarts charged to the job so far
+  std::string reason;           // one phrase: why this round began
+
+  friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+// ---- launcher -> server ----
+
+// First message of every stream. A launcher whose stream broke opens another and joins with a higher incarnation.
+struct Join {
+  // Where the node's workers stand, if it has been given ranks before (protocol 4.3).
+  enum class Phase {
+    kIdle,       // no workers: ready for a round
+    kRunning,    // workers of `current` run
+    kSucceeded,  // all workers of `current` ended well
+    kStopping,   // workers of `current` are being stopped; a Ready follows
+  };
+
+  std::string job_id;
+  std::string node_id;        // random, one per launcher process
+  uint64_t incarnation = 1;   // grows with every Join of the same node_id
+  std::string host;           // name, for people and for the order of ranks
+  std::string address;        // where other nodes reach this one: MASTER_ADDR if it becomes group rank 0
+  int32_t store_port = 0;     // of the fresh store that it already listens on
+  int32_t slots = 1;          // workers that it starts: nproc_per_node
+  std::string role = "default";
+  std::optional<int32_t> node_rank;  // a wish
+  std::string topology;       // nodes with the same leading parts are near each other; "" is unknown
+  JobSettings settings;
+  Phase phase = Phase::kIdle;
+  std::optional<Assignment> current;  // the last assignment it took, if any
+  bool in_process = false;    // of the server's own process: it sends no heartbeats; never set by a remote node
+
+  friend bool operator==(const Join&, const Join&) = default;
+};
+
+struct Heartbeat {
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+// A worker of `round` failed. Only the first of a round counts.
+struct WorkerFailed {
+  uint64_t round = 0;
+  WorkerFailure failure;
+  friend bool operator==(const WorkerFailed&, const WorkerFailed&) = default;
+};
+
+// All workers of `round` on this node ended with 0.
+struct GroupSucceeded {
+  uint64_t round = 0;
+  friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
+};
+
+// The workers of `left_round` are gone; the node can take part in the next round with this fresh store.
+struct Ready {
+  uint64_t left_round = 0;
+  int32_t store_port = 0;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+
+// The launcher goes by its own will (a signal, an error of its own). Not a worker failure.
+struct Leave {
+  std::string reason;
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
+
+using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave>;
+
+// ---- server -> launcher ----
+
+// The Join was accepted.
+struct Welcome {
+  absl::Duration heartbeat_interval;  // infinite: send none
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+// Answer to a Heartbeat: a launcher that misses it for the heartbeat timeout takes the server for silent.
+struct HeartbeatAck {
+  friend bool operator==(const HeartbeatAck&, const HeartbeatAck&) = default;
+};
+
+// What the job waits for. Sent to waiting nodes some time after something changed, never on the fast path.
+struct Waiting {
+  bool spare = false;              // the job runs without this node, which may replace another
+  int32_t nodes_joined = 0;
+  int32_t min_nodes = 0;
+  int32_t max_nodes = 0;
+  std::vector<std::string> hosts;  // of nodes that joined: at most kMaxHostsNamed
+  absl::Duration remaining;        // until the last call ends, else until the join timeout
+  bool last_call = false;
+  std::string reason;              // why it waits again, if it ran before
+  friend bool operator==(const Waiting&, const Waiting&) = default;
+};
+inline constexpr int kMaxHostsNamed = 16;
+
+struct Assign {
+  Assignment assignment;
+  friend bool operator==(const Assign&, const Assign&) = default;
+};
+
+// Stop the workers of `round`, then send Ready: another round follows.
+struct Prepare {
+  uint64_t round = 0;
+  std::string reason;                        // one sentence: what happened, where
+  std::optional<WorkerFailure> first_cause;  // if a worker's failure is the reason
+  friend bool operator==(const Prepare&, const Prepare&) = default;
+};
+
+// The job has ended. Stop what still runs and exit with the verdict's code.
+struct Finish {
+  Verdict verdict;
+  friend bool operator==(const Finish&, const Finish&) = default;
+};
+
+// The Join was refused; nothing was changed by it.
+struct Rejected {
+  std::string reason;  // one line that says what to do
+  friend bool operator==(const Rejected&, const Rejected&) = default;
+};
+
+using ServerMessage = std::variant<Welcome, HeartbeatAck, Waiting, Assign, Prepare, Finish, Rejected>;
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
