@@ -1,46 +1,78 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_REGISTRY_H_
 #define DDPRUN_RENDEZVOUS_CORE_REGISTRY_H_
-// CONTRACT SKETCH: the implementer owns this file; keep these public names and meanings.
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/effect.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
 
-// Something to tell one node. The shell delivers it to the node's stream of this incarnation, or drops it.
-struct Effect {
-  std::string job_id;
-  std::string node_id;
-  uint64_t incarnation = 0;
-  ServerMessage message;
-  bool close = false;  // after the message, end the stream (rejected, replaced by a newer incarnation)
-};
-
-// All jobs of one server. Pure: no clock, thread, socket, log or random call. Thread-compatible.
+// All jobs of one server (docs/protocol.md). Pure: no clock, thread, socket, log or random call; the same calls give
+// the same effects. Thread-compatible. `now` must never go back from one call to the next. Effects are appended, to
+// be carried out in order. Each call costs O(log n), but those that speak to every node of a job.
 class Registry {
  public:
+  static constexpr size_t kMaxLiveJobs = 100'000;
+
   Registry();
   ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
 
   // The node says something. A Join may name any job (creating it, or beginning it anew after an end); other
-  // messages are ignored unless (job_id, node_id, incarnation) is a joined node.
+  // messages are ignored unless (job_id, node_id, incarnation) is a joined node, or one of an ended job that still
+  // beats while it stops its workers. REQUIRES: a Join carries the same three names.
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
-                 const LauncherMessage& message, SteadyTime now, std::vector<Effect>* effects);
+                 const LauncherMessage& message, SteadyTime now, Effects* effects);
 
   // The node's stream of this incarnation ended without a Leave.
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
-                      std::vector<Effect>* effects);
+                      Effects* effects);
 
   // Does what is due at `now`; to be called at NextDeadline().
-  void OnDeadline(SteadyTime now, std::vector<Effect>* effects);
+  void OnDeadline(SteadyTime now, Effects* effects);
 
-  // When OnDeadline is next needed; InfiniteFuture if only messages can change anything.
+  // When OnDeadline is next needed, possibly already past; InfiniteFuture if only messages can change anything.
   SteadyTime NextDeadline() const;
+
+  // Jobs by job id, without their nodes: at most `limit` of those whose id is greater than `after`.
+  std::vector<JobView> ListJobs(SteadyTime now, absl::string_view after = "",
+                                size_t limit = std::numeric_limits<size_t>::max()) const;
+
+  // One job with its nodes in the order in which they joined (an ended job has none left); nullopt: no such job.
+  std::optional<JobView> GetJob(absl::string_view job_id, SteadyTime now) const;
+
+  size_t live_jobs() const { return live_.size(); }
+
+ private:
+  struct LiveJob {
+    std::unique_ptr<Job> job;
+    SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // where deadlines_ has it; infinite: not there
+  };
+  using Live = absl::btree_map<std::string, LiveJob>;
+
+  void OnJoin(const Join& join, SteadyTime now, Effects* effects);
+  // After every event of a job: moves it to the ended ones, or its place in the order of deadlines.
+  void Settle(Live::iterator it);
+
+  Live live_;
+  std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
+  EndedJobs ended_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,0 +1,56 @@
+#include "rendezvous/core/ended_jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+bool EndedJob::Has(absl::string_view node_id) const {
+  const auto it = std::lower_bound(node_ids.begin(), node_ids.end(), node_id,
+                                   [](const std::string& a, absl::string_view b) { return absl::string_view(a) < b; });
+  return it != node_ids.end() && *it == node_id;
+}
+
+bool EndedJob::Concerns(const Join& join) const {
+  if (!told) return false;
+  if (Has(join.node_id)) return true;
+  // A node that was lost before the end: only this job can have given it that round.
+  return join.current && join.current->round <= last_round;
+}
+
+void EndedJobs::Add(EndedJob job) {
+  nodes_ += job.node_ids.size();
+  std::string id = job.view.job_id;
+  order_.push_back(id);
+  jobs_[id] = Entry{std::move(job), std::prev(order_.end())};
+  while (jobs_.size() > 1 && (jobs_.size() > kMaxJobs || nodes_ > kMaxNodes)) {
+    const std::string oldest = order_.front();
+    forgotten_round_ = std::max(forgotten_round_, jobs_.find(oldest)->second.job.last_round);
+    Remove(oldest);
+  }
+}
+
+void EndedJobs::Remove(absl::string_view job_id) {
+  const auto it = jobs_.find(job_id);
+  if (it == jobs_.end()) return;
+  nodes_ -= it->second.job.node_ids.size();
+  order_.erase(it->second.place);
+  jobs_.erase(it);
+}
+
+const EndedJob* EndedJobs::Find(absl::string_view job_id) const {
+  const auto it = jobs_.find(job_id);
+  return it == jobs_.end() ? nullptr : &it->second.job;
+}
+
+uint64_t EndedJobs::RoundFloor(absl::string_view job_id) const {
+  const EndedJob* job = Find(job_id);
+  return std::max(forgotten_round_, job == nullptr ? 0 : job->last_round);
+}
+
+const EndedJob* EndedJobs::Next(absl::string_view after) const {
+  const auto it = jobs_.upper_bound(after);
+  return it == jobs_.end() ? nullptr : &it->second.job;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,65 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_ENDED_JOBS_H_
+#define DDPRUN_RENDEZVOUS_CORE_ENDED_JOBS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_view.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// What is remembered of a job that has ended.
+struct EndedJob {
+  JobView view;             // with its verdict, without nodes; age is filled in when shown
+  SteadyTime created;
+  uint64_t last_round = 0;  // the highest one given out or reported
+  bool told = true;         // false: nobody was left to hear the verdict, so it binds nobody
+  std::vector<std::string> node_ids;  // sorted: who was told
+
+  // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
+  bool Concerns(const Join& join) const;
+  bool Has(absl::string_view node_id) const;
+};
+
+// The jobs that ended last: at most kMaxJobs of them with at most kMaxNodes nodes in all. Thread-compatible.
+class EndedJobs {
+ public:
+  static constexpr size_t kMaxJobs = 1000;
+  static constexpr size_t kMaxNodes = 200'000;
+
+  // REQUIRES: no ended job of that id is remembered.
+  void Add(EndedJob job);
+  void Remove(absl::string_view job_id);
+
+  // nullptr: not (or no longer) remembered.
+  const EndedJob* Find(absl::string_view job_id) const;
+
+  // What the rounds of a job of this id have to be greater than. Of forgotten jobs only the highest round of all is
+  // kept, so rounds of a job id grow for ever.
+  uint64_t RoundFloor(absl::string_view job_id) const;
+
+  // The first job whose id is greater than `after`, or nullptr.
+  const EndedJob* Next(absl::string_view after) const;
+
+ private:
+  struct Entry {
+    EndedJob job;
+    std::list<std::string>::iterator place;
+  };
+
+  absl::btree_map<std::string, Entry> jobs_;
+  std::list<std::string> order_;  // who ended first is at the front
+  size_t nodes_ = 0;
+  uint64_t forgotten_round_ = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_ENDED_JOBS_H_

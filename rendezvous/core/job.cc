@@ -1,0 +1,236 @@
+#include "rendezvous/core/job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/join_check.h"
+#include "rendezvous/core/phrases.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+NodeView::State ShownState(const Node& node, JobState job) {
+  switch (node.state) {
+    case NodeState::kIdle: return job == JobState::kRunning ? NodeView::State::kSpare : NodeView::State::kIdle;
+    case NodeState::kRunning: return NodeView::State::kRunning;
+    case NodeState::kSucceeded: return NodeView::State::kSucceeded;
+    case NodeState::kStopping: return NodeView::State::kStopping;
+  }
+  return NodeView::State::kIdle;
+}
+
+}  // namespace
+
+Job::Job(const Join& first, uint64_t round_floor, uint64_t recover_from, SteadyTime now)
+    : job_id_(first.job_id),
+      settings_(first.settings),
+      settings_host_(first.host),
+      created_(now),
+      recover_from_(recover_from),
+      members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
+      budget_(settings_.max_restarts),
+      max_round_(round_floor),
+      waiting_since_(now) {}
+
+void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message,
+                    const Turn& turn) {
+  Node* node = members_.Find(node_id);
+  if (node == nullptr || node->incarnation != incarnation || !node->connected) return;
+  members_.Heard(node, turn.now);
+  if (std::holds_alternative<Heartbeat>(message)) return Tell(*node, HeartbeatAck{}, turn);
+  if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
+  if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
+  if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
+  if (const auto* m = std::get_if<Leave>(&message)) {
+    const std::string reason = Bounded(m->reason, kMaxTextBytes);
+    return OnGone(node, absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), turn);
+  }
+}
+
+void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
+  Node* node = members_.Find(node_id);
+  if (node == nullptr || node->incarnation != incarnation) return;
+  members_.Disconnected(node, turn.now);
+}
+
+void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
+  if (ready.left_round != node->round) return;
+  if (!IsPort(ready.store_port)) {
+    Tell(*node, Rejected{absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535")}, turn);
+    turn.effects->back().close = true;
+    return OnGone(node, absl::StrCat("node ", node->host, " sent an invalid store port"), turn);
+  }
+  node->store_port = ready.store_port;
+  if (node->state == NodeState::kIdle) return;  // told again
+  if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) --round_.succeeded;
+  members_.SetState(node, NodeState::kIdle);
+  const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
+  switch (state_) {
+    case JobState::kWaiting:
+    case JobState::kLastCall:
+      return notices_.Changed(turn.now);
+    case JobState::kPreparing:
+      notices_.Changed(turn.now);
+      return TryAssign(turn);
+    case JobState::kRunning:
+      if (!node->in_round()) return ConsiderLate(*node, turn);
+      return LeaveRound(stopped, std::nullopt, turn);
+    case JobState::kRecovering:
+      if (node->in_round()) LeaveInRecovery(stopped, std::nullopt, turn);
+      return;
+    case JobState::kFinished:
+    case JobState::kFailed:
+      return;
+  }
+}
+
+void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
+  if (!node->in_round() || node->state != NodeState::kRunning || message.round != round_.number) return;
+  // While a round is being left nobody runs it any more, so these two states are all.
+  if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
+  members_.SetState(node, NodeState::kSucceeded);
+  ++round_.succeeded;
+  if (state_ == JobState::kRunning && round_.succeeded == round_.group_world_size) Succeed(turn);
+}
+
+SteadyTime Job::NextDeadline() const {
+  SteadyTime next = std::min(members_.NextExpiry(), StateDeadline());
+  if (members_.ready() > 0) next = std::min(next, notices_.Due());
+  return next;
+}
+
+SteadyTime Job::StateDeadline() const {
+  switch (state_) {
+    case JobState::kWaiting: return *waiting_since_ + settings_.join_timeout;
+    case JobState::kLastCall: return last_call_end_;
+    case JobState::kPreparing: return stop_deadline_;
+    case JobState::kRecovering: return recovery_.until;
+    case JobState::kRunning:
+    case JobState::kFinished:
+    case JobState::kFailed: break;
+  }
+  return SteadyTime::InfiniteFuture();
+}
+
+void Job::OnDeadline(const Turn& turn) {
+  while (!ended()) {
+    Node* node = members_.Expired(turn.now);
+    if (node == nullptr) break;
+    std::string what;
+    if (node->connected) {
+      what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
+                          absl::FormatDuration(settings_.heartbeat_timeout));
+      Close(node->node_id, node->incarnation, turn);
+    } else {
+      what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
+                          absl::FormatDuration(settings_.reconnect_grace));
+    }
+    OnGone(node, std::move(what), turn);
+  }
+  if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
+  if (!ended() && members_.ready() > 0 && notices_.Due() <= turn.now) SendNotices(turn);
+}
+
+void Job::OnStateDeadline(const Turn& turn) {
+  switch (state_) {
+    case JobState::kWaiting:
+      return Fail(DescribeJoinTimeout(settings_, members_.size(), FirstHosts(), round_.number > 0 ? state_reason_ : ""),
+                  loss_, turn);
+    case JobState::kLastCall:
+      return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
+    case JobState::kPreparing: {
+      std::vector<std::string> hosts;
+      size_t all = 0;
+      for (const auto& node : members_.nodes()) {
+        if (node->ready()) continue;
+        if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
+      }
+      return Fail(absl::StrCat("workers did not stop within ",
+                               absl::FormatDuration(settings_.join_timeout + kStopTimeout), " on ",
+                               HostList(hosts, all)),
+                  std::nullopt, turn);
+    }
+    case JobState::kRecovering:
+      return GiveUpRecovery(turn);
+    case JobState::kRunning:
+    case JobState::kFinished:
+    case JobState::kFailed:
+      return;
+  }
+}
+
+void Job::SendNotices(const Turn& turn) {
+  notices_.Sent(turn.now);
+  const Waiting waiting = DescribeWaiting(turn.now);
+  for (const auto& node : members_.nodes()) {
+    if (node->ready()) Tell(*node, waiting, turn);
+  }
+}
+
+Waiting Job::DescribeWaiting(SteadyTime now) const {
+  Waiting waiting;
+  waiting.spare = state_ == JobState::kRunning;
+  waiting.nodes_joined = static_cast<int32_t>(members_.size());
+  waiting.min_nodes = settings_.min_nodes;
+  waiting.max_nodes = settings_.max_nodes;
+  waiting.hosts = FirstHosts();
+  waiting.remaining = waiting.spare ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
+  waiting.last_call = state_ == JobState::kLastCall;
+  waiting.reason = state_reason_;
+  return waiting;
+}
+
+std::vector<std::string> Job::FirstHosts() const {
+  std::vector<std::string> hosts;
+  for (const auto& node : members_.nodes()) {
+    if (hosts.size() == kMaxHostsNamed) break;
+    hosts.push_back(node->host);
+  }
+  return hosts;
+}
+
+void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
+  if (!node.connected) return;  // it will be answered when it comes back
+  turn.effects->push_back(Effect{job_id_, node.node_id, node.incarnation, std::move(message), false});
+}
+
+void Job::Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const {
+  turn.effects->push_back(Effect{job_id_, node_id, incarnation, std::nullopt, true});
+}
+
+JobView Job::View(SteadyTime now, bool with_nodes) const {
+  JobView view;
+  view.job_id = job_id_;
+  view.state = state_;
+  view.reason = state_reason_;
+  view.round = round_.number;
+  view.restart_count = budget_.used();
+  view.settings = settings_;
+  view.node_count = static_cast<int32_t>(members_.size());
+  view.world_size = round_.world_size;
+  view.age = now - created_;
+  view.verdict = verdict_;
+  if (!with_nodes) return view;
+  view.nodes.reserve(members_.size());
+  for (const auto& node : members_.nodes()) {
+    view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
+                                  ShownState(*node, state_), node->group_rank, node->connected,
+                                  now - node->last_heard});
+  }
+  return view;
+}
+
+EndedJob Job::Ended() const {
+  EndedJob ended;
+  ended.view = View(created_, false);
+  ended.created = created_;
+  ended.last_round = max_round_;
+  ended.told = members_.size() > 0;
+  ended.node_ids.reserve(members_.size());
+  for (const auto& node : members_.nodes()) ended.node_ids.push_back(node->node_id);
+  std::sort(ended.node_ids.begin(), ended.node_ids.end());
+  return ended;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,168 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOB_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/effect.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/job_state.h"
+#include "rendezvous/core/job_view.h"
+#include "rendezvous/core/membership.h"
+#include "rendezvous/core/messages.h"
+#include "rendezvous/core/notice_timer.h"
+#include "rendezvous/core/restart_budget.h"
+
+namespace ddprun::rendezvous {
+
+// One job from its first node's Join to its verdict: the round state machine (job_state.h has its diagram and its
+// transitions). Thread-compatible. Joins were checked by CheckJoin. Code is in job.cc (events), job_join.cc (who
+// joins, comes back, and a server's restart) and job_round.cc (rounds and the end).
+class Job {
+ public:
+  // What every event comes with.
+  struct Turn {
+    SteadyTime now;
+    Effects* effects;
+  };
+
+  // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
+  static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
+  // After a server restart, nodes have this many heartbeat timeouts and the reconnect grace to report.
+  static constexpr int kRecoveryHeartbeats = 3;
+
+  // `first` is about to join and brings the settings that all nodes must bring. Rounds will be greater than
+  // `round_floor`; a reported round is taken up if it is at least `recover_from` and nothing was given out yet.
+  Job(const Join& first, uint64_t round_floor, uint64_t recover_from, SteadyTime now);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Each is answered in every state but the end's.
+  void OnJoin(const Join& join, const Turn& turn);
+  void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
+  void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
+  void OnDeadline(const Turn& turn);
+
+  SteadyTime NextDeadline() const;
+
+  JobState state() const { return state_; }
+  bool ended() const { return IsEnd(state_); }
+  JobView View(SteadyTime now, bool with_nodes) const;
+
+  // REQUIRES: ended().
+  EndedJob Ended() const;
+
+ private:
+  // The latest round: given out, or taken up from what nodes reported.
+  struct Round {
+    uint64_t number = 0;  // 0: none yet
+    int32_t group_world_size = 0;
+    int32_t world_size = 0;
+    std::string master_addr;
+    int32_t master_port = 0;
+    std::string reason;
+    int32_t succeeded = 0;  // groups, also of nodes that are gone since
+  };
+
+  // A worker failed while a node's stream was broken. If that node turns out to be lost, the failure followed from
+  // the loss; if all of them come back, it is charged.
+  struct HeldFailure {
+    WorkerFailure failure;
+    absl::flat_hash_set<std::string> suspects;  // node ids
+  };
+
+  struct Recovery {
+    SteadyTime until;
+    absl::flat_hash_set<int32_t> reported;  // group ranks of round_
+    bool leaving = false;                   // the round is over: it only remains to be seen who is there
+    bool failed = false;                    // because of a worker, which has been charged
+  };
+
+  // job.cc
+  void OnReady(Node* node, const Ready& ready, const Turn& turn);
+  void OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn);
+  void OnStateDeadline(const Turn& turn);
+  SteadyTime StateDeadline() const;
+  void SendNotices(const Turn& turn);
+  Waiting DescribeWaiting(SteadyTime now) const;
+  std::vector<std::string> FirstHosts() const;
+  void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
+  void Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const;
+
+  // job_join.cc
+  void Reject(const Join& join, std::string reason, const Turn& turn) const;
+  void OnNewcomer(const Join& join, const Turn& turn);
+  void OnRejoin(Node* node, const Join& join, const Turn& turn);
+  void ReconcileRunning(Node* node, const Join& join, const Turn& turn);
+  // Takes the phase of a node that is in no round: it is told to stop what it still runs.
+  void TakePhase(Node* node, const Join& join, const Turn& turn);
+  // A node that joined, or became idle, while a round runs without it.
+  void ConsiderLate(const Node& node, const Turn& turn);
+  bool StartsRecovery(const Join& join) const;
+  void TakeReport(Node* node, const Join& join, const Turn& turn);
+  void AdoptRound(const Assignment& assignment, const Turn& turn);
+  void ForgetReport(Node* node);
+  void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
+  void CompleteRecovery(const Turn& turn);
+  void GiveUpRecovery(const Turn& turn);
+
+  // job_round.cc
+  void Enter(JobState to, std::string reason);
+  // More nodes while no round is decided: begins the last call or the round.
+  void Gather(const Turn& turn);
+  void StartRound(std::string reason, const Turn& turn);
+  // Ends the present round before its time: with min nodes the next is prepared, else the job waits.
+  void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
+  void PrepareAll(const Turn& turn);
+  void EnterWaiting(std::string reason, const Turn& turn);
+  void TryAssign(const Turn& turn);
+  void Assign(const Turn& turn);
+  std::vector<Node*> Participants() const;
+  Assignment AssignmentOf(const Node& node) const;
+  void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
+  void HoldOrCharge(WorkerFailure failure, const Turn& turn);
+  void JudgeHeldFailure(const Turn& turn);
+  // The node is gone for good; `what` happened, as a sentence that names it.
+  void OnGone(Node* node, std::string what, const Turn& turn);
+  void GoneFromRound(bool in_round, NodeState state, const std::string& what, const Turn& turn);
+  void Succeed(const Turn& turn);
+  void Fail(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
+  void FailBecauseOf(const WorkerFailure& failure, const Turn& turn);
+  void End(JobState state, Verdict verdict, const Turn& turn);
+
+  const std::string job_id_;
+  const JobSettings settings_;
+  const std::string settings_host_;  // whose settings they are
+  const SteadyTime created_;
+  const uint64_t recover_from_;
+
+  JobState state_ = JobState::kWaiting;
+  std::string state_reason_;
+  Membership members_;
+  RestartBudget budget_;
+  uint64_t max_round_;  // the highest one given out or reported
+  Round round_;
+  Recovery recovery_;
+
+  // Why the latest round was left, to be told again to nodes that come back.
+  std::string leave_reason_;
+  std::optional<WorkerFailure> leave_cause_;
+  std::optional<HeldFailure> held_;
+  std::optional<WorkerFailure> loss_;  // the last node gone since a round ran, as a first cause
+  std::string next_reason_;            // of the round that is being prepared
+
+  std::optional<SteadyTime> waiting_since_;  // since no round ran
+  SteadyTime last_call_end_;
+  SteadyTime stop_deadline_;
+  NoticeTimer notices_;
+  std::optional<Verdict> verdict_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_H_

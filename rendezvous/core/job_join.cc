@@ -1,0 +1,255 @@
+// Who joins a job, who comes back to it, and what is made of their reports after a server restart.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/join_check.h"
+#include "rendezvous/core/phrases.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Phase = Join::Phase;
+
+// Spares included. Beyond it a crowd of launchers would only cost memory.
+constexpr size_t kMaxNodesPresent = 2 * kMaxNodes;
+
+uint64_t ReportedRound(const Join& join) { return join.current ? join.current->round : 0; }
+
+}  // namespace
+
+void Job::OnJoin(const Join& join, const Turn& turn) {
+  if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
+    return Reject(join, *std::move(problem), turn);
+  }
+  if (Node* node = members_.Find(join.node_id); node != nullptr) {
+    // A stream that was overtaken by a newer one of the same launcher.
+    if (join.incarnation <= node->incarnation) return Close(join.node_id, join.incarnation, turn);
+    return OnRejoin(node, join, turn);
+  }
+  if (join.node_rank) {
+    const Node* holder = members_.FindWish(*join.node_rank);
+    if (holder != nullptr && holder->connected) {
+      return Reject(join,
+                    absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already taken by ",
+                                 holder->host, "; give each node of job \"", job_id_, "\" its own"),
+                    turn);
+    }
+  }
+  if (members_.size() >= kMaxNodesPresent) {
+    return Reject(join, absl::StrCat("job \"", job_id_, "\" has ", members_.size(), " nodes; no more are taken"), turn);
+  }
+  OnNewcomer(join, turn);
+}
+
+void Job::Reject(const Join& join, std::string reason, const Turn& turn) const {
+  turn.effects->push_back(Effect{job_id_, join.node_id, join.incarnation, Rejected{std::move(reason)}, true});
+}
+
+void Job::OnNewcomer(const Join& join, const Turn& turn) {
+  Node* node = members_.Add(join, turn.now);
+  node->round = ReportedRound(join);
+  Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
+  notices_.Changed(turn.now);
+  const bool starts_recovery = StartsRecovery(join);
+  max_round_ = std::max(max_round_, node->round);
+  if (starts_recovery) {
+    Enter(JobState::kRecovering, "the server was restarted; waiting for the nodes of the running round to report");
+    recovery_.until =
+        turn.now + kRecoveryHeartbeats * settings_.heartbeat_timeout + settings_.reconnect_grace;
+  }
+  if (state_ == JobState::kRecovering) return TakeReport(node, join, turn);
+  TakePhase(node, join, turn);
+  switch (state_) {
+    case JobState::kWaiting:
+    case JobState::kLastCall: return Gather(turn);
+    case JobState::kPreparing: return TryAssign(turn);
+    case JobState::kRunning: return ConsiderLate(*node, turn);
+    case JobState::kRecovering:
+    case JobState::kFinished:
+    case JobState::kFailed: return;
+  }
+}
+
+void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
+  if (node->connected) Close(node->node_id, node->incarnation, turn);
+  node->incarnation = join.incarnation;
+  members_.Reconnected(node, turn.now);
+  Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
+  notices_.Changed(turn.now);
+  max_round_ = std::max(max_round_, ReportedRound(join));
+  switch (state_) {
+    case JobState::kWaiting:
+    case JobState::kLastCall:
+    case JobState::kPreparing:
+      TakePhase(node, join, turn);
+      break;
+    case JobState::kRunning:
+      ReconcileRunning(node, join, turn);
+      break;
+    case JobState::kRecovering:
+      ForgetReport(node);
+      members_.SetState(node, NodeState::kIdle);  // until the report says otherwise
+      TakeReport(node, join, turn);
+      break;
+    case JobState::kFinished:
+    case JobState::kFailed:
+      return;
+  }
+  if (held_ && held_->suspects.erase(node->node_id) > 0 && held_->suspects.empty()) JudgeHeldFailure(turn);
+  if (state_ == JobState::kPreparing) TryAssign(turn);
+}
+
+void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
+  node->round = ReportedRound(join);
+  switch (join.phase) {
+    case Phase::kIdle:
+      node->address = join.address;
+      node->store_port = join.store_port;
+      return members_.SetState(node, NodeState::kIdle);
+    case Phase::kRunning:
+    case Phase::kSucceeded: {
+      members_.SetState(node, NodeState::kStopping);
+      const bool latest = node->round == round_.number && !leave_reason_.empty();
+      return Tell(*node,
+                  Prepare{node->round, latest ? leave_reason_ : absl::StrCat("round ", node->round, " is over"),
+                          latest ? leave_cause_ : std::nullopt},
+                  turn);
+    }
+    case Phase::kStopping:
+      return members_.SetState(node, NodeState::kStopping);
+  }
+}
+
+void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
+  if (!node->in_round()) {
+    const bool was_idle = node->state == NodeState::kIdle;
+    TakePhase(node, join, turn);
+    if (!was_idle) ConsiderLate(*node, turn);
+    return;
+  }
+  const uint64_t reported = ReportedRound(join);
+  if (reported < round_.number && join.phase == Phase::kIdle && node->state == NodeState::kRunning) {
+    const bool is_master = node->group_rank == 0;
+    if (is_master && (join.store_port != round_.master_port || join.address != round_.master_addr)) {
+      TakePhase(node, join, turn);
+      return LeaveRound(absl::StrCat("the store of node ", node->host, " moved"), std::nullopt, turn);
+    }
+    return Tell(*node, rendezvous::Assign{AssignmentOf(*node)}, turn);
+  }
+  if (reported == round_.number) {
+    switch (join.phase) {
+      case Phase::kRunning:
+        if (node->state == NodeState::kStopping) members_.SetState(node, NodeState::kRunning);
+        return;
+      case Phase::kSucceeded:
+        return OnSucceeded(node, GroupSucceeded{reported}, turn);
+      case Phase::kStopping:
+        // A worker's failure may have been on the broken stream: it or a Ready follows and decides.
+        if (node->state == NodeState::kRunning) members_.SetState(node, NodeState::kStopping);
+        return;
+      case Phase::kIdle:
+        break;
+    }
+  }
+  TakePhase(node, join, turn);
+  LeaveRound(absl::StrCat("node ", node->host, " stopped its workers"), std::nullopt, turn);
+}
+
+void Job::ConsiderLate(const Node& node, const Turn& turn) {
+  if (node.state != NodeState::kIdle) return;                       // its Ready will bring it here
+  if (round_.group_world_size >= settings_.max_nodes) return;       // a spare
+  if (round_.succeeded > 0) return;                                 // the job is ending
+  LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn);
+}
+
+bool Job::StartsRecovery(const Join& join) const {
+  if (state_ != JobState::kWaiting && state_ != JobState::kLastCall) return false;
+  return round_.number == 0 && join.current && join.current->round >= recover_from_;
+}
+
+void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
+  const uint64_t reported = ReportedRound(join);
+  if (!join.current || reported < round_.number) return TakePhase(node, join, turn);
+  if (reported > round_.number) AdoptRound(*join.current, turn);
+  const Assignment& a = *join.current;
+  if (a.group_world_size != round_.group_world_size || !recovery_.reported.insert(a.group_rank).second) {
+    return TakePhase(node, join, turn);  // contradicts another node's report
+  }
+  node->round = reported;
+  node->base_rank = a.base_rank;
+  node->base_role_rank = a.base_role_rank;
+  node->role_world_size = a.role_world_size;
+  members_.SetGroupRank(node, a.group_rank);
+  budget_.LearnUsed(a.restart_count);
+  switch (join.phase) {
+    case Phase::kRunning:
+      members_.SetState(node, NodeState::kRunning);
+      break;
+    case Phase::kSucceeded:
+      members_.SetState(node, NodeState::kSucceeded);
+      ++round_.succeeded;
+      break;
+    case Phase::kStopping:
+      // A worker's failure, or a Ready, follows.
+      members_.SetState(node, NodeState::kStopping);
+      break;
+    case Phase::kIdle:
+      TakePhase(node, join, turn);
+      LeaveInRecovery(absl::StrCat("round ", reported, " was ending when the server was restarted"), std::nullopt, turn);
+      return;
+  }
+  if (recovery_.leaving) PrepareAll(turn);
+  if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
+}
+
+void Job::AdoptRound(const Assignment& assignment, const Turn& turn) {
+  leave_reason_ = absl::StrCat("round ", round_.number, " is over");
+  leave_cause_.reset();
+  PrepareAll(turn);
+  for (const auto& node : members_.nodes()) members_.SetGroupRank(node.get(), -1);
+  leave_reason_.clear();
+  recovery_.reported.clear();
+  recovery_.leaving = recovery_.failed = false;
+  round_ = Round{assignment.round,       assignment.group_world_size, assignment.world_size, assignment.master_addr,
+                 assignment.master_port, assignment.reason,           0};
+}
+
+void Job::ForgetReport(Node* node) {
+  if (!node->in_round()) return;
+  recovery_.reported.erase(node->group_rank);
+  if (node->state == NodeState::kSucceeded) --round_.succeeded;
+  members_.SetGroupRank(node, -1);
+}
+
+void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
+  if (!recovery_.leaving || cause) {
+    leave_reason_ = std::move(reason);
+    leave_cause_ = std::move(cause);
+  }
+  recovery_.leaving = true;
+  PrepareAll(turn);
+  if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
+}
+
+void Job::CompleteRecovery(const Turn& turn) {
+  if (recovery_.leaving) return LeaveRound(leave_reason_, leave_cause_, turn);
+  if (round_.succeeded == round_.group_world_size) return Succeed(turn);
+  waiting_since_.reset();
+  Enter(JobState::kRunning, round_.reason);
+  for (const auto& node : members_.nodes()) {
+    if (node->in_round() || node->state != NodeState::kIdle) continue;
+    return ConsiderLate(*node, turn);
+  }
+}
+
+void Job::GiveUpRecovery(const Turn& turn) {
+  if (recovery_.leaving) return LeaveRound(leave_reason_, leave_cause_, turn);
+  const size_t missing = round_.group_world_size - recovery_.reported.size();
+  LeaveRound(absl::StrCat(missing, " of ", Counted(round_.group_world_size, "node"), " of round ", round_.number,
+                          " did not come back after the server was restarted"),
+             std::nullopt, turn);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,46 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_VIEW_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOB_VIEW_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "rendezvous/core/job_state.h"
+#include "rendezvous/core/messages.h"
+
+// What people are shown of a job: Job and Node of proto/rendezvous.proto as plain values.
+namespace ddprun::rendezvous {
+
+struct NodeView {
+  enum class State { kIdle, kRunning, kSucceeded, kStopping, kSpare };
+
+  std::string node_id;
+  std::string host;
+  std::string address;
+  int32_t slots = 0;
+  std::string role;
+  State state = State::kIdle;
+  int32_t group_rank = -1;  // -1: none
+  bool connected = false;
+  absl::Duration last_heard;  // how long ago
+};
+
+struct JobView {
+  std::string job_id;
+  JobState state = JobState::kWaiting;
+  std::string reason;  // why it is in this state
+  uint64_t round = 0;  // the newest one given out; 0 before the first
+  int32_t restart_count = 0;
+  JobSettings settings;
+  int32_t node_count = 0;
+  int32_t world_size = 0;  // of `round`
+  absl::Duration age;      // since its first node joined
+  std::optional<Verdict> verdict;  // of an ended job
+  std::vector<NodeView> nodes;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_VIEW_H_

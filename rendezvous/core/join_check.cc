@@ -1,0 +1,156 @@
+#include "rendezvous/core/join_check.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Problem = std::optional<std::string>;
+
+std::string OutOfBounds(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  return absl::StrCat("Join.", field, " is ", value, "; it must be ", low, " to ", high);
+}
+
+Problem CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return std::nullopt;
+  return OutOfBounds(field, value, low, high);
+}
+
+Problem CheckText(absl::string_view field, absl::string_view text, size_t min_bytes, size_t max_bytes) {
+  if (text.size() < min_bytes) return absl::StrCat("Join.", field, " is empty; it must be given");
+  if (text.size() > max_bytes) {
+    return absl::StrCat("Join.", field, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed");
+  }
+  return std::nullopt;
+}
+
+Problem CheckDuration(absl::string_view field, absl::Duration value) {
+  if (value >= absl::ZeroDuration() && value < absl::InfiniteDuration()) return std::nullopt;
+  return absl::StrCat("Join.settings.", field, " is ", absl::FormatDuration(value),
+                      "; it must be finite and not negative");
+}
+
+Problem CheckTexts(const Join& join) {
+  if (auto p = CheckText("job_id", join.job_id, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("node_id", join.node_id, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("host", join.host, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("address", join.address, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("role", join.role, 0, kMaxNameBytes)) return p;
+  return CheckText("topology", join.topology, 0, kMaxTopologyBytes);
+}
+
+Problem CheckSettings(const JobSettings& s) {
+  if (auto p = CheckRange("settings.max_nodes", s.max_nodes, 1, kMaxNodes)) return p;
+  if (auto p = CheckRange("settings.min_nodes", s.min_nodes, 1, s.max_nodes)) return p;
+  if (auto p = CheckRange("settings.max_restarts", s.max_restarts, 0, INT32_MAX)) return p;
+  if (auto p = CheckDuration("join_timeout", s.join_timeout)) return p;
+  if (auto p = CheckDuration("last_call", s.last_call)) return p;
+  if (auto p = CheckDuration("heartbeat_timeout", s.heartbeat_timeout)) return p;
+  if (auto p = CheckDuration("reconnect_grace", s.reconnect_grace)) return p;
+  if (s.heartbeat_timeout < absl::Milliseconds(1)) {
+    return absl::StrCat("Join.settings.heartbeat_timeout is ", absl::FormatDuration(s.heartbeat_timeout),
+                        "; it must be at least 1ms");
+  }
+  return std::nullopt;
+}
+
+Problem CheckCurrent(const Join& join) {
+  if (!join.current) {
+    if (join.phase == Join::Phase::kIdle) return std::nullopt;
+    return "Join.current is missing; it must be given unless Join.phase is idle";
+  }
+  const Assignment& a = *join.current;
+  if (a.round < 1 || a.round > kMaxRound) {
+    return absl::StrCat("Join.current.round is ", a.round, "; it must be 1 to ", kMaxRound);
+  }
+  if (auto p = CheckRange("current.group_world_size", a.group_world_size, 1, join.settings.max_nodes)) return p;
+  if (auto p = CheckRange("current.group_rank", a.group_rank, 0, a.group_world_size - 1)) return p;
+  if (auto p = CheckRange("current.world_size", a.world_size, 1, int64_t{kMaxSlots} * kMaxNodes)) return p;
+  if (auto p = CheckRange("current.base_rank", a.base_rank, 0, a.world_size - 1)) return p;
+  if (auto p = CheckRange("current.role_world_size", a.role_world_size, 1, a.world_size)) return p;
+  if (auto p = CheckRange("current.base_role_rank", a.base_role_rank, 0, a.role_world_size - 1)) return p;
+  if (auto p = CheckRange("current.master_port", a.master_port, 1, 65535)) return p;
+  if (auto p = CheckText("current.master_addr", a.master_addr, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("current.reason", a.reason, 0, 2 * kMaxTextBytes)) return p;
+  return CheckRange("current.restart_count", a.restart_count, 0, INT32_MAX);
+}
+
+// The first setting that differs, as its flag and the two values.
+struct Difference {
+  absl::string_view flag;
+  std::string job, other;
+};
+
+std::string NodeRange(const JobSettings& s) {
+  return s.min_nodes == s.max_nodes ? absl::StrCat(s.max_nodes) : absl::StrCat(s.min_nodes, ":", s.max_nodes);
+}
+
+std::optional<Difference> FirstDifference(const JobSettings& a, const JobSettings& b) {
+  const auto durations = [](absl::string_view flag, absl::Duration x, absl::Duration y) {
+    return Difference{flag, absl::FormatDuration(x), absl::FormatDuration(y)};
+  };
+  if (a.min_nodes != b.min_nodes || a.max_nodes != b.max_nodes) {
+    return Difference{"--nnodes", NodeRange(a), NodeRange(b)};
+  }
+  if (a.max_restarts != b.max_restarts) {
+    return Difference{"--max-restarts", absl::StrCat(a.max_restarts), absl::StrCat(b.max_restarts)};
+  }
+  if (a.join_timeout != b.join_timeout) {
+    return durations("--rdzv-conf join_timeout", a.join_timeout, b.join_timeout);
+  }
+  if (a.last_call != b.last_call) return durations("--rdzv-conf last_call_timeout", a.last_call, b.last_call);
+  if (a.heartbeat_timeout != b.heartbeat_timeout) {
+    return durations("--rdzv-conf heartbeat_timeout", a.heartbeat_timeout, b.heartbeat_timeout);
+  }
+  if (a.reconnect_grace != b.reconnect_grace) {
+    return durations("--rdzv-conf reconnect_grace", a.reconnect_grace, b.reconnect_grace);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> CheckJoin(const Join& join) {
+  if (auto p = CheckTexts(join)) return p;
+  if (join.incarnation == 0) return "Join.incarnation is 0; it must be at least 1";
+  if (auto p = CheckRange("slots", join.slots, 1, kMaxSlots)) return p;
+  if (auto p = CheckSettings(join.settings)) return p;
+  // Of a node that is not idle the port is not needed: its Ready brings a fresh one.
+  const int lowest_port = join.phase == Join::Phase::kIdle ? 1 : 0;
+  if (auto p = CheckRange("store_port", join.store_port, lowest_port, 65535)) return p;
+  if (join.node_rank) {
+    if (auto p = CheckRange("node_rank", *join.node_rank, 0, join.settings.max_nodes - 1)) return p;
+  }
+  return CheckCurrent(join);
+}
+
+bool IsPort(int32_t port) { return port >= 1 && port <= 65535; }
+
+std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::string_view job_host,
+                                             const JobSettings& job, absl::string_view host,
+                                             const JobSettings& settings) {
+  const std::optional<Difference> d = FirstDifference(job, settings);
+  if (!d) return std::nullopt;
+  return absl::StrCat(d->flag, " is ", d->other, " on ", host, " but ", d->job, " on ", job_host,
+                      "; give all nodes of job \"", job_id, "\" the same");
+}
+
+std::string Bounded(std::string text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // inside a character
+  text.resize(end);
+  return text;
+}
+
+WorkerFailure Bounded(WorkerFailure failure) {
+  failure.host = Bounded(std::move(failure.host), kMaxNameBytes);
+  failure.message = Bounded(std::move(failure.message), kMaxTextBytes);
+  failure.traceback = Bounded(std::move(failure.traceback), kMaxTracebackBytes);
+  failure.error_file = Bounded(std::move(failure.error_file), kMaxTextBytes);
+  return failure;
+}
+
+}  // namespace ddprun::rendezvous

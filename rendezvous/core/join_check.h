@@ -1,0 +1,38 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOIN_CHECK_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOIN_CHECK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "rendezvous/core/messages.h"
+
+// What a launcher may bring (protocol 2). Pure functions.
+namespace ddprun::rendezvous {
+
+inline constexpr int32_t kMaxSlots = 4096;
+inline constexpr int32_t kMaxNodes = 100'000;
+inline constexpr size_t kMaxNameBytes = 256;       // ids, host, address, role
+inline constexpr size_t kMaxTopologyBytes = 4096;
+inline constexpr size_t kMaxTextBytes = 4096;      // one-line texts of failures and leaves
+inline constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
+
+// nullopt, or one line that names the field of the Join that is out of bounds.
+std::optional<std::string> CheckJoin(const Join& join);
+
+bool IsPort(int32_t port);
+
+// nullopt, or one line that names the first setting that differs, both values and both hosts.
+std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::string_view job_host,
+                                             const JobSettings& job, absl::string_view host,
+                                             const JobSettings& settings);
+
+// A report is never refused for being long: its texts are cut to their bounds, between UTF-8 characters.
+WorkerFailure Bounded(WorkerFailure failure);
+std::string Bounded(std::string text, size_t max_bytes);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOIN_CHECK_H_

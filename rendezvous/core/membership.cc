@@ -1,0 +1,117 @@
+#include "rendezvous/core/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+Node* Membership::Add(const Join& join, SteadyTime now) {
+  auto owned = std::make_unique<Node>();
+  Node* node = owned.get();
+  node->node_id = join.node_id;
+  node->host = join.host;
+  node->address = join.address;
+  node->role = join.role;
+  node->topology = join.topology;
+  node->incarnation = join.incarnation;
+  node->store_port = join.store_port;
+  node->slots = join.slots;
+  node->in_process = join.in_process;
+  node->join_order = joins_++;
+  node->last_heard = now;
+  if (join.node_rank) {
+    Node*& holder = by_wish_[*join.node_rank];
+    if (holder != nullptr) holder->node_rank.reset();
+    holder = node;
+    node->node_rank = join.node_rank;
+  }
+  node->self = nodes_.insert(nodes_.end(), std::move(owned));
+  by_id_[node->node_id] = node;
+  std::list<Node*>* line = LineOf(*node);
+  node->place = line->insert(line->end(), node);
+  Count(*node, +1);
+  return node;
+}
+
+void Membership::Remove(Node* node) {
+  Count(*node, -1);
+  LineOf(*node)->erase(node->place);
+  if (node->node_rank) by_wish_.erase(*node->node_rank);
+  by_id_.erase(node->node_id);
+  nodes_.erase(node->self);
+}
+
+Node* Membership::Find(absl::string_view node_id) const {
+  auto it = by_id_.find(node_id);
+  return it == by_id_.end() ? nullptr : it->second;
+}
+
+Node* Membership::FindWish(int32_t node_rank) const {
+  auto it = by_wish_.find(node_rank);
+  return it == by_wish_.end() ? nullptr : it->second;
+}
+
+void Membership::Heard(Node* node, SteadyTime now) {
+  if (!node->connected) return;
+  node->last_heard = now;
+  std::list<Node*>* line = LineOf(*node);
+  line->splice(line->end(), *line, node->place);
+}
+
+void Membership::Disconnected(Node* node, SteadyTime now) {
+  if (!node->connected) return;
+  Count(*node, -1);
+  std::list<Node*>* from = LineOf(*node);
+  node->connected = false;
+  node->last_heard = now;
+  std::list<Node*>* to = LineOf(*node);
+  to->splice(to->end(), *from, node->place);
+  Count(*node, +1);
+}
+
+void Membership::Reconnected(Node* node, SteadyTime now) {
+  Count(*node, -1);
+  std::list<Node*>* from = LineOf(*node);
+  node->connected = true;
+  node->last_heard = now;
+  std::list<Node*>* to = LineOf(*node);
+  to->splice(to->end(), *from, node->place);
+  Count(*node, +1);
+}
+
+void Membership::SetState(Node* node, NodeState state) {
+  Count(*node, -1);
+  node->state = state;
+  Count(*node, +1);
+}
+
+void Membership::SetGroupRank(Node* node, int32_t group_rank) {
+  Count(*node, -1);
+  node->group_rank = group_rank;
+  Count(*node, +1);
+}
+
+Node* Membership::Expired(SteadyTime now) const {
+  if (!broken_.empty() && broken_.front()->last_heard + reconnect_grace_ <= now) return broken_.front();
+  if (!heard_.empty() && heard_.front()->last_heard + heartbeat_timeout_ <= now) return heard_.front();
+  return nullptr;
+}
+
+SteadyTime Membership::NextExpiry() const {
+  SteadyTime next = SteadyTime::InfiniteFuture();
+  if (!broken_.empty()) next = std::min(next, broken_.front()->last_heard + reconnect_grace_);
+  if (!heard_.empty()) next = std::min(next, heard_.front()->last_heard + heartbeat_timeout_);
+  return next;
+}
+
+std::list<Node*>* Membership::LineOf(const Node& node) {
+  if (!node.connected) return &broken_;
+  return node.in_process ? &in_process_ : &heard_;
+}
+
+void Membership::Count(const Node& node, int by) {
+  if (node.ready()) ready_ += by;
+  if (node.in_round() && !node.ready()) unready_in_round_ += by;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,109 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_MEMBERSHIP_H_
+#define DDPRUN_RENDEZVOUS_CORE_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+enum class NodeState {
+  kIdle,       // no workers, a fresh store port: can be given ranks
+  kRunning,    // workers of `round`
+  kSucceeded,  // all workers of `round` ended well
+  kStopping,   // workers of `round` are being stopped; a Ready follows
+};
+
+// One launcher of a job. What is below the line is changed by Membership only.
+struct Node {
+  std::string node_id;
+  std::string host;
+  std::string address;
+  std::string role;
+  std::string topology;
+  uint64_t incarnation = 0;
+  int32_t store_port = 0;
+  int32_t slots = 1;
+  bool in_process = false;
+  uint64_t round = 0;  // the last one it was given, or says that it was given; 0: none
+  // In the job's latest round, if group_rank is set.
+  int32_t base_rank = 0;
+  int32_t base_role_rank = 0;
+  int32_t role_world_size = 0;
+
+  // ----
+  uint64_t join_order = 0;
+  std::optional<int32_t> node_rank;  // its wish
+  NodeState state = NodeState::kIdle;
+  int32_t group_rank = -1;   // in the job's latest round; -1: it is not in it
+  bool connected = true;
+  SteadyTime last_heard;     // of a node that is not connected: when its stream broke
+  std::list<std::unique_ptr<Node>>::iterator self;
+  std::list<Node*>::iterator place;  // in the line that tells when it expires
+
+  bool ready() const { return state == NodeState::kIdle && connected; }
+  bool in_round() const { return group_rank >= 0; }
+};
+
+// The nodes of one job: who is there, when each was last heard, and how many can take part in a round. Thread-
+// compatible. Pointers to nodes are valid until Remove. Everything is O(1).
+class Membership {
+ public:
+  using Nodes = std::list<std::unique_ptr<Node>>;
+
+  Membership(absl::Duration heartbeat_timeout, absl::Duration reconnect_grace)
+      : heartbeat_timeout_(heartbeat_timeout), reconnect_grace_(reconnect_grace) {}
+
+  // REQUIRES: no such node is there, and nobody connected holds the same wish; a disconnected holder loses it.
+  Node* Add(const Join& join, SteadyTime now);
+  void Remove(Node* node);
+
+  Node* Find(absl::string_view node_id) const;
+  // Who wishes this group rank, or nullptr.
+  Node* FindWish(int32_t node_rank) const;
+
+  void Heard(Node* node, SteadyTime now);
+  void Disconnected(Node* node, SteadyTime now);
+  void Reconnected(Node* node, SteadyTime now);
+  void SetState(Node* node, NodeState state);
+  void SetGroupRank(Node* node, int32_t group_rank);
+
+  // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
+  // of it for the heartbeat timeout (nodes of the server's own process are never silent). nullptr: none.
+  Node* Expired(SteadyTime now) const;
+  SteadyTime NextExpiry() const;
+
+  size_t size() const { return nodes_.size(); }
+  const Nodes& nodes() const { return nodes_; }  // in the order in which they joined
+  size_t ready() const { return ready_; }
+  // Nodes of the latest round that can't be given ranks now.
+  size_t unready_in_round() const { return unready_in_round_; }
+
+ private:
+  std::list<Node*>* LineOf(const Node& node);
+  void Count(const Node& node, int by);
+
+  const absl::Duration heartbeat_timeout_;
+  const absl::Duration reconnect_grace_;
+  Nodes nodes_;
+  absl::flat_hash_map<absl::string_view, Node*> by_id_;  // keys lie in the nodes
+  absl::flat_hash_map<int32_t, Node*> by_wish_;
+  // Every node is in one line, the one that expires first at the front: all nodes of a job have the same timeouts.
+  std::list<Node*> heard_;
+  std::list<Node*> broken_;
+  std::list<Node*> in_process_;
+  uint64_t joins_ = 0;
+  size_t ready_ = 0;
+  size_t unready_in_round_ = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_MEMBERSHIP_H_

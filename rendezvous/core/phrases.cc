@@ -1,0 +1,61 @@
+#include "rendezvous/core/phrases.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+
+std::string Counted(int64_t n, absl::string_view what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
+
+std::string HostList(const std::vector<std::string>& hosts, size_t all) {
+  std::string text;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const bool last = i + 1 == hosts.size() && all <= hosts.size();
+    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", hosts[i]);
+  }
+  if (all > hosts.size()) absl::StrAppend(&text, " and ", all - hosts.size(), " more");
+  return text;
+}
+
+std::string DescribeFailure(const WorkerFailure& failure) {
+  std::string text = failure.rank >= 0 ? absl::StrCat("rank ", failure.rank, " on ", failure.host, " (local rank ",
+                                                      failure.local_rank)
+                                       : absl::StrCat("a worker on ", failure.host, " (local rank ", failure.local_rank);
+  if (failure.pid != 0) absl::StrAppend(&text, ", pid ", failure.pid);
+  absl::StrAppend(&text, ") ");
+  if (failure.pid == 0) {
+    absl::StrAppend(&text, "could not be started", failure.message.empty() ? "" : ": ", failure.message);
+  } else if (failure.signal != 0) {
+    absl::StrAppend(&text, "was killed by signal ", failure.signal);
+  } else {
+    absl::StrAppend(&text, "exited with code ", failure.exit_code);
+  }
+  if (failure.oom_killed) absl::StrAppend(&text, " (out of memory)");
+  return text;
+}
+
+std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts) {
+  const std::string what = DescribeFailure(failure);
+  if (!failure.restartable) return absl::StrCat(what, "; starting it again is no use");
+  if (max_restarts == 0) return absl::StrCat(what, "; no restarts are allowed (--max-restarts 0)");
+  if (max_restarts == 1) return absl::StrCat(what, "; the only restart is used");
+  return absl::StrCat(what, "; all ", max_restarts, " restarts are used");
+}
+
+std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,
+                                absl::string_view waits_because) {
+  std::string text = absl::StrCat("only ", joined, " of ", Counted(settings.min_nodes, "node"), " joined within ",
+                                  absl::FormatDuration(settings.join_timeout));
+  if (joined > 0) absl::StrAppend(&text, ": ", HostList(hosts, joined));
+  if (!waits_because.empty()) absl::StrAppend(&text, " (", waits_because, ")");
+  return text;
+}
+
+WorkerFailure NodeFailure(absl::string_view host, absl::string_view message) {
+  WorkerFailure failure;
+  failure.host = std::string(host);
+  failure.exit_code = 1;
+  failure.message = std::string(message);
+  return failure;
+}
+
+}  // namespace ddprun::rendezvous

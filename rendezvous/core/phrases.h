@@ -1,0 +1,36 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_PHRASES_H_
+#define DDPRUN_RENDEZVOUS_CORE_PHRASES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "rendezvous/core/messages.h"
+
+// What people are told. Pure functions from facts to one line each.
+namespace ddprun::rendezvous {
+
+// "1 node", "3 nodes".
+std::string Counted(int64_t n, absl::string_view what);
+
+// "a, b and c"; of more than kMaxHostsNamed the first ones "and 5 more".
+std::string HostList(const std::vector<std::string>& hosts, size_t all);
+
+// "rank 3 on node-b (local rank 1, pid 77) exited with code 7".
+std::string DescribeFailure(const WorkerFailure& failure);
+
+// "...; all 3 restarts are used", "...; no restarts are allowed (--max-restarts 0)", "...; starting it again is no use".
+std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
+
+// "only 1 of 2 nodes joined within 10m: node-a", and why the job waited if it ran before.
+std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,
+                                absl::string_view waits_because);
+
+// A failed job's cause that is no worker's failure.
+WorkerFailure NodeFailure(absl::string_view host, absl::string_view message);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_PHRASES_H_

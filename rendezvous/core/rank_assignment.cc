@@ -1,0 +1,77 @@
+#include "rendezvous/core/rank_assignment.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/container/flat_hash_map.h"
+#include "rendezvous/core/natural_order.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kNobody = static_cast<size_t>(-1);
+
+bool Before(const RankRequest& a, const RankRequest& b) {
+  const bool a_survives = a.previous_rank >= 0, b_survives = b.previous_rank >= 0;
+  if (a_survives != b_survives) return a_survives;
+  if (a_survives && a.previous_rank != b.previous_rank) return a.previous_rank < b.previous_rank;
+  if (const int c = NaturalCompare(a.topology, b.topology); c != 0) return c < 0;
+  if (const int c = NaturalCompare(a.host, b.host); c != 0) return c < 0;
+  return a.join_order < b.join_order;
+}
+
+bool HasStrongerWish(const RankRequest& a, const RankRequest& b) {
+  const bool a_survives = a.previous_rank >= 0, b_survives = b.previous_rank >= 0;
+  if (a_survives != b_survives) return a_survives;
+  return a.join_order < b.join_order;
+}
+
+// Which request each group rank goes to.
+std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
+  const size_t n = requests.size();
+  std::vector<size_t> order(n, kNobody);
+  for (size_t i = 0; i < n; ++i) {
+    const auto& wish = requests[i].node_rank;
+    if (!wish || *wish < 0 || static_cast<size_t>(*wish) >= n) continue;
+    size_t& holder = order[*wish];
+    if (holder == kNobody || HasStrongerWish(requests[i], requests[holder])) holder = i;
+  }
+  std::vector<bool> placed(n, false);
+  for (size_t holder : order) {
+    if (holder != kNobody) placed[holder] = true;
+  }
+  std::vector<size_t> others;
+  for (size_t i = 0; i < n; ++i) {
+    if (!placed[i]) others.push_back(i);
+  }
+  std::sort(others.begin(), others.end(),
+            [&](size_t a, size_t b) { return Before(requests[a], requests[b]); });
+  auto next = others.begin();
+  for (size_t& holder : order) {
+    if (holder == kNobody) holder = *next++;
+  }
+  return order;
+}
+
+}  // namespace
+
+RankTable AssignRanks(absl::Span<const RankRequest> requests) {
+  RankTable table;
+  table.order = Order(requests);
+  table.places.resize(requests.size());
+  absl::flat_hash_map<absl::string_view, int32_t> role_sizes;
+  for (size_t r = 0; r < table.order.size(); ++r) {
+    const RankRequest& request = requests[table.order[r]];
+    RankPlace& place = table.places[table.order[r]];
+    place.group_rank = static_cast<int32_t>(r);
+    place.base_rank = table.world_size;
+    table.world_size += request.slots;
+    int32_t& role_size = role_sizes[request.role];
+    place.base_role_rank = role_size;
+    role_size += request.slots;
+  }
+  for (size_t i = 0; i < requests.size(); ++i) table.places[i].role_world_size = role_sizes[requests[i].role];
+  return table;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,46 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_RANK_ASSIGNMENT_H_
+#define DDPRUN_RENDEZVOUS_CORE_RANK_ASSIGNMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace ddprun::rendezvous {
+
+// One node that takes part in a round. Views must outlive the call.
+struct RankRequest {
+  int32_t previous_rank = -1;        // group rank in the last round; -1: it was not in it
+  std::optional<int32_t> node_rank;  // a wish
+  absl::string_view topology;
+  absl::string_view host;
+  uint64_t join_order = 0;  // different for every node
+  int32_t slots = 1;
+  absl::string_view role;
+};
+
+struct RankPlace {
+  int32_t group_rank = 0;
+  int32_t base_rank = 0;
+  int32_t base_role_rank = 0;
+  int32_t role_world_size = 0;
+};
+
+struct RankTable {
+  int32_t world_size = 0;
+  std::vector<RankPlace> places;  // of request i
+  std::vector<size_t> order;      // which request has group rank r
+};
+
+// Gives out ranks (protocol 3.4). A wish below the number of nodes gets exactly that group rank; of two equal ones
+// the survivor's, then the earlier node's. The others fill the gaps: survivors in their old order, then newcomers by
+// topology and host (both in natural order) and by when they joined. Base ranks follow the group ranks, slots apart;
+// role ranks count only nodes of the same role. O(n log n).
+RankTable AssignRanks(absl::Span<const RankRequest> requests);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_RANK_ASSIGNMENT_H_

@@ -1,0 +1,128 @@
+#include "rendezvous/core/registry.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/join_check.h"
+
+namespace ddprun::rendezvous {
+
+Registry::Registry() = default;
+Registry::~Registry() = default;
+
+void Registry::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
+                         const LauncherMessage& message, SteadyTime now, Effects* effects) {
+  if (const auto* join = std::get_if<Join>(&message)) {
+    assert(join->job_id == job_id && join->node_id == node_id && join->incarnation == incarnation);
+    return OnJoin(*join, now, effects);
+  }
+  const auto it = live_.find(job_id);
+  if (it != live_.end()) {
+    it->second.job->OnMessage(node_id, incarnation, message, {now, effects});
+    return Settle(it);
+  }
+  // A launcher that stops its workers after the Finish must not take the server for silent.
+  if (!std::holds_alternative<Heartbeat>(message)) return;
+  const EndedJob* ended = ended_.Find(job_id);
+  if (ended != nullptr && ended->Has(node_id)) {
+    effects->push_back(Effect{job_id, node_id, incarnation, HeartbeatAck{}, false});
+  }
+}
+
+void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
+  const auto reject = [&](std::string reason) {
+    effects->push_back(Effect{join.job_id, join.node_id, join.incarnation, Rejected{std::move(reason)}, true});
+  };
+  if (auto problem = CheckJoin(join)) return reject(*std::move(problem));
+  auto it = live_.find(join.job_id);
+  if (it == live_.end()) {
+    const EndedJob* ended = ended_.Find(join.job_id);
+    if (ended != nullptr && ended->Concerns(join)) {
+      effects->push_back(
+          Effect{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}, false});
+      return;
+    }
+    if (live_.size() >= kMaxLiveJobs) {
+      return reject(absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
+    }
+    // Whoever still runs a round of a job that ended with nobody left brings that job back.
+    const uint64_t recover_from = ended != nullptr && ended->told ? ended->last_round + 1 : 1;
+    auto job = std::make_unique<Job>(join, ended_.RoundFloor(join.job_id), recover_from, now);
+    ended_.Remove(join.job_id);
+    it = live_.emplace(join.job_id, LiveJob{std::move(job)}).first;
+  }
+  it->second.job->OnJoin(join, {now, effects});
+  Settle(it);
+}
+
+void Registry::OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
+                              SteadyTime now, Effects* effects) {
+  const auto it = live_.find(job_id);
+  if (it == live_.end()) return;
+  it->second.job->OnStreamClosed(node_id, incarnation, {now, effects});
+  Settle(it);
+}
+
+void Registry::OnDeadline(SteadyTime now, Effects* effects) {
+  // Each job once: what a job finds due it does, but a deadline of zero length must not keep this from returning.
+  std::vector<std::string> due;
+  for (const auto& [deadline, job_id] : deadlines_) {
+    if (deadline > now.since_start()) break;
+    due.push_back(job_id);
+  }
+  for (const std::string& job_id : due) {
+    const auto it = live_.find(job_id);
+    it->second.job->OnDeadline({now, effects});
+    Settle(it);
+  }
+}
+
+SteadyTime Registry::NextDeadline() const {
+  if (deadlines_.empty()) return SteadyTime::InfiniteFuture();
+  return SteadyTime::FromStart(deadlines_.begin()->first);
+}
+
+void Registry::Settle(Live::iterator it) {
+  LiveJob& live = it->second;
+  const SteadyTime next =
+      live.job->ended() ? SteadyTime::InfiniteFuture() : live.job->NextDeadline();
+  if (next != live.indexed_at) {
+    if (live.indexed_at != SteadyTime::InfiniteFuture()) deadlines_.erase({live.indexed_at.since_start(), it->first});
+    if (next != SteadyTime::InfiniteFuture()) deadlines_.insert({next.since_start(), it->first});
+    live.indexed_at = next;
+  }
+  if (!live.job->ended()) return;
+  ended_.Add(live.job->Ended());
+  live_.erase(it);
+}
+
+std::vector<JobView> Registry::ListJobs(SteadyTime now, absl::string_view after, size_t limit) const {
+  std::vector<JobView> views;
+  auto live = live_.upper_bound(after);
+  const EndedJob* ended = ended_.Next(after);
+  while (views.size() < limit && (live != live_.end() || ended != nullptr)) {
+    const bool take_live = ended == nullptr || (live != live_.end() && live->first < ended->view.job_id);
+    if (take_live) {
+      views.push_back(live->second.job->View(now, false));
+      ++live;
+    } else {
+      views.push_back(ended->view);
+      views.back().age = now - ended->created;
+      ended = ended_.Next(ended->view.job_id);
+    }
+  }
+  return views;
+}
+
+std::optional<JobView> Registry::GetJob(absl::string_view job_id, SteadyTime now) const {
+  if (const auto it = live_.find(job_id); it != live_.end()) return it->second.job->View(now, true);
+  const EndedJob* ended = ended_.Find(job_id);
+  if (ended == nullptr) return std::nullopt;
+  JobView view = ended->view;
+  view.age = now - ended->created;
+  return view;
+}
+
+}  // namespace ddprun::rendezvous
