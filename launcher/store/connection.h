@@ -1,0 +1,55 @@
+#ifndef DDPRUN_LAUNCHER_STORE_CONNECTION_H_
+#define DDPRUN_LAUNCHER_STORE_CONNECTION_H_
+
+#include <cstddef>
+#include <string>
+
+#include "launcher/os/unique_fd.h"
+#include "launcher/store/join_watch.h"
+#include "launcher/store/key_value.h"
+#include "launcher/store/request_parser.h"
+
+namespace ddprun::launcher {
+
+// One client's socket with what has arrived and what could not be sent yet. Never blocks. Not thread-safe.
+class Connection {
+ public:
+  Connection(ClientId id, UniqueFd fd, std::string address, const RequestLimits& limits)
+      : id_(id), fd_(std::move(fd)), parser_(limits) {
+    client.address = std::move(address);
+  }
+
+  ClientId id() const { return id_; }
+  int fd() const { return fd_.get(); }
+  RequestParser& parser() { return parser_; }
+
+  // Takes what has arrived, up to a fixed amount, into the parser. False: the peer has closed or is gone.
+  bool Read();
+  // Sends `bytes`, or keeps what the socket does not take for Flush(). False: the peer is gone.
+  bool Send(std::string bytes);
+  bool Flush();
+
+  size_t unsent_bytes() const { return output_.size() - sent_; }
+  // Memory held for this connection, in bytes (roughly).
+  size_t held_bytes() const { return sizeof(Connection) + parser_.held_bytes() + output_.capacity(); }
+
+  // What the server knows about it; the server's to change.
+  JoinWatch::Client client;     // pids: empty before the first PING
+  bool validated = false;       // VALIDATE has come
+  bool registers_node = false;  // a launcher's, not a worker's
+  bool paused = false;          // has complete requests left that are to be handled once the output has drained
+  bool closing = false;         // to be closed at the end of this turn
+  uint32_t watched_events = 0;  // as epoll has it
+  size_t counted_bytes = 0;     // held_bytes() as the server's sum has it
+
+ private:
+  const ClientId id_;
+  UniqueFd fd_;
+  RequestParser parser_;
+  std::string output_;
+  size_t sent_ = 0;  // of output_
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORE_CONNECTION_H_

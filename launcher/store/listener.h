@@ -1,0 +1,25 @@
+#ifndef DDPRUN_LAUNCHER_STORE_LISTENER_H_
+#define DDPRUN_LAUNCHER_STORE_LISTENER_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// A listening TCP socket: non-blocking, closed on exec, with the longest queue the kernel allows.
+struct Listener {
+  UniqueFd fd;
+  int port = 0;
+};
+
+// Listens on `address` (numeric; empty: all addresses, IPv6 and IPv4 where the host has both) at the first free
+// port of first_port..last_port. Both 0: a port that the kernel chooses.
+//   kInvalidArgument    not a numeric address, or not a port range
+//   kResourceExhausted  every port of the range is taken
+//   others              as the kernel says, e.g. the address is not one of this host
+absl::StatusOr<Listener> Listen(absl::string_view address, int first_port, int last_port);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORE_LISTENER_H_

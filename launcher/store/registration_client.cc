@@ -1,0 +1,100 @@
+#include "launcher/store/registration_client.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/store/reply.h"
+#include "launcher/store/request.h"
+#include "launcher/store/socket_address.h"
+
+namespace ddprun::launcher {
+
+absl::StatusOr<std::unique_ptr<RegistrationClient>> RegistrationClient::Start(absl::string_view address, int port,
+                                                                              const NodeRegistration& node) {
+  auto numeric = NumericAddress(address, port);
+  if (!numeric.ok()) return numeric.status();
+  const std::string peer = absl::StrCat("the store at ", address, " port ", port);
+  UniqueFd fd(socket(numeric->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("can't open a socket for ", peer));
+  const int one = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  if (connect(fd.get(), numeric->get(), numeric->size) != 0 && errno != EINPROGRESS) {
+    return ErrnoStatus(errno, absl::StrCat("can't connect to ", peer));
+  }
+  return std::unique_ptr<RegistrationClient>(new RegistrationClient(std::move(fd), peer, RegistrationBytes(node)));
+}
+
+uint32_t RegistrationClient::events() const {
+  if (state_ == State::kFailed) return 0;
+  return unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+}
+
+RegistrationClient::State RegistrationClient::OnReady() {
+  if (state_ == State::kConnecting) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return Fail(error, "can't connect to");
+  }
+  SendUnsent();
+  if (state_ != State::kFailed) ReadReplies();
+  return state_;
+}
+
+void RegistrationClient::Update(const NodeRegistration& node) {
+  if (state_ == State::kFailed) return;
+  AppendInteger(static_cast<uint8_t>(Opcode::kRegisterNode), &unsent_);
+  AppendString(EncodeRegistration(node), &unsent_);
+  ++awaited_replies_;
+  if (state_ == State::kRegistered) state_ = State::kAwaitingReply;
+}
+
+void RegistrationClient::SendUnsent() {
+  while (!unsent_.empty()) {
+    const ssize_t sent = send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    // ENOTCONN: a wake-up before the connection is made.
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN)) return;
+    if (sent < 0) {
+      Fail(errno, "can't register with");
+      return;
+    }
+    unsent_.erase(0, static_cast<size_t>(sent));
+  }
+  if (state_ == State::kConnecting) state_ = State::kAwaitingReply;
+}
+
+void RegistrationClient::ReadReplies() {
+  char replies[64];
+  const ssize_t size = recv(fd_.get(), replies, sizeof replies, 0);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN)) return;
+  if (size <= 0) {
+    Fail(size == 0 ? ECONNRESET : errno, state_ == State::kRegistered ? "lost" : "registration refused by");
+    return;
+  }
+  const bool are_valid =
+      std::all_of(replies, replies + size, [](char reply) { return static_cast<uint8_t>(reply) == kRegistered; });
+  if (!are_valid || static_cast<size_t>(size) > awaited_replies_) {
+    Fail(EPROTO, "no ddprun answers as");
+    return;
+  }
+  awaited_replies_ -= static_cast<size_t>(size);
+  if (awaited_replies_ == 0 && unsent_.empty()) state_ = State::kRegistered;
+}
+
+RegistrationClient::State RegistrationClient::Fail(int error_number, absl::string_view what) {
+  status_ = ErrnoStatus(error_number, absl::StrCat(what, " ", peer_));
+  state_ = State::kFailed;
+  unsent_.clear();
+  return state_;
+}
+
+}  // namespace ddprun::launcher
