@@ -1,0 +1,296 @@
+"""Trains a small character-level GPT with DistributedDataParallel, and goes on where it was after a restart.
+
+On one machine with two workers, or on two machines:
+
+    bin/ddprun --standalone --nproc-per-node=2 examples/python/train_gpt.py
+    bin/ddprun --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=node0:29400 --max-restarts=3 \
+        examples/python/train_gpt.py --snapshot=/shared/gpt.pt
+
+Nothing here knows which launcher started it: ranks and addresses come from the environment (torchrun works as well).
+The text is --text FILE, or the licence texts that every Debian machine has. The snapshot is written by rank 0; a restart
+loads it if rank 0 finds it, so with several machines it should lie in a folder that they share.
+"""
+
+import argparse
+import math
+import os
+import pathlib
+import socket
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def say(text):
+    """Prints one line by one write, so that the lines of several workers never mix."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+# ---- data ----
+
+
+class CharDataset(Dataset):
+    """A text cut into blocks; the target of each character is the one after it."""
+
+    def __init__(self, text, block_size):
+        self.chars = sorted(set(text))
+        self.block_size = block_size
+        index = {c: i for i, c in enumerate(self.chars)}
+        self.data = torch.tensor([index[c] for c in text], dtype=torch.long)
+
+    def __len__(self):
+        return (len(self.data) - 1) // self.block_size
+
+    def __getitem__(self, i):
+        block = self.data[i * self.block_size : (i + 1) * self.block_size + 1]
+        return block[:-1], block[1:]
+
+
+def read_text(path):
+    if path:
+        return pathlib.Path(path).read_text(encoding="utf-8")
+    licences = sorted(p for p in pathlib.Path("/usr/share/common-licenses").glob("*") if not p.is_symlink())
+    if not licences:
+        raise SystemExit("train_gpt.py: there is no /usr/share/common-licenses here: give a text with --text FILE")
+    return "".join(p.read_text(encoding="utf-8", errors="ignore") for p in licences)
+
+
+# ---- model ----
+
+
+class Block(nn.Module):
+    """Causal self-attention, then a small network for each position; both are added to their input."""
+
+    def __init__(self, n_embd, n_head):
+        super().__init__()
+        self.n_head = n_head
+        self.norm1 = nn.LayerNorm(n_embd)
+        self.qkv = nn.Linear(n_embd, 3 * n_embd)
+        self.out = nn.Linear(n_embd, n_embd)
+        self.norm2 = nn.LayerNorm(n_embd)
+        self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.GELU(), nn.Linear(4 * n_embd, n_embd))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (
+            part.view(b, t, self.n_head, c // self.n_head).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).split(c, dim=2)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab_size, block_size, n_layer, n_embd, n_head):
+        super().__init__()
+        self.block_size = block_size
+        self.token = nn.Embedding(vocab_size, n_embd)
+        self.position = nn.Embedding(block_size, n_embd)
+        self.blocks = nn.Sequential(*[Block(n_embd, n_head) for _ in range(n_layer)])
+        self.norm = nn.LayerNorm(n_embd)
+        self.head = nn.Linear(n_embd, vocab_size, bias=False)
+        self.apply(self._init)
+
+    @staticmethod
+    def _init(module):
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def forward(self, x, targets=None):
+        x = self.token(x) + self.position(torch.arange(x.shape[1], device=x.device))
+        logits = self.head(self.norm(self.blocks(x)))
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    @torch.no_grad()
+    def write(self, start, length, temperature=0.7):
+        """Continues `start` (one row of character numbers) by `length` characters."""
+        x = start
+        for _ in range(length):
+            logits = self(x[:, -self.block_size :])[:, -1] / temperature
+            x = torch.cat([x, torch.multinomial(logits.softmax(dim=-1), 1)], dim=1)
+        return x
+
+
+# ---- training ----
+
+
+class Trainer:
+    def __init__(self, args, device):
+        self.args = args
+        self.device = device
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.dataset = CharDataset(read_text(args.text), args.block_size)
+        self.sampler = DistributedSampler(self.dataset, seed=args.seed, drop_last=True)
+        self.batches_per_epoch = self.sampler.num_samples // args.batch
+        if self.batches_per_epoch == 0:
+            raise SystemExit("train_gpt.py: the text is too short for this --batch and --block-size on so many workers")
+        model = GPT(len(self.dataset.chars), args.block_size, args.n_layer, args.n_embd, args.n_head).to(device)
+        self.model = DDP(model, device_ids=[device.index] if device.type == "cuda" else None)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+        # Where the training stands: optimizer steps in all, the epoch, and how far all ranks together are in it.
+        self.step = self.epoch = self.samples_in_epoch = 0
+        self.load_snapshot()
+
+    def load_snapshot(self):
+        # Rank 0 reads and tells the others, so that all begin at the same step, wherever they run.
+        snapshot = None
+        if self.rank == 0 and self.args.snapshot and os.path.exists(self.args.snapshot):
+            snapshot = torch.load(self.args.snapshot, map_location="cpu", weights_only=True)
+        box = [snapshot]
+        dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
+        snapshot = box[0]
+        if snapshot is None:
+            return
+        if snapshot["chars"] != self.dataset.chars or snapshot["shape"] != self.shape():
+            raise SystemExit("train_gpt.py: the snapshot is of another text or model: remove it or give its settings")
+        self.model.module.load_state_dict(snapshot["model"])
+        self.optimizer.load_state_dict(snapshot["optimizer"])
+        self.step, self.epoch = snapshot["step"], snapshot["epoch"]
+        self.samples_in_epoch = snapshot["samples_in_epoch"]
+        if self.rank == 0:
+            say(f"resumed from the snapshot: step {self.step}, epoch {self.epoch}")
+
+    def save_snapshot(self):
+        """All of the state or none: a reader sees the old file until the new one is whole and on the disk."""
+        if self.rank != 0 or not self.args.snapshot:
+            return
+        partial = self.args.snapshot + ".partial"
+        with open(partial, "wb") as file:
+            torch.save(
+                {
+                    "model": self.model.module.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "step": self.step,
+                    "epoch": self.epoch,
+                    "samples_in_epoch": self.samples_in_epoch,
+                    "chars": self.dataset.chars,
+                    "shape": self.shape(),
+                },
+                file,
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self.args.snapshot)
+        say(f"snapshot of step {self.step} saved")
+
+    def shape(self):
+        return [self.args.block_size, self.args.n_layer, self.args.n_embd, self.args.n_head]
+
+    def batches(self):
+        """The rest of this epoch. Every rank draws its own part of an order that seed and epoch decide."""
+        self.sampler.set_epoch(self.epoch)
+        done = self.samples_in_epoch // self.world
+        rest = Subset(self.dataset, list(self.sampler)[done:])
+        return DataLoader(rest, batch_size=self.args.batch, drop_last=True)
+
+    def train(self):
+        began, first = time.monotonic(), self.step
+        while self.step < self.args.steps:
+            for x, y in self.batches():
+                loss = self.train_step(x.to(self.device), y.to(self.device))
+                last = self.step == self.args.steps
+                if self.step % self.args.log_every == 0 or self.step == 1 or last:
+                    self.report(loss, (self.step - first) / (time.monotonic() - began))
+                if self.step % self.args.snapshot_every == 0 or last:
+                    self.save_snapshot()
+                if last:
+                    return
+            self.epoch += 1
+            self.samples_in_epoch = 0
+
+    def train_step(self, x, y):
+        # Warm up over the first steps, then fall along a cosine to a tenth.
+        done = self.step / self.args.steps
+        rate = min((self.step + 1) / 20, 0.55 + 0.45 * math.cos(math.pi * done))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.args.lr * rate
+        loss = self.model(x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # DDP averages the gradients over all ranks meanwhile
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.step += 1
+        self.samples_in_epoch += len(x) * self.world
+        return loss.detach()
+
+    def report(self, loss, steps_per_second):
+        # Each rank has the loss of its own batch; their average is that of the whole global batch.
+        average = loss.clone()
+        dist.all_reduce(average)
+        average = average.item() / self.world
+        if self.rank == 0:
+            say(
+                f"step {self.step:4d}/{self.args.steps}  epoch {self.epoch}  rank 0's loss {loss.item():.3f}  "
+                f"averaged over ranks {average:.3f}  ({steps_per_second:.1f} steps/s)"
+            )
+
+    def sample(self, length):
+        """Rank 0 shows what the model writes by now."""
+        if self.rank == 0 and length > 0:
+            start = torch.zeros((1, 1), dtype=torch.long, device=self.device)
+            numbers = self.model.module.eval().write(start, length)[0].tolist()
+            text = "".join(self.dataset.chars[i] for i in numbers)
+            say(f"--- sample of generated text ---\n{text.strip()}\n--- end of sample ---")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", help="file to learn from (default: /usr/share/common-licenses)")
+    parser.add_argument("--steps", type=int, default=400, help="optimizer steps in all")
+    parser.add_argument("--batch", type=int, default=16, help="blocks per rank and step")
+    parser.add_argument("--block-size", type=int, default=64, help="characters that the model sees at once")
+    parser.add_argument("--n-layer", type=int, default=2)
+    parser.add_argument("--n-head", type=int, default=4)
+    parser.add_argument("--n-embd", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--snapshot", help="file to save to and to resume from")
+    parser.add_argument("--snapshot-every", type=int, default=50, metavar="N", help="steps between snapshots")
+    parser.add_argument("--log-every", type=int, default=20, metavar="N", help="steps between lines of output")
+    parser.add_argument("--sample", type=int, default=300, metavar="N", help="characters to write at the end")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo")
+    try:
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        say(
+            f"rank {dist.get_rank()} of {dist.get_world_size()}: pid {os.getpid()} on {socket.gethostname()}, "
+            f"{dist.get_backend()}, restarts so far {restarts}"
+        )
+        torch.manual_seed(args.seed)
+        trainer = Trainer(args, device)
+        trainer.train()
+        trainer.sample(args.sample)
+    finally:
+        dist.destroy_process_group()
+    # Gloo's threads may hold a tensor for a moment after its collective is done. One that lets go while Python shuts
+    # down aborts the process (seen with PyTorch 2.11 on a busy machine), so Python does not shut down. A failure never
+    # comes here: it raises.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Counts test cases in a Bazel build event file: prints "PASSED FAILED SKIPPED".
+
+usage: count_tests.py EVENTS.json
+
+Cases are read from each test's XML. A test target that did not pass without a failed case (it crashed, timed out or was
+not built) counts as one failed case; one that passed without XML as one that passed.
+"""
+
+import json
+import sys
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+
+def count_cases(path):
+    """Returns (passed, failed, skipped) of one XML file, or None if it can't be read."""
+    try:
+        cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return None
+    failed = sum(1 for case in cases if case.find("failure") is not None or case.find("error") is not None)
+    skipped = sum(1 for case in cases if case.find("skipped") is not None or case.get("status") == "notrun")
+    return len(cases) - failed - skipped, failed, skipped
+
+
+def read_events(path):
+    """Returns ({label: [last result of each run and shard]}, {label of a test: its overall status})."""
+    results, status = {}, {}
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            ident = event.get("id", {})
+            if "targetConfigured" in ident and "testSize" in event.get("configured", {}):
+                status.setdefault(ident["targetConfigured"]["label"], "NOT_BUILT")
+            elif "testResult" in ident and "testResult" in event:
+                one = ident["testResult"]
+                # A later attempt replaces an earlier one.
+                results.setdefault(one["label"], {})[one.get("run", 0), one.get("shard", 0)] = event["testResult"]
+            elif "testSummary" in ident and "testSummary" in event:
+                status[ident["testSummary"]["label"]] = event["testSummary"].get("overallStatus", "NO_STATUS")
+            elif event.get("aborted", {}).get("reason") == "SKIPPED" and "targetCompleted" in ident:
+                status[ident["targetCompleted"]["label"]] = "SKIPPED"
+    return results, status
+
+
+def main():
+    passed = failed = skipped = 0
+    try:
+        results, status = read_events(sys.argv[1])
+    except (OSError, ValueError):  # Bazel ended before it wrote anything
+        print(0, 0, 0)
+        return
+    for label, overall in status.items():
+        if overall == "SKIPPED":
+            skipped += 1
+            continue
+        failed_here = 0
+        good = overall in ("PASSED", "FLAKY")
+        for result in results.get(label, {}).values():
+            files = {f["name"]: f.get("uri", "") for f in result.get("testActionOutput", [])}
+            xml = urllib.parse.unquote(urllib.parse.urlparse(files.get("test.xml", "")).path)
+            cases = count_cases(xml)
+            if cases is None or sum(cases) == 0:
+                cases = (1, 0, 0) if good else (0, 1, 0)
+            passed += cases[0]
+            failed_here += cases[1]
+            skipped += cases[2]
+        if not good and failed_here == 0:
+            failed_here = 1
+        failed += failed_here
+        if failed_here:
+            print(f"{label}: {overall}", file=sys.stderr)
+    print(passed, failed, skipped)
+
+
+if __name__ == "__main__":
+    main()
