@@ -1,0 +1,96 @@
+#include "launcher/os/child_watch.h"
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kEndsPerCall = 1024;
+
+// REQUIRES: `pid` is a child that has ended and was not reaped (its pidfd is readable). Nothing is returned while a
+// debugger that traces it has not let go of it: the pidfd then reports it once more.
+std::optional<ProcessEnd> KillGroupAndReap(pid_t pid) {
+  // Fails if nobody is left in the group, or only processes that may not be killed by us.
+  kill(-pid, SIGKILL);
+  int status = 0;
+  rusage usage{};
+  if (wait4(pid, &status, WNOHANG, &usage) != pid) return std::nullopt;
+  return ProcessEnd::FromWait(pid, status, usage.ru_maxrss);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChildWatch>> ChildWatch::Create(EventLoop* loop, Callback callback) {
+  UniqueFd ready(epoll_create1(EPOLL_CLOEXEC));
+  if (!ready.valid()) return ErrnoStatus(errno, "epoll_create1");
+  const int fd = ready.get();
+  std::unique_ptr<ChildWatch> watch(new ChildWatch(loop, std::move(ready), std::move(callback)));
+  const absl::Status added = loop->AddFd(fd, EPOLLIN, [w = watch.get()](uint32_t) { w->OnReady(); });
+  if (!added.ok()) return added;
+  return watch;
+}
+
+ChildWatch::ChildWatch(EventLoop* loop, UniqueFd ready, Callback callback)
+    : loop_(loop), ready_(std::move(ready)), callback_(std::move(callback)) {}
+
+ChildWatch::~ChildWatch() { loop_->RemoveFd(ready_.get()); }
+
+absl::Status ChildWatch::Watch(Child child) {
+  epoll_event event{};
+  // Edge-triggered for the sake of the traced child that can't be reaped yet, see KillGroupAndReap.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.u64 = child.pid;
+  if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, child.pidfd.get(), &event) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("watching process ", child.pid));
+  }
+  pidfds_[child.pid] = std::move(child.pidfd);
+  return absl::OkStatus();
+}
+
+bool ChildWatch::Signal(pid_t pid, int signal) {
+  if (pidfds_.count(pid) == 0) return false;
+  kill(pid, signal);
+  return true;
+}
+
+bool ChildWatch::SignalGroup(pid_t pid, int signal) {
+  if (pidfds_.count(pid) == 0) return false;
+  kill(-pid, signal);
+  return true;
+}
+
+std::vector<pid_t> ChildWatch::pids() const {
+  std::vector<pid_t> result;
+  result.reserve(pidfds_.size());
+  for (const auto& [pid, pidfd] : pidfds_) result.push_back(pid);
+  return result;
+}
+
+void ChildWatch::OnReady() {
+  epoll_event events[kEndsPerCall];
+  const int count = epoll_wait(ready_.get(), events, kEndsPerCall, 0);
+  if (count <= 0) return;
+  std::vector<ProcessEnd> ends;
+  ends.reserve(count);
+  for (int i = 0; i < count; ++i) {
+    const pid_t pid = static_cast<pid_t>(events[i].data.u64);
+    const std::optional<ProcessEnd> end = KillGroupAndReap(pid);
+    if (!end.has_value()) continue;
+    ends.push_back(*end);
+    epoll_ctl(ready_.get(), EPOLL_CTL_DEL, pidfds_.at(pid).get(), nullptr);
+    pidfds_.erase(pid);
+  }
+  if (!ends.empty()) callback_(std::move(ends));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,40 @@
+#ifndef DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
+#define DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// The file in which a worker leaves its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt. Without
+// a log folder it lives in memory and is gone with the launcher: nothing is left in the temporary directory.
+// Thread-compatible.
+class ErrorFile {
+ public:
+  static constexpr size_t kMaxRead = 1024 * 1024;
+
+  // In memory. Its path leads through /proc of this process: workers of the same user in the same pid namespace
+  // can write there by name. (A worker inside a container of its own can't; give it a real file.)
+  static absl::StatusOr<ErrorFile> CreateInMemory();
+
+  // At `path`, in a folder that exists. Not created: it exists only if a worker reports an error. A file that is
+  // there already is removed.
+  static absl::StatusOr<ErrorFile> AtPath(const std::string& path);
+
+  const std::string& path() const { return path_; }
+
+  // What the worker has written so far, at most its first kMaxRead bytes; empty if nothing.
+  std::string Read() const;
+
+ private:
+  ErrorFile(std::string path, UniqueFd memory) : path_(std::move(path)), memory_(std::move(memory)) {}
+
+  std::string path_;
+  UniqueFd memory_;  // not valid for a real file
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_ERROR_FILE_H_

@@ -1,0 +1,122 @@
+#include "launcher/os/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/pidfd.h"
+#include "launcher/os/proc_files.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// How long a killed process may take to die, and how often all are searched: bounds for what is stuck in the kernel.
+constexpr int kDeathWaitMillis = 1000;
+constexpr int kMaxRounds = 30;
+
+constexpr int kSocket = 3;  // where the guard keeps its end
+
+bool OwnedByUs(pid_t pid) {
+  struct stat status;
+  return stat(absl::StrCat("/proc/", pid).c_str(), &status) == 0 && status.st_uid == geteuid();
+}
+
+// Kills every process that names `id`; false if there was none.
+bool KillRound(const std::string& id) {
+  const pid_t self = getpid();
+  std::vector<UniqueFd> killed;
+  for (const pid_t pid : AllProcesses()) {
+    if (pid == self || pid == 1 || !OwnedByUs(pid)) continue;
+    // Opened before the look at its environment, so that the signal goes to the very process that was looked at.
+    UniqueFd pidfd = OpenPidfd(pid);
+    if (!pidfd.valid() || !NamesLauncher(VariableOfProcess(pid, kLauncherIdVariable), id)) continue;
+    if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
+  }
+  for (const UniqueFd& pidfd : killed) {
+    pollfd waited{pidfd.get(), POLLIN, 0};
+    poll(&waited, 1, kDeathWaitMillis);
+  }
+  return !killed.empty();
+}
+
+// Leaves everything behind that the launcher was started with, but for `socket`.
+void Detach(int socket) {
+  setsid();
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP}) {
+    ::signal(signal, SIG_IGN);
+  }
+  prctl(PR_SET_NAME, "ddprun-guard", 0, 0, 0);
+  // So that no file system is kept busy. It can't fail: the root is always there.
+  if (chdir("/") != 0) return;
+  dup2(socket, kSocket);
+  // 0, 1 and 2 stay taken, so that nothing opened later is mistaken for a standard stream.
+  const int null = open("/dev/null", O_RDWR);
+  for (int fd = 0; fd < kSocket; ++fd) dup2(null, fd);
+  syscall(SYS_close_range, kSocket + 1u, UINT_MAX, 0u);
+}
+
+[[noreturn]] void GuardMain(int socket, const std::string& id) {
+  Detach(socket);
+  char goodbye;
+  ssize_t got;
+  do {
+    got = recv(kSocket, &goodbye, 1, 0);
+  } while (got < 0 && errno == EINTR);
+  for (int round = 0; got <= 0 && round < kMaxRounds && KillRound(id); ++round) {
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+std::string LauncherIdForWorkers(absl::string_view inherited, absl::string_view own_id) {
+  return inherited.empty() ? std::string(own_id) : absl::StrCat(inherited, ":", own_id);
+}
+
+bool NamesLauncher(absl::string_view value, absl::string_view id) {
+  for (const absl::string_view part : absl::StrSplit(value, ':')) {
+    if (part == id) return !id.empty();
+  }
+  return false;
+}
+
+absl::StatusOr<Guard> Guard::Start(const std::string& id) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  UniqueFd ours(sockets[0]);
+  UniqueFd theirs(sockets[1]);
+  const pid_t pid = fork();
+  if (pid < 0) return ErrnoStatus(errno, "fork");
+  if (pid == 0) {
+    ours.reset();
+    GuardMain(theirs.get(), id);
+  }
+  return Guard(pid, std::move(ours));
+}
+
+Guard::~Guard() { Dismiss(); }
+
+void Guard::Dismiss() {
+  if (!socket_.valid()) return;
+  const char goodbye = 1;
+  // Fails if the guard was killed, which does not matter now.
+  send(socket_.get(), &goodbye, 1, MSG_NOSIGNAL);
+  socket_.reset();
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,62 @@
+#ifndef DDPRUN_LAUNCHER_OS_GUARD_H_
+#define DDPRUN_LAUNCHER_OS_GUARD_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// The environment variable by which the guard knows the processes of its launcher: every worker must be started
+// with it. Its value is a list of launcher ids with ':' between them, the outermost launcher first, so that the
+// guard of an outer launcher also finds what an inner one has started.
+inline constexpr char kLauncherIdVariable[] = "DDPRUN_LAUNCHER_ID";
+
+// The variable's value for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
+// it has none).
+std::string LauncherIdForWorkers(absl::string_view inherited, absl::string_view own_id);
+
+// Whether the list `value` names launcher `id`.
+bool NamesLauncher(absl::string_view value, absl::string_view id);
+
+// Sees to it that nothing outlives a launcher that was killed with SIGKILL, not even grandchildren that made a
+// session of their own (direct workers die by PR_SET_PDEATHSIG without it): a tiny process, asleep on a socket
+// whose other end only the launcher holds. When that closes without a goodbye, it kills every process of the same
+// user that names the launcher's id in its environment, until none is left, and exits.
+//
+// A process that changed its environment before it was started, or that has overwritten it (setproctitle), is not
+// found this way.
+//
+// The guard has its own session, ignores the signals by which sessions are ended, holds none of the launcher's
+// files, and never wakes up. If it is killed, the launcher goes on without it.
+class Guard {
+ public:
+  // Forks the guard for launcher `id` (a fresh one, see RandomId). Call before any thread exists and before gRPC
+  // is touched. ResourceExhausted when there are no more processes or descriptors.
+  static absl::StatusOr<Guard> Start(const std::string& id);
+
+  Guard(Guard&&) = default;
+  Guard& operator=(Guard&&) = delete;
+  // As Dismiss.
+  ~Guard();
+
+  // The guard's process, a child of this one: keep it out of SweepOrphans.
+  pid_t pid() const { return pid_; }
+
+  // Tells the guard that all is well, and reaps it. For the end, after all workers are gone.
+  void Dismiss();
+
+ private:
+  Guard(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
+
+  pid_t pid_;
+  UniqueFd socket_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_GUARD_H_

@@ -1,0 +1,40 @@
+#ifndef DDPRUN_LAUNCHER_OS_LINE_PREFIXER_H_
+#define DDPRUN_LAUNCHER_OS_LINE_PREFIXER_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace ddprun::launcher {
+
+// Cuts a stream of bytes into lines and puts a prefix before each, torchrun's way: directly before the first byte.
+// Nothing is given out before its line is complete, so that lines of several streams don't mix. A carriage return
+// ends a line too (a progress bar is shown as it moves), and a line feed directly after it still belongs to it.
+// What is no valid text is passed through. Pure; thread-compatible.
+class LinePrefixer {
+ public:
+  static constexpr size_t kMaxLine = 64 * 1024;
+
+  // A line of more than `max_line` bytes is given out as several lines, to bound what is kept.
+  explicit LinePrefixer(std::string prefix, size_t max_line = kMaxLine);
+
+  // Takes `bytes` and appends to `out` all lines that have become complete.
+  void Feed(absl::string_view bytes, std::string* out);
+
+  // The stream has ended: appends what is left, with a line end.
+  void Finish(std::string* out);
+
+ private:
+  // Appends the line kept so far and `rest` of it.
+  void Emit(absl::string_view rest, std::string* out);
+
+  const std::string prefix_;
+  const size_t max_line_;
+  std::string line_;           // the beginning of a line whose end has not come, at most max_line_ bytes
+  bool after_return_ = false;  // the last byte was a carriage return
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_LINE_PREFIXER_H_

@@ -1,0 +1,251 @@
+#include "launcher/os/log_pump.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/line_prefixer.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/mutex.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kReadSize = 64 * 1024;
+// At most this much is read from one stream at the end: what a pipe can hold.
+constexpr size_t kLastReads = 1024 * 1024 / kReadSize;
+// For the thread to come back after it has been told to give up.
+constexpr absl::Duration kGiveUpTime = absl::Milliseconds(500);
+
+void RaiseEvent(const UniqueFd& event) {
+  const uint64_t one = 1;
+  while (write(event.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+struct Stream {
+  Stream(UniqueFd pipe_end, LogSink log_sink)
+      : pipe(std::move(pipe_end)), sink(std::move(log_sink)), prefixer(sink.prefix) {}
+
+  const UniqueFd pipe;
+  LogSink sink;
+  LinePrefixer prefixer;
+  bool file_warned = false;
+};
+
+}  // namespace
+
+struct LogPump::Shared {
+  UniqueFd wake;     // eventfd: look at what follows
+  UniqueFd give_up;  // eventfd, never reset: come to an end without waiting for anybody
+  Mutex mutex;
+  CondVar changed;
+  std::vector<std::unique_ptr<Stream>> added ABSL_GUARDED_BY(mutex);
+  bool draining ABSL_GUARDED_BY(mutex) = false;
+  bool finished ABSL_GUARDED_BY(mutex) = false;
+  bool all_ended ABSL_GUARDED_BY(mutex) = false;
+};
+
+// What the thread does.
+class LogPump::Pump {
+ public:
+  explicit Pump(std::shared_ptr<Shared> shared) : shared_(std::move(shared)), buffer_(kReadSize) {}
+
+  void Run() {
+    bool gave_up = false;
+    while (!gave_up) {
+      const bool draining = TakeAdded();
+      if (draining && streams_.empty()) break;
+      gave_up = !PollOnce();
+    }
+    if (gave_up) {
+      TakeAdded();
+      FinishAtOnce();
+    }
+    MutexLock lock(&shared_->mutex);
+    shared_->finished = true;
+    shared_->all_ended = !gave_up;
+    shared_->changed.NotifyAll();
+  }
+
+ private:
+  enum class ReadResult { kData, kNothing, kEnd };
+
+  bool TakeAdded() {
+    MutexLock lock(&shared_->mutex);
+    for (std::unique_ptr<Stream>& stream : shared_->added) streams_.push_back(std::move(stream));
+    shared_->added.clear();
+    return shared_->draining;
+  }
+
+  // Waits for something to do and does it; false when it is time to give up.
+  bool PollOnce() {
+    std::vector<pollfd> polled = {{shared_->give_up.get(), POLLIN, 0}, {shared_->wake.get(), POLLIN, 0}};
+    for (const std::unique_ptr<Stream>& stream : streams_) polled.push_back({stream->pipe.get(), POLLIN, 0});
+    if (poll(polled.data(), polled.size(), -1) < 0) return true;
+    if (polled[0].revents != 0) return false;
+    if (polled[1].revents != 0) {
+      uint64_t count;
+      while (read(shared_->wake.get(), &count, sizeof(count)) < 0 && errno == EINTR) {
+      }
+    }
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (polled[i + 2].revents == 0 || Carry(streams_[i].get()) != ReadResult::kEnd) continue;
+      End(streams_[i].get());
+      streams_[i].reset();
+    }
+    streams_.erase(std::remove(streams_.begin(), streams_.end(), nullptr), streams_.end());
+    return true;
+  }
+
+  void FinishAtOnce() {
+    for (const std::unique_ptr<Stream>& stream : streams_) {
+      for (size_t i = 0; i < kLastReads && Carry(stream.get()) == ReadResult::kData; ++i) {
+      }
+      End(stream.get());
+    }
+    streams_.clear();
+  }
+
+  ReadResult Carry(Stream* stream) {
+    const ssize_t got = read(stream->pipe.get(), buffer_.data(), buffer_.size());
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kNothing;
+    if (got <= 0) return ReadResult::kEnd;
+    const absl::string_view bytes(buffer_.data(), got);
+    WriteFile(stream, bytes);
+    if (stream->sink.console_fd >= 0) {
+      std::string lines;
+      stream->prefixer.Feed(bytes, &lines);
+      WriteConsole(stream->sink.console_fd, lines);
+    }
+    return ReadResult::kData;
+  }
+
+  void End(Stream* stream) {
+    std::string lines;
+    stream->prefixer.Finish(&lines);
+    if (stream->sink.console_fd >= 0) WriteConsole(stream->sink.console_fd, lines);
+  }
+
+  void WriteFile(Stream* stream, absl::string_view bytes) {
+    if (!stream->sink.file.valid()) return;
+    while (!bytes.empty()) {
+      const ssize_t written = write(stream->sink.file.get(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        if (!std::exchange(stream->file_warned, true)) {
+          Log(LogLevel::kWarning, absl::StrCat("log file ", stream->sink.file_name, ": ", strerror(errno),
+                                               "; some output is missing in it"));
+        }
+        return;
+      }
+      bytes.remove_prefix(written);
+    }
+  }
+
+  // Writes whole lines where they fit in what a pipe takes in one piece. Waits for room only until it is time to
+  // give up; the write itself does not block then, but for terminals that take less than they said.
+  void WriteConsole(int fd, absl::string_view text) {
+    while (!text.empty() && broken_consoles_.count(fd) == 0) {
+      pollfd polled[2] = {{fd, POLLOUT, 0}, {shared_->give_up.get(), POLLIN, 0}};
+      if (poll(polled, 2, -1) < 0) continue;
+      if (polled[0].revents == 0) return;
+      absl::string_view piece = text.substr(0, PIPE_BUF);
+      const size_t line_end = piece.rfind('\n');
+      if (line_end != absl::string_view::npos) piece = piece.substr(0, line_end + 1);
+      const ssize_t written = write(fd, piece.data(), piece.size());
+      if (written >= 0) {
+        text.remove_prefix(written);
+      } else if (errno != EINTR && errno != EAGAIN) {
+        broken_consoles_.insert(fd);
+        Log(LogLevel::kWarning, absl::StrCat("can't show the workers' output any more: ", strerror(errno)));
+      }
+    }
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<char> buffer_;
+  std::set<int> broken_consoles_;
+};
+
+LogPump::LogPump() = default;
+
+LogPump::~LogPump() { Drain(SteadyNow()); }
+
+absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
+  if (drained_) return absl::FailedPreconditionError("output streams can't be added after the end");
+  if (shared_ == nullptr) {
+    auto shared = std::make_shared<Shared>();
+    shared->wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    shared->give_up.reset(eventfd(0, EFD_CLOEXEC));
+    if (!shared->wake.valid() || !shared->give_up.valid()) return ErrnoStatus(errno, "eventfd");
+    shared_ = std::move(shared);
+  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe for a worker's output");
+  UniqueFd ours(ends[0]);
+  UniqueFd workers(ends[1]);
+  // Our end only: the worker's own is another open file and goes on blocking.
+  fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  {
+    MutexLock lock(&shared_->mutex);
+    shared_->added.push_back(std::make_unique<Stream>(std::move(ours), std::move(sink)));
+  }
+  RaiseEvent(shared_->wake);
+  if (!thread_.joinable()) {
+    // No signal is for this thread, and a SIGPIPE of a console that is gone is to be an error of write.
+    sigset_t all, saved;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    thread_ = std::thread([shared = shared_] { Pump(shared).Run(); });
+    pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  }
+  return workers;
+}
+
+bool LogPump::Drain(SteadyTime deadline) {
+  drained_ = true;
+  if (!thread_.joinable()) return true;
+  bool finished;
+  bool all_ended;
+  {
+    MutexLock lock(&shared_->mutex);
+    shared_->draining = true;
+    RaiseEvent(shared_->wake);
+    while (!shared_->finished && SteadyNow() < deadline) shared_->changed.WaitUntil(&shared_->mutex, deadline);
+    if (!shared_->finished) RaiseEvent(shared_->give_up);
+    const SteadyTime last = SteadyNow() + kGiveUpTime;
+    while (!shared_->finished && SteadyNow() < last) shared_->changed.WaitUntil(&shared_->mutex, last);
+    finished = shared_->finished;
+    all_ended = shared_->all_ended;
+  }
+  if (finished) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+  return all_ended;
+}
+
+absl::StatusOr<UniqueFd> OpenLogFile(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd.valid()) {
+    return ErrnoStatus(errno, absl::StrCat("can't open the log file '", path, "' (choose another --log-dir)"));
+  }
+  return fd;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,33 @@
+#ifndef DDPRUN_LAUNCHER_OS_ORPHAN_SWEEPER_H_
+#define DDPRUN_LAUNCHER_OS_ORPHAN_SWEEPER_H_
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace ddprun::launcher {
+
+// What workers leave behind outside their process groups: children that made a session of their own, or were
+// orphaned by a parent that has died. A "child subreaper" becomes the parent of such orphans, so they can be found
+// among our own children. All functions are to be called from the main thread, which must also be the one that
+// spawns: it is the thread to which orphans are given.
+
+// Makes this process the one that orphans below it are given to. Call before the first worker is started.
+absl::Status BecomeSubreaper();
+
+// Kills (SIGKILL) and reaps every child of this process that is not in `known` (workers that run, the guard), and
+// what turns into an orphan by that, until none is left. Costs one small read when there are none. Returns how many
+// are left because they did not die within `limit` (stuck in the kernel) or may not be killed by us.
+// REQUIRES: nobody else waits for children that are not in `known`.
+int SweepOrphans(const std::vector<pid_t>& known, absl::Duration limit = absl::Seconds(2));
+
+// Reaps those orphans that have ended by themselves, and touches no others: a subreaper that never does this
+// collects zombies while workers start daemons. For each SIGCHLD, if that is listened to.
+void ReapDeadOrphans(const std::vector<pid_t>& known);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_ORPHAN_SWEEPER_H_

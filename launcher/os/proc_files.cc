@@ -1,0 +1,82 @@
+#include "launcher/os/proc_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Parent of `pid` by /proc/PID/stat, whose second field may hold spaces and brackets; 0 if it is gone.
+pid_t ParentOf(pid_t pid) {
+  const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 > stat.size()) return 0;
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
+  int parent = 0;
+  return fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent) ? parent : 0;
+}
+
+}  // namespace
+
+std::string ReadSmallFile(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string content;
+  if (!fd.valid()) return content;
+  char buffer[4096];
+  while (true) {
+    const ssize_t got = read(fd.get(), buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return content;
+    content.append(buffer, got);
+  }
+}
+
+std::vector<pid_t> AllProcesses() {
+  std::vector<pid_t> pids;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  if (folder == nullptr) return pids;
+  while (const dirent* entry = readdir(folder.get())) {
+    int pid = 0;
+    if (absl::SimpleAtoi(entry->d_name, &pid) && pid > 0) pids.push_back(pid);
+  }
+  return pids;
+}
+
+std::vector<pid_t> ChildrenOfMainThread() {
+  std::vector<pid_t> children;
+  const pid_t self = getpid();
+  const std::string path = absl::StrCat("/proc/self/task/", self, "/children");
+  if (access(path.c_str(), R_OK) != 0) {
+    // A kernel built without CONFIG_PROC_CHILDREN.
+    for (const pid_t pid : AllProcesses()) {
+      if (ParentOf(pid) == self) children.push_back(pid);
+    }
+    return children;
+  }
+  for (const absl::string_view word : absl::StrSplit(ReadSmallFile(path), ' ', absl::SkipWhitespace())) {
+    int pid = 0;
+    if (absl::SimpleAtoi(word, &pid)) children.push_back(pid);
+  }
+  return children;
+}
+
+std::string VariableOfProcess(pid_t pid, absl::string_view name) {
+  const std::string environment = ReadSmallFile(absl::StrCat("/proc/", pid, "/environ"));
+  for (absl::string_view variable : absl::StrSplit(environment, '\0')) {
+    if (absl::ConsumePrefix(&variable, name) && absl::ConsumePrefix(&variable, "=")) return std::string(variable);
+  }
+  return "";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,38 @@
+#include "launcher/os/process_end.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::launcher {
+
+std::string ProcessEnd::Text() const {
+  if (kind == Kind::kExited) return absl::StrCat("exited with code ", code);
+  return absl::StrCat("killed by ", SignalName(code), " (", code, ")", core_dumped ? ", core dumped" : "");
+}
+
+ProcessEnd ProcessEnd::FromWait(pid_t pid, int wait_status, int64_t max_resident_kib) {
+  ProcessEnd end;
+  end.pid = pid;
+  end.max_resident_bytes = max_resident_kib * 1024;
+  if (WIFSIGNALED(wait_status)) {
+    end.kind = Kind::kSignaled;
+    end.code = WTERMSIG(wait_status);
+    end.core_dumped = WCOREDUMP(wait_status);
+  } else {
+    end.code = WEXITSTATUS(wait_status);
+  }
+  return end;
+}
+
+std::string SignalName(int number) {
+  if (const char* name = sigabbrev_np(number)) return absl::StrCat("SIG", name);
+  if (number == SIGRTMIN) return "SIGRTMIN";
+  if (number > SIGRTMIN && number <= SIGRTMAX) return absl::StrCat("SIGRTMIN+", number - SIGRTMIN);
+  return absl::StrCat("signal ", number);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,38 @@
+#ifndef DDPRUN_LAUNCHER_OS_PROCESS_END_H_
+#define DDPRUN_LAUNCHER_OS_PROCESS_END_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ddprun::launcher {
+
+// How a process ended. Thread-compatible value type.
+struct ProcessEnd {
+  enum class Kind { kExited, kSignaled };
+
+  pid_t pid = -1;
+  Kind kind = Kind::kExited;
+  int code = 0;              // kExited: the exit code, 0 to 255; kSignaled: the number of the signal
+  bool core_dumped = false;  // only ever true for kSignaled
+  int64_t max_resident_bytes = 0;
+
+  bool ok() const { return kind == Kind::kExited && code == 0; }
+
+  // What a shell would report: the exit code, or 128 + signal.
+  int ExitCode() const { return kind == Kind::kExited ? code : 128 + code; }
+
+  // "exited with code 7", "killed by SIGSEGV (11), core dumped".
+  std::string Text() const;
+
+  // From what wait4 stored.
+  static ProcessEnd FromWait(pid_t pid, int wait_status, int64_t max_resident_kib);
+};
+
+// "SIGTERM"; "SIGRTMIN+3" for real-time signals; "signal 99" for what is none.
+std::string SignalName(int number);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_PROCESS_END_H_

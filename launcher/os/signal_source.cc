@@ -1,0 +1,68 @@
+#include "launcher/os/signal_source.h"
+
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/proc_files.h"
+#include "launcher/os/process_end.h"
+
+namespace ddprun::launcher {
+
+std::string ReceivedSignal::Text() const {
+  if (sender == 0) return absl::StrCat(SignalName(number), " from the terminal or the kernel");
+  std::string name = ReadSmallFile(absl::StrCat("/proc/", sender, "/comm"));
+  absl::StripAsciiWhitespace(&name);
+  return absl::StrCat(SignalName(number), " from process ", sender, name.empty() ? "" : absl::StrCat(" (", name, ")"));
+}
+
+absl::StatusOr<std::unique_ptr<SignalSource>> SignalSource::Create(const std::vector<int>& signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) {
+    // nohup: the user wants the job to outlive the terminal.
+    struct sigaction action;
+    if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    if (signal == SIGKILL || signal == SIGSTOP || sigaddset(&set, signal) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(SignalName(signal), " can't be handled by any program"));
+    }
+  }
+  const int error = pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  if (error != 0) return ErrnoStatus(error, "blocking signals");
+  UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.valid()) return ErrnoStatus(errno, "signalfd");
+  return std::unique_ptr<SignalSource>(new SignalSource(std::move(fd)));
+}
+
+SignalSource::~SignalSource() {
+  if (loop_ != nullptr) loop_->RemoveFd(fd_.get());
+}
+
+absl::Status SignalSource::Attach(EventLoop* loop, std::function<void(const ReceivedSignal&)> callback) {
+  callback_ = std::move(callback);
+  const absl::Status added = loop->AddFd(fd_.get(), EPOLLIN, [this](uint32_t) { OnReady(); });
+  if (added.ok()) loop_ = loop;
+  return added;
+}
+
+void SignalSource::OnReady() {
+  // One at a time: the callback may quit the loop, or destroy this object, and the rest comes in the next turn.
+  signalfd_siginfo info;
+  if (read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return;
+  ReceivedSignal signal;
+  signal.number = static_cast<int>(info.ssi_signo);
+  // SI_USER, SI_QUEUE and SI_TKILL are all at most 0; the kernel's own codes are above.
+  if (info.ssi_code <= 0 || signal.number == SIGCHLD) {
+    signal.sender = static_cast<pid_t>(info.ssi_pid);
+    signal.sender_user = info.ssi_uid;
+  }
+  callback_(signal);
+}
+
+}  // namespace ddprun::launcher

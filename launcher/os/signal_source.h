@@ -1,0 +1,54 @@
+#ifndef DDPRUN_LAUNCHER_OS_SIGNAL_SOURCE_H_
+#define DDPRUN_LAUNCHER_OS_SIGNAL_SOURCE_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+struct ReceivedSignal {
+  int number = 0;
+  // Who sent it; 0 if the kernel did (a key on the terminal, a hang-up) or if it came from another pid namespace.
+  pid_t sender = 0;
+  uid_t sender_user = 0;
+
+  // "SIGTERM from process 123 (slurmstepd)", "SIGINT from the terminal or the kernel".
+  std::string Text() const;
+};
+
+// Signals as events of the loop; no handler ever runs. Equal signals that come before the loop looks are one.
+class SignalSource {
+ public:
+  // Blocks `signals` for the calling thread and all that it will start, and collects them from now on. Call before
+  // any other thread exists. They stay blocked after the destructor: nothing may die of a late one. A SIGHUP that
+  // is ignored at this time (nohup) stays ignored. InvalidArgument for a number that no program can handle.
+  static absl::StatusOr<std::unique_ptr<SignalSource>> Create(const std::vector<int>& signals);
+  // If attached, the loop must still exist.
+  ~SignalSource();
+  SignalSource(const SignalSource&) = delete;
+  SignalSource& operator=(const SignalSource&) = delete;
+
+  // From now on calls `callback` on the loop's thread for every signal, those since Create included. Once only.
+  absl::Status Attach(EventLoop* loop, std::function<void(const ReceivedSignal&)> callback);
+
+ private:
+  explicit SignalSource(UniqueFd fd) : fd_(std::move(fd)) {}
+  void OnReady();
+
+  const UniqueFd fd_;
+  EventLoop* loop_ = nullptr;
+  std::function<void(const ReceivedSignal&)> callback_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_SIGNAL_SOURCE_H_

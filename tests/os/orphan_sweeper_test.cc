@@ -1,0 +1,103 @@
+#include "launcher/os/orphan_sweeper.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "launcher/os/proc_files.h"
+#include "launcher/os/spawn.h"
+#include "tests/os/process_testing.h"
+
+namespace ddprun::launcher {
+namespace {
+
+class OrphanSweeperTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(BecomeSubreaper().ok());
+    ASSERT_TRUE(ChildrenOfMainThread().empty());
+  }
+
+  // Starts a worker with relatives (see tests/testbin/family.cc) and returns it when all are in place.
+  Child StartFamily() {
+    Pipe output;
+    SpawnRequest request = RequestFor({TestProgram("family")});
+    request.stdout_fd = output.write.get();
+    absl::StatusOr<Child> child = Spawn(request);
+    EXPECT_TRUE(child.ok()) << child.status();
+    output.write.reset();
+    pids_ = ReadPids(output.read.get(), "ready");
+    return *std::move(child);
+  }
+
+  std::multimap<std::string, pid_t> pids_;
+};
+
+TEST_F(OrphanSweeperTest, Sweep_NoChildren_ReturnsAtOnce) { EXPECT_EQ(SweepOrphans({}), 0); }
+
+TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
+  const Child child = StartFamily();
+  EXPECT_EQ(SweepOrphans({child.pid}), 0);
+  EXPECT_TRUE(WaitUntilGone(pids_.find("daemon")->second));
+  for (const char* own : {"group", "session"}) EXPECT_EQ(kill(pids_.find(own)->second, 0), 0) << own;
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, child.pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+  EXPECT_EQ(info.si_pid, 0) << "the known worker was killed";
+
+  kill(child.pid, SIGKILL);
+  WaitFor(child);
+  EXPECT_EQ(SweepOrphans({}), 0);
+}
+
+TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) {
+  const Child child = StartFamily();
+  kill(child.pid, SIGKILL);
+  WaitFor(child);
+  EXPECT_EQ(SweepOrphans({}), 0);
+  for (const auto& [kind, pid] : pids_) {
+    EXPECT_EQ(kill(pid, 0), -1) << kind;
+    EXPECT_EQ(errno, ESRCH) << kind << " was not reaped";
+  }
+}
+
+TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
+  // Each killed one makes its child an orphan.
+  Pipe output;
+  SpawnRequest request = RequestFor({"/bin/sh", "-c",
+                                     "setsid sh -c 'setsid sh -c \"setsid sh -c \\\"echo last \\\\$\\\\$; echo ready; "
+                                     "sleep 1000\\\"; true\"; true'; true"});
+  request.stdout_fd = output.write.get();
+  const absl::StatusOr<Child> child = Spawn(request);
+  ASSERT_TRUE(child.ok());
+  output.write.reset();
+  const auto pids = ReadPids(output.read.get(), "ready");
+  EXPECT_EQ(SweepOrphans({}), 0);
+  EXPECT_TRUE(WaitUntilGone(pids.find("last")->second));
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST_F(OrphanSweeperTest, ReapDeadOrphans_TakesTheDeadAndLeavesTheLiving) {
+  const Child child = StartFamily();
+  const pid_t daemon = pids_.find("daemon")->second;
+  ReapDeadOrphans({child.pid});
+  EXPECT_EQ(kill(daemon, 0), 0);
+  kill(daemon, SIGKILL);
+  ASSERT_TRUE(WaitUntilGone(daemon));
+  EXPECT_EQ(kill(daemon, 0), 0) << "still a zombie";
+  ReapDeadOrphans({child.pid});
+  EXPECT_EQ(kill(daemon, 0), -1);
+
+  // A known one is left for whoever knows it.
+  kill(child.pid, SIGKILL);
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  ReapDeadOrphans({child.pid});
+  EXPECT_EQ(WaitFor(child).code, SIGKILL);
+  EXPECT_EQ(SweepOrphans({}), 0);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,51 @@
+#include "launcher/os/proc_files.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/os/process_testing.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::Contains;
+
+TEST(ProcFilesTest, Children_ZombieIncluded) {
+  EXPECT_TRUE(ChildrenOfMainThread().empty());
+  const auto child = Spawn(RequestFor({"/bin/true"}));
+  ASSERT_TRUE(child.ok());
+  ASSERT_TRUE(WaitUntilGone(child->pid));
+  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child->pid});
+  WaitFor(*child);
+  EXPECT_TRUE(ChildrenOfMainThread().empty());
+}
+
+TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
+  EXPECT_THAT(AllProcesses(), Contains(getpid()));
+  EXPECT_THAT(AllProcesses(), Contains(getppid()));
+}
+
+TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
+  Pipe input;
+  SpawnRequest request = RequestFor({"/bin/cat"});
+  request.stdin_fd = input.read.get();
+  request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
+  const auto child = Spawn(request);
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "right=this");
+  EXPECT_EQ(VariableOfProcess(child->pid, "D"), "");
+  input.write.reset();
+  ASSERT_TRUE(WaitUntilGone(child->pid));
+  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "") << "the dead have none";
+  WaitFor(*child);
+}
+
+TEST(ProcFilesTest, ReadSmallFile_Missing_IsEmpty) { EXPECT_EQ(ReadSmallFile("/no/such/file"), ""); }
+
+}  // namespace
+}  // namespace ddprun::launcher

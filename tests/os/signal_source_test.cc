@@ -1,0 +1,111 @@
+#include "launcher/os/signal_source.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/os/process_testing.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
+  auto loop = EventLoop::Create();
+  auto source = SignalSource::Create({SIGTERM, SIGUSR1});
+  ASSERT_TRUE(source.ok()) << source.status();
+  kill(getpid(), SIGTERM);  // before Attach: kept
+  std::vector<ReceivedSignal> seen;
+  ASSERT_TRUE((*source)
+                  ->Attach(loop->get(),
+                           [&](const ReceivedSignal& signal) {
+                             seen.push_back(signal);
+                             (*loop)->Quit();
+                           })
+                  .ok());
+  (*loop)->Run();
+  ASSERT_EQ(seen.size(), 1);
+  EXPECT_EQ(seen[0].number, SIGTERM);
+  EXPECT_EQ(seen[0].sender, getpid());
+  EXPECT_EQ(seen[0].sender_user, getuid());
+  EXPECT_THAT(seen[0].Text(), ::testing::StartsWith("SIGTERM from process " + std::to_string(getpid()) + " ("));
+
+  const auto child = Spawn(RequestFor({"/bin/sh", "-c", "kill -USR1 $PPID"}));
+  ASSERT_TRUE(child.ok());
+  (*loop)->Run();
+  ASSERT_EQ(seen.size(), 2);
+  EXPECT_EQ(seen[1].number, SIGUSR1);
+  EXPECT_EQ(seen[1].sender, child->pid);
+  WaitFor(*child);
+}
+
+TEST(SignalSourceTest, SeveralPending_AllArriveAndRealTimeOnesAreCounted) {
+  auto loop = EventLoop::Create();
+  auto source = SignalSource::Create({SIGTERM, SIGRTMIN});
+  std::vector<int> seen;
+  ASSERT_TRUE((*source)
+                  ->Attach(loop->get(),
+                           [&](const ReceivedSignal& signal) {
+                             seen.push_back(signal.number);
+                             if (seen.size() == 3) (*loop)->Quit();
+                           })
+                  .ok());
+  for (const int signal : {SIGTERM, SIGTERM, SIGRTMIN, SIGRTMIN}) kill(getpid(), signal);
+  (*loop)->Run();
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre(SIGTERM, SIGRTMIN, SIGRTMIN));
+}
+
+TEST(SignalSourceTest, Callback_MayDestroyTheSource) {
+  auto loop = EventLoop::Create();
+  std::unique_ptr<SignalSource> source = *SignalSource::Create({SIGUSR2});
+  ASSERT_TRUE(source->Attach(loop->get(), [&](const ReceivedSignal&) { (*loop)->Quit(); }).ok());
+  kill(getpid(), SIGUSR2);
+  (*loop)->Run();
+  source.reset();
+  kill(getpid(), SIGUSR2);  // stays blocked: kills nobody
+  (*loop)->Post([&] { (*loop)->Quit(); });
+  (*loop)->Run();
+}
+
+TEST(SignalSourceTest, Create_WhatNobodyCanHandle_IsRefused) {
+  for (const int signal : {SIGKILL, SIGSTOP, 0, 32, 99}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(SignalSource::Create({signal}).status())) << signal;
+  }
+}
+
+TEST(SignalSourceTest, HangUpIgnoredAtTheStart_StaysIgnored) {
+  signal(SIGHUP, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigaddset(&none, SIGHUP);
+  sigprocmask(SIG_UNBLOCK, &none, nullptr);
+  auto loop = EventLoop::Create();
+  auto source = SignalSource::Create({SIGHUP, SIGTERM});
+  ASSERT_TRUE(source.ok());
+  std::vector<int> seen;
+  ASSERT_TRUE((*source)
+                  ->Attach(loop->get(),
+                           [&](const ReceivedSignal& signal) {
+                             seen.push_back(signal.number);
+                             if (signal.number == SIGTERM) (*loop)->Quit();
+                           })
+                  .ok());
+  kill(getpid(), SIGHUP);
+  kill(getpid(), SIGTERM);
+  (*loop)->Run();
+  EXPECT_EQ(seen, std::vector<int>{SIGTERM});
+  signal(SIGHUP, SIG_DFL);
+}
+
+TEST(SignalSourceTest, Text_FromTheKernel) {
+  ReceivedSignal signal;
+  signal.number = SIGINT;
+  EXPECT_EQ(signal.Text(), "SIGINT from the terminal or the kernel");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,88 @@
+// `mini_launcher N PROGRAM [ARGUMENT...]`: the least launcher: a guard, N workers, SIGTERM passed on to them, orphans
+// swept at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker that
+// ended otherwise than well, or 0.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/os/child_watch.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/guard.h"
+#include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/signal_source.h"
+#include "launcher/os/spawn.h"
+#include "rendezvous/base/random_id.h"
+
+extern char** environ;
+
+namespace {
+
+using namespace ddprun::launcher;  // NOLINT: a test program
+
+std::vector<std::string> WorkerEnvironment(const std::string& id) {
+  const char* inherited = getenv(kLauncherIdVariable);
+  const std::string prefix = std::string(kLauncherIdVariable) + "=";
+  std::vector<std::string> environment = {prefix + LauncherIdForWorkers(inherited ? inherited : "", id)};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::string(*variable).compare(0, prefix.size(), prefix) != 0) environment.push_back(*variable);
+  }
+  return environment;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 99;
+  const std::string id = ddprun::RandomId();
+  auto guard = Guard::Start(id);
+  auto signals = SignalSource::Create({SIGTERM});
+  auto loop = EventLoop::Create();
+  if (!guard.ok() || !signals.ok() || !loop.ok() || !BecomeSubreaper().ok()) return 98;
+
+  int exit_code = 0;
+  ChildWatch* watch_pointer = nullptr;
+  auto watch = ChildWatch::Create(loop->get(), [&](std::vector<ProcessEnd> ends) {
+    for (const ProcessEnd& end : ends) {
+      if (exit_code == 0) exit_code = end.ExitCode();
+    }
+    if (watch_pointer->empty()) (*loop)->Quit();
+  });
+  if (!watch.ok()) return 98;
+  watch_pointer = watch->get();
+  const ddprun::SteadyTime never = ddprun::SteadyTime::InfiniteFuture();
+  (*loop)->SetTimer([never] { return never; }, [](ddprun::SteadyTime) {});
+  if (!(*signals)
+           ->Attach(loop->get(),
+                    [&](const ReceivedSignal& signal) {
+                      for (const pid_t pid : (*watch)->pids()) (*watch)->Signal(pid, signal.number);
+                    })
+           .ok()) {
+    return 98;
+  }
+
+  SpawnRequest request;
+  request.program = argv[2];
+  request.argv.assign(argv + 2, argv + argc);
+  request.environment = WorkerEnvironment(id);
+  printf("guard %d\nlauncher %d\n", guard->pid(), getpid());
+  fflush(stdout);
+  for (int i = 0; i < atoi(argv[1]); ++i) {
+    auto child = Spawn(request);
+    if (!child.ok()) {
+      fprintf(stderr, "%s\n", std::string(child.status().message()).c_str());
+      return 97;
+    }
+    if (!(*watch)->Watch(*std::move(child)).ok()) return 96;
+  }
+  printf("started\n");
+  fflush(stdout);
+  (*loop)->Run();
+  SweepOrphans({guard->pid()});
+  guard->Dismiss();
+  return exit_code;
+}
