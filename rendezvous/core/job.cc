@@ -52,6 +52,15 @@ void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const 
   Node* node = members_.Find(node_id);
   if (node == nullptr || node->incarnation != incarnation) return;
   members_.Disconnected(node, turn.now);
+  if (members_.ready() == 0) notices_.Clear();
+}
+
+void Job::NoteChange(SteadyTime now) {
+  if (members_.ready() > 0) {
+    notices_.Changed(now);
+  } else {
+    notices_.Clear();
+  }
 }
 
 void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
@@ -69,9 +78,9 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall:
-      return notices_.Changed(turn.now);
+      return NoteChange(turn.now);
     case JobState::kPreparing:
-      notices_.Changed(turn.now);
+      NoteChange(turn.now);
       return TryAssign(turn);
     case JobState::kRunning:
       if (!node->in_round()) return ConsiderLate(*node, turn);
@@ -96,8 +105,7 @@ void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& tur
 
 SteadyTime Job::NextDeadline() const {
   SteadyTime next = std::min(members_.NextExpiry(), StateDeadline());
-  if (members_.ready() > 0) next = std::min(next, notices_.Due());
-  return next;
+  return std::min(next, notices_.Due());
 }
 
 SteadyTime Job::StateDeadline() const {
@@ -129,7 +137,7 @@ void Job::OnDeadline(const Turn& turn) {
     OnGone(node, std::move(what), turn);
   }
   if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
-  if (!ended() && members_.ready() > 0 && notices_.Due() <= turn.now) SendNotices(turn);
+  if (!ended() && notices_.Due() <= turn.now) SendNotices(turn);
 }
 
 void Job::OnStateDeadline(const Turn& turn) {

@@ -84,6 +84,8 @@ class Job {
   };
 
   // job.cc
+  // Waiting nodes have to be told, if there are any.
+  void NoteChange(SteadyTime now);
   void OnReady(Node* node, const Ready& ready, const Turn& turn);
   void OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn);
   void OnStateDeadline(const Turn& turn);

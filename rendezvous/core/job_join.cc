@@ -51,7 +51,6 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
   node->round = ReportedRound(join);
   Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
-  notices_.Changed(turn.now);
   const bool starts_recovery = StartsRecovery(join);
   max_round_ = std::max(max_round_, node->round);
   if (starts_recovery) {
@@ -59,8 +58,12 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     recovery_.until =
         turn.now + kRecoveryHeartbeats * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
-  if (state_ == JobState::kRecovering) return TakeReport(node, join, turn);
+  if (state_ == JobState::kRecovering) {
+    TakeReport(node, join, turn);
+    return NoteChange(turn.now);
+  }
   TakePhase(node, join, turn);
+  NoteChange(turn.now);
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall: return Gather(turn);
@@ -77,7 +80,6 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
   Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
-  notices_.Changed(turn.now);
   max_round_ = std::max(max_round_, ReportedRound(join));
   switch (state_) {
     case JobState::kWaiting:
@@ -99,6 +101,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   }
   if (held_ && held_->suspects.erase(node->node_id) > 0 && held_->suspects.empty()) JudgeHeldFailure(turn);
   if (state_ == JobState::kPreparing) TryAssign(turn);
+  NoteChange(turn.now);
 }
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {

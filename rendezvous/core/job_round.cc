@@ -39,8 +39,8 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   leave_reason_ = reason;
   leave_cause_ = std::move(cause);
-  notices_.Changed(turn.now);
   PrepareAll(turn);
+  NoteChange(turn.now);
   if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
 }
@@ -55,7 +55,7 @@ void Job::PrepareAll(const Turn& turn) {
 
 void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
-  notices_.Changed(turn.now);
+  NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
 }
 
@@ -107,11 +107,7 @@ void Job::Assign(const Turn& turn) {
     members_.SetState(node, NodeState::kRunning);
   }
   for (const size_t i : table.order) Tell(*nodes[i], rendezvous::Assign{AssignmentOf(*nodes[i])}, turn);
-  if (members_.ready() > 0) {
-    notices_.Changed(turn.now);
-  } else {
-    notices_.Clear();
-  }
+  NoteChange(turn.now);  // of spares
 }
 
 Assignment Job::AssignmentOf(const Node& node) const {
@@ -180,10 +176,14 @@ void Job::OnGone(Node* node, std::string what, const Turn& turn) {
   const bool in_round = node->in_round();
   const NodeState state = node->state;
   const WorkerFailure loss = NodeFailure(node->host, what);
-  if (held_ && held_->suspects.contains(node->node_id)) held_.reset();
+  if (held_ && held_->suspects.contains(node->node_id)) {
+    held_.reset();
+    leave_reason_ = next_reason_ = state_reason_ = what;
+    leave_cause_.reset();
+  }
   if (state_ == JobState::kRecovering && in_round && state != NodeState::kSucceeded) ForgetReport(node);
   members_.Remove(node);
-  notices_.Changed(turn.now);
+  NoteChange(turn.now);
   if (members_.size() == 0) {
     return End(JobState::kFailed, Verdict{false, absl::StrCat("all launchers left; the last: ", what), loss, 1}, turn);
   }
@@ -213,8 +213,8 @@ void Job::GoneFromRound(bool in_round, NodeState state, const std::string& what,
 }
 
 void Job::Succeed(const Turn& turn) {
-  End(JobState::kFinished,
-      Verdict{true, absl::StrCat("all ", Counted(round_.world_size, "worker"), " succeeded"), std::nullopt, 0}, turn);
+  const std::string who = round_.world_size == 1 ? "the only worker" : absl::StrCat("all ", round_.world_size, " workers");
+  End(JobState::kFinished, Verdict{true, absl::StrCat(who, " succeeded"), std::nullopt, 0}, turn);
 }
 
 void Job::Fail(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
