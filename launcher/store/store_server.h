@@ -69,6 +69,8 @@ class StoreServer {
   void ProcessReady();
 
   int port() const { return listener_.port; }
+  // Memory for content and connections (roughly): what StoreOptions::max_bytes bounds.
+  size_t used_bytes() const { return key_value_.bytes() + connection_bytes_; }
   int connections() const { return static_cast<int>(connections_.size()); }
 
   // Who is expected and who has come: see JoinWatch. The other nodes register over the network (RegistrationClient).
@@ -99,7 +101,6 @@ class StoreServer {
   void CloseLater(Connection& connection) { connection.closing = true; }
   // As CloseLater, and says why; only a limited number of times, so that a hostile peer can't fill a disk.
   void Reject(Connection& connection, absl::string_view why);
-  size_t used_bytes() const { return key_value_.bytes() + connection_bytes_; }
 
   const StoreOptions options_;
   Listener listener_;

@@ -1,0 +1,141 @@
+#include "launcher/store/registration_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "launcher/store/listener.h"
+#include "launcher/store/store_server.h"
+#include "tests/store/raw_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using State = RegistrationClient::State;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Serves both ends from one thread until the client is in one of the states that end a step.
+State RunUntilSettled(RegistrationClient& client, StoreServer* store) {
+  do {
+    pollfd ready[2] = {{client.fd(), 0, 0}, {store != nullptr ? store->PollFd() : -1, POLLIN, 0}};
+    if ((client.events() & EPOLLIN) != 0) ready[0].events |= POLLIN;
+    if ((client.events() & EPOLLOUT) != 0) ready[0].events |= POLLOUT;
+    if (poll(ready, 2, 60000) <= 0) break;
+    if (ready[1].revents != 0) store->ProcessReady();
+    if (ready[0].revents != 0) client.OnReady();
+  } while (client.state() != State::kRegistered && client.state() != State::kFailed);
+  return client.state();
+}
+
+class RegistrationClientTest : public testing::Test {
+ protected:
+  RegistrationClientTest() : store_(*StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}})) {
+    store_->BeginRound(3, 4);
+  }
+  std::unique_ptr<RegistrationClient> Start(const NodeRegistration& node) {
+    auto client = RegistrationClient::Start("127.0.0.1", store_->port(), node);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  std::unique_ptr<StoreServer> store_;
+};
+
+TEST_F(RegistrationClientTest, OnReady_StoreThere_Registers) {
+  auto client = Start({3, 0, 0, "b", {20, 21}});
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
+  EXPECT_EQ(client->events(), uint32_t{EPOLLIN});
+  EXPECT_EQ(store_->Missing()[1], (MissingRank{1, 1, "b", 21}));
+  EXPECT_EQ(store_->connections(), 1);
+}
+
+TEST_F(RegistrationClientTest, Update_NewPids_ReplacesOnTheSameConnection) {
+  auto client = Start({3, 0, 0, "b", {20, 21}});
+  client->Update({3, 0, 0, "b", {30, 31}});
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
+  client->Update({3, 0, 0, "b", {40, 41}});
+  EXPECT_EQ(client->state(), State::kAwaitingReply);
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
+  EXPECT_EQ(store_->Missing()[0].pid, 40u);
+  EXPECT_EQ(store_->connections(), 1);
+}
+
+TEST_F(RegistrationClientTest, OnReady_ManyRanks_SentInPieces) {
+  store_->BeginRound(3, kMaxRanks);
+  std::vector<uint32_t> pids(kMaxRanks);
+  std::iota(pids.begin(), pids.end(), 1);
+  auto client = Start({3, 0, 0, "b", pids});
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
+  EXPECT_EQ(store_->Missing().back(), (MissingRank{kMaxRanks - 1, kMaxRanks - 1, "b", kMaxRanks}));
+}
+
+TEST_F(RegistrationClientTest, OnReady_OtherRound_Fails) {
+  auto client = Start({2, 0, 0, "b", {20, 21}});
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kFailed);
+  EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused by the store at 127.0.0.1"));
+  EXPECT_EQ(client->events(), 0u);
+}
+
+TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_Fails) {
+  auto client = Start({3, 0, 0, "b", {20, 21}});
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered);
+  store_.reset();
+  pollfd ready = {client->fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 60000), 1);
+  EXPECT_EQ(client->OnReady(), State::kFailed);
+  EXPECT_THAT(std::string(client->status().message()), HasSubstr("lost the store at 127.0.0.1"));
+}
+
+TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
+  int port;
+  {
+    auto listener = Listen("127.0.0.1", 0, 0);
+    ASSERT_TRUE(listener.ok());
+    port = listener->port;
+  }
+  auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, 0, "b", {20}});
+  // Loopback may refuse at once.
+  if (client.ok()) {
+    EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
+  }
+  const absl::Status status = client.ok() ? (*client)->status() : client.status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can't connect to the store at 127.0.0.1 port"));
+}
+
+TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
+  auto listener = Listen("127.0.0.1", 0, 0);
+  ASSERT_TRUE(listener.ok());
+  auto client = RegistrationClient::Start("127.0.0.1", listener->port, {3, 0, 0, "b", {20}});
+  ASSERT_TRUE(client.ok());
+  pollfd ready = {listener->fd.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 60000), 1);
+  const UniqueFd peer(accept(listener->fd.get(), nullptr, nullptr));
+  ASSERT_EQ(send(peer.get(), "HTTP/1.1 400", 12, MSG_NOSIGNAL), 12);
+  EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
+  EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("no ddprun answers as the store"));
+}
+
+TEST_F(RegistrationClientTest, Start_HostName_Refused) {
+  EXPECT_EQ(RegistrationClient::Start("host-b", 1, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RegistrationClientIpv6, OnReady_OverIpv6_Registers) {
+  auto store = StoreServer::Open({.address = "::1"});
+  if (!store.ok()) GTEST_SKIP() << "this host has no IPv6: " << store.status();
+  (*store)->BeginRound(3, 2);
+  auto client = RegistrationClient::Start("::1", (*store)->port(), {3, 0, 0, "b", {20, 21}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(RunUntilSettled(**client, store->get()), State::kRegistered) << (*client)->status();
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

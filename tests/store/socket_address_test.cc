@@ -1,0 +1,40 @@
+#include "launcher/store/socket_address.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(SocketAddress, NumericAddress_TextAndPort_ComeBack) {
+  for (const std::string text : {"127.0.0.1", "10.0.0.5", "::1", "2001:db8::7"}) {
+    const auto address = NumericAddress(text, 29500);
+    ASSERT_TRUE(address.ok()) << text;
+    EXPECT_EQ(AddressText(*address), text);
+    EXPECT_EQ(PortOf(*address), 29500);
+  }
+}
+
+TEST(SocketAddress, NumericAddress_AnythingElse_Refused) {
+  for (const std::string text : {"", "localhost", "host.example", "1.2.3.4:5", "[::1]"}) {
+    const auto address = NumericAddress(text, 1);
+    EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(SocketAddress, AddressText_Ipv4OverIpv6_ReadsAsIpv4) {
+  EXPECT_EQ(AddressText(*NumericAddress("::ffff:10.0.0.5", 1)), "10.0.0.5");
+}
+
+TEST(SocketAddress, IsLoopback_OfAllFamilies) {
+  for (const std::string text : {"127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(IsLoopback(*NumericAddress(text, 1))) << text;
+  }
+  for (const std::string text : {"10.0.0.5", "::", "0.0.0.0", "128.0.0.1"}) {
+    EXPECT_FALSE(IsLoopback(*NumericAddress(text, 1))) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

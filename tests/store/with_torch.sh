@@ -1,0 +1,18 @@
+#!/bin/bash
+# Runs a Python test with the interpreter that has torch: $DDPRUN_TEST_PYTHON, or .venv/bin/python of the source
+# tree. Without one the test is skipped. Usage: with_torch.sh SCRIPT [ARGUMENT...]
+set -u
+python=${DDPRUN_TEST_PYTHON:-}
+if [[ -z $python ]]; then
+  # The runfiles are links into the source tree.
+  folder=$(dirname "$(readlink -f "$1")")
+  while [[ $folder != / && ! -x $folder/.venv/bin/python ]]; do folder=$(dirname "$folder"); done
+  python=$folder/.venv/bin/python
+fi
+if [[ ! -x $python ]]; then
+  echo "SKIPPED: no Python with torch (run scripts/setup, or set DDPRUN_TEST_PYTHON)"
+  exit 0
+fi
+# torch's own server looks up the name of every peer: don't wait for a resolver that is not there.
+export RES_OPTIONS='timeout:1 attempts:1' PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+exec timeout --kill-after=10 "${DDPRUN_TEST_LIMIT_S:-240}" "$python" "$@"
