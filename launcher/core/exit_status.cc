@@ -1,0 +1,53 @@
+#include "launcher/core/exit_status.h"
+
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/core/signal_name.h"
+#include "launcher/core/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 300;
+constexpr size_t kMaxHostBytes = 253;
+
+std::string Host(const rendezvous::WorkerFailure& failure) {
+  return failure.host.empty() ? "an unknown host" : OneLine(failure.host, kMaxHostBytes);
+}
+
+}  // namespace
+
+std::string DescribeEnd(const rendezvous::WorkerFailure& failure) {
+  if (failure.rank < 0) return "was lost";
+  if (failure.signal != 0) {
+    return absl::StrCat("was killed by ", SignalName(failure.signal),
+                        failure.oom_killed ? " (the kernel ran out of memory)" : "");
+  }
+  const bool never_ran = failure.pid == 0 || !failure.restartable;
+  if (never_ran && failure.exit_code == kExitNotFound) return "was not started: no such program";
+  if (never_ran && failure.exit_code == kExitCannotExecute) return "was not started: the program can't be executed";
+  if (failure.pid == 0) return "was not started";
+  return absl::StrCat("exited with code ", failure.exit_code);
+}
+
+std::string DescribeWho(const rendezvous::WorkerFailure& failure) {
+  if (failure.rank < 0) return absl::StrCat("node ", Host(failure));
+  std::vector<std::string> details;
+  if (failure.local_rank >= 0) details.push_back(absl::StrCat("local rank ", failure.local_rank));
+  if (failure.pid != 0) details.push_back(absl::StrCat("pid ", failure.pid));
+  return absl::StrCat("rank ", failure.rank, " on ", Host(failure), details.empty() ? "" : " (",
+                      absl::StrJoin(details, ", "), details.empty() ? "" : ")");
+}
+
+std::string DescribeFailure(const rendezvous::WorkerFailure& failure) {
+  const std::string end = DescribeEnd(failure);
+  std::string text = absl::StrCat(DescribeWho(failure), " ", end);
+  const std::string message = OneLine(failure.message, kMaxMessageBytes);
+  if (!message.empty() && !absl::StrContains(text, message)) absl::StrAppend(&text, ": ", message);
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,27 @@
+#ifndef DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_
+#define DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_
+
+#include <string>
+
+#include "rendezvous/core/messages.h"
+
+// Words for the end of a worker.
+namespace ddprun::launcher {
+
+// What a shell says when a program can't be executed (126) or is not there (127).
+inline constexpr int kExitCannotExecute = 126;
+inline constexpr int kExitNotFound = 127;
+
+// "exited with code 3", "was killed by SIGKILL (the kernel ran out of memory)", "was not started: no such program",
+// "was lost" (a failure that is not a worker's).
+std::string DescribeEnd(const rendezvous::WorkerFailure& failure);
+
+// "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is not a worker's.
+std::string DescribeWho(const rendezvous::WorkerFailure& failure);
+
+// One sentence without full stop: who, how it ended, and its message if that says more.
+std::string DescribeFailure(const rendezvous::WorkerFailure& failure);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_

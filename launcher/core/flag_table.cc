@@ -1,0 +1,150 @@
+#include "launcher/core/flag_table.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "launcher/core/flag_value.h"
+#include "launcher/core/nearest_word.h"
+#include "launcher/core/signal_name.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using absl::string_view;
+
+template <typename Parsed, typename Target>
+absl::Status Store(absl::StatusOr<Parsed> parsed, Target* target) {
+  if (!parsed.ok()) return parsed.status();
+  *target = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+template <typename Target>
+absl::Status StoreInteger(string_view text, int64_t min, int64_t max, Target* target) {
+  absl::StatusOr<int64_t> number = ParseInteger(text, min, max);
+  if (!number.ok()) return number.status();
+  *target = static_cast<int>(*number);
+  return absl::OkStatus();
+}
+
+absl::Status StoreBackend(string_view text, Options* options) {
+  if (text != "c10d" && text != "static") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text), " is not supported: leave it out, or give c10d or static"));
+  }
+  options->rdzv_backend = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status StoreLogDir(string_view text, Options* options) {
+  if (text.empty()) return absl::InvalidArgumentError("the directory's name is empty");
+  options->log_dir = std::string(text);
+  return absl::OkStatus();
+}
+
+// "-r=3" reaches us as "=3": in short flags '=' is part of the value, but torchrun takes it for a separator.
+absl::Status StoreStreams(string_view text, StreamChoice* streams) {
+  return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
+}
+
+constexpr char kJob[] = "Job";
+constexpr char kRendezvous[] = "Rendezvous";
+constexpr char kWorkers[] = "Workers";
+constexpr char kOutput[] = "Output";
+constexpr char kStopping[] = "Watching and stopping";
+
+constexpr int kMaxRestarts = 1'000'000'000;
+
+constexpr Flag kFlags[] = {
+    {"nnodes", "", "N|MIN:MAX", kJob, "nodes of the job (1)",
+     [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
+    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob, "workers on this node (1)",
+     [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
+    {"max-restarts", "", "N", kJob, "restarts of the job's workers after a failure (0)",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxRestarts, &o->max_restarts); }},
+    {"role", "", "NAME", kJob, "role of this node's workers (default)",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
+    {"standalone", "", "", kRendezvous, "one node, nothing to meet: no network needed",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
+    {"rdzv-endpoint", "", "HOST[:PORT]", kRendezvous,
+     "node (or server) that all nodes reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT",
+     [](string_view v, Options* o) { return Store(ParseEndpoint(v, kDefaultRdzvPort), &o->rdzv_endpoint); }},
+    {"rdzv-id", "", "ID", kRendezvous, "name of the job, the same on all its nodes",
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
+    {"rdzv-backend", "", "c10d|static", kRendezvous, "both mean ddprun's own rendezvous", StoreBackend},
+    {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
+     "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3),\n"
+     "reconnect_timeout (30), reconnect_grace (0.08);\nalso is_host, rank",
+     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }},
+    {"node-rank", "", "N", kRendezvous, "the rank that this node would like to have",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
+    {"master-addr", "", "HOST", kRendezvous, "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1)",
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->master_addr); }},
+    {"master-port", "", "PORT", kRendezvous, "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500)",
+     [](string_view v, Options* o) { return StoreInteger(v, 1, 65535, &o->master_port); }},
+    {"local-addr", "", "HOST", kRendezvous,
+     "where other nodes reach this one (its address on\nthe way to the endpoint)",
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
+    {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
+    {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
+    {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
+    {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
+     "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
+     [](string_view v, Options* o) { return StoreStreams(v, &o->redirects); }},
+    {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
+     [](string_view v, Options* o) { return StoreStreams(v, &o->tee); }},
+    {"monitor-interval", "", "SECONDS", kStopping, "accepted, not needed: nothing is polled",
+     [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
+    {"shutdown-timeout", "", "SECONDS", kStopping, "between SIGTERM and SIGKILL for workers (30)",
+     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
+    {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
+     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
+};
+
+// Flags that torchrun users may have on their command lines. Better told than guessed at.
+constexpr const char* kOnlyInTorchrun[] = {"duplicate-stderr-filters",
+                                           "duplicate-stdout-filters",
+                                           "event-log-handler",
+                                           "local-ranks-filter",
+                                           "log-line-prefix-template",
+                                           "logs-specs",
+                                           "numa-binding",
+                                           "print-completion",
+                                           "run-path",
+                                           "start-method",
+                                           "virtual-local-rank"};
+
+}  // namespace
+
+absl::Span<const Flag> Flags() { return kFlags; }
+
+std::string PetVariable(const Flag& flag) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag.name, {{"-", "_"}})));
+}
+
+std::string UnknownFlagText(string_view given) {
+  const string_view shown = given.substr(0, given.find('='));
+  const std::string name = absl::AsciiStrToLower(absl::StrReplaceAll(
+      shown.substr(shown.find_first_not_of('-') == string_view::npos ? shown.size() : shown.find_first_not_of('-')),
+      {{"_", "-"}}));
+  if (std::find(std::begin(kOnlyInTorchrun), std::end(kOnlyInTorchrun), name) != std::end(kOnlyInTorchrun)) {
+    return absl::StrCat("ddprun does not have torchrun's flag ", Quoted(shown), ": leave it out");
+  }
+  std::vector<std::string> names = {"help", "version"};
+  for (const Flag& flag : kFlags) names.push_back(flag.name);
+  const std::optional<std::string> nearest = NearestWord(name, names);
+  const std::string advice = nearest ? absl::StrCat("did you mean --", *nearest, "?")
+                                     : "ddprun --help lists the flags; those of the script come after it";
+  return absl::StrCat("unknown flag ", Quoted(shown), ": ", advice);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,170 @@
+#include "launcher/core/launch_config.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string NnodesText(const NodeCount& nnodes) {
+  return nnodes.min == nnodes.max ? absl::StrCat(nnodes.max) : absl::StrCat(nnodes.min, ":", nnodes.max);
+}
+
+absl::Status CheckOptions(const Options& options) {
+  if (options.standalone && options.nnodes != NodeCount{1, 1}) {
+    return absl::InvalidArgumentError(absl::StrCat("--standalone is for one node, but --nnodes=",
+                                                   NnodesText(options.nnodes), " is given: leave out one of the two"));
+  }
+  return absl::OkStatus();
+}
+
+// --node-rank, else `rank` of --rdzv-conf.
+std::optional<int32_t> WishedRank(const Options& options) {
+  return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
+}
+
+absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
+  config->node_rank = WishedRank(options);
+  if (config->node_rank && *config->node_rank >= options.nnodes.max) {
+    return absl::InvalidArgumentError(absl::StrCat("--node-rank=", *config->node_rank,
+                                                   " is too large for --nnodes=", NnodesText(options.nnodes),
+                                                   ": node ranks are 0 to ", options.nnodes.max - 1));
+  }
+  return absl::OkStatus();
+}
+
+// Rank 0 hosts the server; without ranks, whoever the address belongs to.
+void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
+  config->endpoint =
+      Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
+  config->server_place = WishedRank(options).value_or(0) == 0 ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
+  if (!options.master_addr) {
+    config->notes.push_back(absl::StrCat("no --master-addr or --rdzv-endpoint given: taking ",
+                                         config->endpoint.ToString(), ", so all nodes must be on this host"));
+  }
+}
+
+void NoteUnusedEndpointFlags(const Options& options, absl::string_view why, LaunchConfig* config) {
+  if (options.master_addr || options.master_port) {
+    config->notes.push_back(absl::StrCat("--master-addr and --master-port have no effect: ", why));
+  }
+}
+
+absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
+  const bool one_node = options.nnodes.max == 1;
+  const bool any_port = options.rdzv_endpoint && options.rdzv_endpoint->port == 0;
+  if (any_port && !one_node && !options.standalone) {
+    return absl::InvalidArgumentError(absl::StrCat("--rdzv-endpoint=", options.rdzv_endpoint->ToString(),
+                                                   " with --nnodes=", NnodesText(options.nnodes),
+                                                   ": port 0 is one that the other nodes can't know; give a number"));
+  }
+  if (options.standalone || (one_node && (!options.rdzv_endpoint || any_port))) {
+    config->server_place = ServerPlace::kInProcess;
+    if (options.rdzv_endpoint && !any_port) {
+      config->notes.push_back("--rdzv-endpoint has no effect: --standalone is given");
+    }
+    NoteUnusedEndpointFlags(options, "a job of one node needs no meeting place", config);
+    return absl::OkStatus();
+  }
+  if (options.rdzv_endpoint) {
+    config->endpoint = *options.rdzv_endpoint;
+    config->server_place = ServerPlace::kHereIfLocal;
+    NoteUnusedEndpointFlags(options, "--rdzv-endpoint is given", config);
+  } else if (options.master_addr || options.master_port || WishedRank(options)) {
+    SetStaticEndpoint(options, config);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--nnodes=", NnodesText(options.nnodes),
+        " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would form a world"
+        " of its own)"));
+  }
+  if (options.rdzv_conf.is_host) {
+    config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
+  }
+  return absl::OkStatus();
+}
+
+void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  const bool one_node = options.nnodes.max == 1;
+  config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
+  config->role = options.role;
+  config->settings.min_nodes = options.nnodes.min;
+  config->settings.max_nodes = options.nnodes.max;
+  config->settings.max_restarts = options.max_restarts;
+  config->settings.join_timeout = options.rdzv_conf.join_timeout;
+  config->settings.last_call = options.rdzv_conf.last_call_timeout;
+  config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout;
+  config->settings.reconnect_grace = options.rdzv_conf.reconnect_grace;
+  config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
+  config->local_addr = options.local_addr.value_or("");
+}
+
+std::vector<std::string> PythonPrograms(const HostFacts& facts) {
+  if (facts.python_exec && !facts.python_exec->empty()) return {*facts.python_exec};
+  std::vector<std::string> programs;
+  if (facts.virtual_env && !facts.virtual_env->empty()) {
+    programs.push_back(absl::StrCat(*facts.virtual_env, "/bin/python"));
+  }
+  programs.push_back("python3");
+  programs.push_back("python");
+  return programs;
+}
+
+WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
+  WorkerCommand command;
+  if (options.no_python) {
+    command.programs = {options.script.front()};
+    command.arguments.assign(options.script.begin() + 1, options.script.end());
+    return command;
+  }
+  command.programs = PythonPrograms(facts);
+  command.arguments = {"-u"};  // unbuffered: the last lines before a crash are the ones that matter
+  if (options.module) {
+    command.arguments.push_back("-m");
+  } else {
+    command.script = options.script.front();
+  }
+  command.arguments.insert(command.arguments.end(), options.script.begin(), options.script.end());
+  return command;
+}
+
+void SetOutput(const Options& options, LaunchConfig* config) {
+  config->no_files = options.log_dir == "/dev/null";
+  if (!config->no_files) config->log_dir = options.log_dir;
+  config->redirects = options.redirects;
+  config->tee = options.tee;
+  const int named = std::max(options.redirects.MaxNamedRank(), options.tee.MaxNamedRank());
+  if (named >= config->slots) {
+    config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
+                                         config->slots, " workers"));
+  }
+  if (config->no_files && options.redirects.any()) {
+    config->notes.push_back("what --redirects takes from the terminal is lost: --log-dir is /dev/null");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts) {
+  LaunchConfig config;
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  const absl::StatusOr<int> slots = CountProcesses(options.nproc_per_node, facts.cpus, facts.gpus);
+  if (!slots.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
+  }
+  config.slots = *slots;
+  if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
+  if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
+  SetJob(options, facts, &config);
+  config.command = MakeCommand(options, facts);
+  config.entrypoint = options.script.front();
+  config.shutdown_timeout = options.shutdown_timeout;
+  config.signals_to_handle = options.signals_to_handle;
+  SetOutput(options, &config);
+  return config;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,85 @@
+#ifndef DDPRUN_LAUNCHER_CORE_LAUNCH_CONFIG_H_
+#define DDPRUN_LAUNCHER_CORE_LAUNCH_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/endpoint.h"
+#include "launcher/core/options.h"
+#include "launcher/core/std_streams.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::launcher {
+
+// What Resolve has to know of this node.
+struct HostFacts {
+  int cpus = 1;  // that the launcher may use
+  int gpus = 0;
+  std::string random_id;                   // a fresh one: becomes the job id where none is needed
+  std::optional<std::string> python_exec;  // $PYTHON_EXEC
+  std::optional<std::string> virtual_env;  // $VIRTUAL_ENV
+};
+
+// Where the rendezvous server of the job is.
+enum class ServerPlace {
+  kInProcess,    // a job of one node: in this process, without a port
+  kHere,         // this launcher hosts it at the endpoint, or else can't run
+  kHereIfLocal,  // this launcher hosts it if the endpoint's host is this one and the port is free, else it connects
+  kElsewhere,    // this launcher only connects
+};
+
+// A worker's command line.
+struct WorkerCommand {
+  std::vector<std::string> programs;   // in order of preference: the first that exists (in PATH if it has no '/')
+  std::vector<std::string> arguments;  // without the program's own name
+  std::string script;                  // a Python file that has to exist; empty: none is named
+};
+
+// What the launcher is to do: options with everything implied made explicit.
+struct LaunchConfig {
+  // The job.
+  std::string job_id;
+  rendezvous::JobSettings settings;
+  int slots = 1;  // workers of this node
+  std::string role;
+
+  // The rendezvous.
+  ServerPlace server_place = ServerPlace::kInProcess;
+  Endpoint endpoint;                 // of no meaning if kInProcess
+  std::optional<int32_t> node_rank;  // a wish
+  std::string local_addr;            // empty: to be found out
+  absl::Duration reconnect_timeout;  // how long to go on without reaching the server
+
+  // The workers.
+  WorkerCommand command;
+  std::string entrypoint;  // the script's, module's or program's name, for people
+  absl::Duration shutdown_timeout;
+  std::vector<int> signals_to_handle;
+
+  // Their output.
+  std::string log_dir;     // empty: none given. Files asked for by redirects then need a fresh directory.
+  bool no_files = false;   // --log-dir=/dev/null: no files and no error files
+  StreamChoice redirects;  // to files only
+  StreamChoice tee;        // to files (if there is a log_dir) and, with a prefix, to the launcher's own streams
+
+  // One line each for the log: given, but without effect here.
+  std::vector<std::string> notes;
+};
+
+// Puts the options together. Rules:
+//   - --standalone, or at most one node and no endpoint: kInProcess. So is an endpoint with port 0 for one node.
+//   - an endpoint: kHereIfLocal, or what is_host of --rdzv-conf says
+//   - else --master-addr, --master-port or a node rank: the endpoint is MASTER_ADDR:MASTER_PORT, and of the nodes
+//     with a rank only rank 0 may host it
+//   - else several nodes have nowhere to meet, which is an error
+//   - job id: as given; else "none" for several nodes as in torchrun, a random one for one
+// InvalidArgument: one line that says what to change.
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_LAUNCH_CONFIG_H_

@@ -1,0 +1,60 @@
+#ifndef DDPRUN_LAUNCHER_CORE_OPTIONS_H_
+#define DDPRUN_LAUNCHER_CORE_OPTIONS_H_
+
+#include <signal.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "launcher/core/endpoint.h"
+#include "launcher/core/node_count.h"
+#include "launcher/core/rdzv_conf.h"
+#include "launcher/core/std_streams.h"
+
+namespace ddprun::launcher {
+
+inline constexpr int kDefaultRdzvPort = 29400;    // of --rdzv-endpoint
+inline constexpr int kDefaultMasterPort = 29500;  // of --master-port
+
+// The command line and the PET_ variables, each value checked by itself. What they mean together is
+// launch_config.h's part.
+struct Options {
+  // The job.
+  NodeCount nnodes;
+  ProcessCount nproc_per_node;
+  int max_restarts = 0;
+  std::string role = "default";
+
+  // How the nodes find each other.
+  bool standalone = false;
+  std::string rdzv_backend = "static";  // "static" or "c10d": both mean ddprun's own rendezvous
+  std::optional<Endpoint> rdzv_endpoint;
+  std::optional<std::string> rdzv_id;
+  RdzvConf rdzv_conf;
+  std::optional<int32_t> node_rank;
+  std::optional<std::string> master_addr;
+  std::optional<int> master_port;
+  std::optional<std::string> local_addr;
+
+  // The workers.
+  bool no_python = false;
+  bool module = false;
+  std::vector<std::string> script;  // the program and its arguments, as given; at least one
+
+  // Their output. An empty log_dir: none was given; "/dev/null": no files, error files neither.
+  std::string log_dir;
+  StreamChoice redirects;
+  StreamChoice tee;
+
+  // Watching and stopping.
+  absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
+  absl::Duration shutdown_timeout = absl::Seconds(30);        // from SIGTERM to SIGKILL; zero: SIGKILL at once
+  std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_OPTIONS_H_

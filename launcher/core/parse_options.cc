@@ -1,0 +1,184 @@
+#include "launcher/core/parse_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "launcher/core/flag_table.h"
+#include "launcher/core/flag_value.h"
+#include "launcher/core/text.h"
+
+// The only file that knows CLI11. It splits the words of the command line and lays out the help; what the values
+// mean, and every message about them, is flag_table's part.
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxErrorBytes = 1000;
+constexpr char kShutdownTimeoutVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+
+constexpr char kUsage[] =
+    "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n\n"
+    "Starts the workers of a distributed training job on this node, watches and restarts them.\n"
+    "Run it once on every node of the job with the same flags.\n";
+
+constexpr char kFooter[] =
+    "Dashes and underscores in flags are alike. Every flag may also come from the environment, as PET_NNODES for\n"
+    "--nnodes. Examples:\n"
+    "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
+    "  ddprun --nnodes=1:4 --nproc-per-node=gpu --max-restarts=3 --rdzv-id=job7 --rdzv-endpoint=node1:29400 train.py";
+
+// CLI11's layout, with each flag's one spelling and placeholder.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override { return kUsage; }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    const std::vector<std::string>& short_names = option->get_snames();
+    return absl::StrCat(short_names.empty() ? "    " : absl::StrCat("-", short_names.front(), ", "), "--",
+                        option->get_lnames().front());
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : absl::StrCat("=", option->get_option_text());
+  }
+};
+
+class Parser {
+ public:
+  Parser() {
+    app_.set_help_flag();  // ours, so that it does not throw
+    app_.prefix_command();
+    app_.formatter(std::make_shared<HelpFormatter>());
+    app_.get_formatter()->column_width(40);
+    app_.footer(kFooter);
+    for (const Flag& flag : Flags()) options_.emplace_back(&flag, Add(flag));
+    help_ = app_.add_flag("-h,--help")->description("show this text")->group("Help");
+    version_ = app_.add_flag("--version")->description("show the version")->group("Help");
+  }
+
+  absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
+    if (absl::Status status = Split(arguments); !status.ok()) return status;
+    if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
+    if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
+
+    Options options;
+    options.script = app_.remaining();
+    if (absl::Status status = CheckWords(arguments, &options.script); !status.ok()) return status;
+    if (absl::Status status = SetAll(environment, &options); !status.ok()) return status;
+    if (absl::Status status = CheckScript(options); !status.ok()) return status;
+    return options;
+  }
+
+ private:
+  CLI::Option* Add(const Flag& flag) {
+    const std::string with_underscores = absl::StrReplaceAll(flag.name, {{"-", "_"}});
+    std::string names = flag.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.short_name, ",");
+    absl::StrAppend(&names, "--", flag.name);
+    if (with_underscores != flag.name) absl::StrAppend(&names, ",--", with_underscores);
+    CLI::Option* option =
+        flag.is_switch() ? app_.add_flag(names) : app_.add_option(names, [](const CLI::results_t&) { return true; });
+    return option->description(flag.help)
+        ->group(flag.group)
+        ->option_text(flag.placeholder)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  // Lets CLI11 take the flags from the front of the words; app_.remaining() then has the rest.
+  absl::Status Split(const std::vector<std::string>& arguments) {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    try {
+      app_.parse(reversed);
+    } catch (const CLI::ArgumentMismatch&) {  // only the last word can lack its value
+      return absl::InvalidArgumentError(
+          absl::StrCat(Quoted(arguments.empty() ? "" : arguments.back()), " needs a value: ddprun --help shows which"));
+    } catch (const CLI::Error& error) {
+      return absl::InvalidArgumentError(OneLine(error.what(), kMaxErrorBytes));
+    }
+    return absl::OkStatus();
+  }
+
+  // Finds what CLI11 lets pass. `rest` is what it did not take; in the end it starts with the script.
+  absl::Status CheckWords(const std::vector<std::string>& arguments, std::vector<std::string>* rest) const {
+    // CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script. An unset variable
+    // of a shell script is the usual reason.
+    const size_t taken = arguments.size() - std::min(rest->size(), arguments.size());
+    for (size_t i = 0; i < taken; ++i) {
+      const std::string& word = arguments[i];
+      if (absl::StartsWith(word, "--") && word.find('=') == word.size() - 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(Quoted(word), " has an empty value: give one, or leave the flag out"));
+      }
+    }
+    for (const auto& [flag, option] : options_) {
+      if (!flag->is_switch() && option->count() > 0 && LooksLikeFlag(option->results().back())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag->name, " needs a value, but ", Quoted(option->results().back()), " follows"));
+      }
+    }
+    if (!rest->empty() && rest->front() == "--") {
+      rest->erase(rest->begin());
+    } else if (!rest->empty() && LooksLikeFlag(rest->front())) {
+      return absl::InvalidArgumentError(UnknownFlagText(rest->front()));
+    }
+    return absl::OkStatus();
+  }
+
+  // A negative number is no flag; that it is out of range is for the flag's own check to say.
+  static bool LooksLikeFlag(absl::string_view word) {
+    return word.size() > 1 && word[0] == '-' && !absl::ascii_isdigit(word[1]);
+  }
+
+  absl::Status SetAll(const EnvironmentLookup& environment, Options* options) const {
+    for (const auto& [flag, option] : options_) {
+      std::string source = absl::StrCat("--", flag->name);
+      std::optional<std::string> value;
+      if (option->count() > 0) {
+        value = option->results().back();
+      } else if (std::optional<std::string> variable = environment(PetVariable(*flag));
+                 variable && !variable->empty()) {
+        source = PetVariable(*flag);
+        value = std::move(variable);
+      } else if (flag->name == absl::string_view("shutdown-timeout")) {
+        source = kShutdownTimeoutVariable;
+        value = environment(source);
+        if (value && value->empty()) value.reset();
+      }
+      if (!value) continue;
+      if (absl::Status status = flag->set(*value, options); !status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckScript(const Options& options) {
+    if (options.script.empty()) {
+      return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+    }
+    if (options.script.front().empty()) {
+      return absl::InvalidArgumentError("the name of the script is empty: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
+    }
+    if (options.module && options.no_python) {
+      return absl::InvalidArgumentError("--module and --no-python exclude each other: a module needs Python");
+    }
+    return absl::OkStatus();
+  }
+
+  CLI::App app_;
+  CLI::Option* help_ = nullptr;
+  CLI::Option* version_ = nullptr;
+  std::vector<std::pair<const Flag*, CLI::Option*>> options_;
+};
+
+}  // namespace
+
+absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& arguments,
+                                         const EnvironmentLookup& environment) {
+  return Parser().Parse(arguments, environment);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,35 @@
+#ifndef DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_
+#define DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::launcher {
+
+// What all workers of this launcher have in common, whatever the round.
+struct GroupSettings {
+  std::string job_id;
+  std::string launcher_id;
+  std::string role = "default";
+  int slots = 1;  // workers on this node
+  int max_restarts = 0;
+  std::vector<int> signals_to_handle;
+};
+
+// The whole environment ("NAME=value") of one worker: `base`, the launcher's own environment, with the variables of
+// worker_contract/environment.h in place of any inherited ones. Two of them are only defaults, which an inherited
+// value overrides: TORCH_NCCL_ASYNC_ERROR_HANDLING=1, and OMP_NUM_THREADS=1 if slots > 1 (as torchrun, so that
+// several workers do not each take all processors).
+// PET_ variables are left out: they are flags of this launcher, and a launcher started by the worker would take them
+// for its own. All other variables are passed on, in order.
+// `error_file` may be empty. REQUIRES: 0 <= local_rank < settings.slots.
+std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
+                                         const GroupSettings& settings, const std::string& error_file,
+                                         absl::Span<const std::string> base);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_

@@ -1,0 +1,134 @@
+#include "launcher/core/wait_text.h"
+
+#include <algorithm>
+#include <cassert>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "launcher/core/duration_text.h"
+#include "launcher/core/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxNames = 8;  // on one line
+constexpr size_t kMaxRanges = 8;
+constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxReasonBytes = 200;
+
+template <typename Names>
+std::string NamesText(const Names& names, size_t total) {
+  std::vector<std::string> shown;
+  for (const std::string& name : names) {
+    if (shown.size() == kMaxNames) break;
+    shown.push_back(OneLine(name, kMaxNameBytes));
+  }
+  std::string text = absl::StrJoin(shown, ", ");
+  if (total > shown.size()) absl::StrAppend(&text, shown.empty() ? "" : " and ", total - shown.size(), " more");
+  return text;
+}
+
+// "node", "2 nodes".
+std::string Count(int32_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string Have(const rendezvous::Waiting& waiting) {
+  if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
+  return absl::StrCat(" (have ", NamesText(waiting.hosts, waiting.nodes_joined), ")");
+}
+
+std::string Names(const rendezvous::Waiting& waiting) {
+  if (waiting.hosts.empty()) return "";
+  return absl::StrCat(" (", NamesText(waiting.hosts, waiting.nodes_joined), ")");
+}
+
+// "2", "2 to 4".
+std::string Wanted(const rendezvous::Waiting& waiting) {
+  if (waiting.min_nodes == waiting.max_nodes) return absl::StrCat(waiting.max_nodes);
+  return absl::StrCat(waiting.min_nodes, " to ", waiting.max_nodes);
+}
+
+std::string Body(const rendezvous::Waiting& waiting) {
+  const bool endless = waiting.remaining == absl::InfiniteDuration();
+  if (waiting.spare) {
+    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting),
+                        "; takes the place of one that is lost");
+  }
+  if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
+    return absl::StrCat(waiting.nodes_joined, " of ", Wanted(waiting), " nodes ",
+                        waiting.nodes_joined == 1 ? "is" : "are", " here", Names(waiting), "; starts",
+                        endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more come");
+  }
+  return absl::StrCat("waiting for ", waiting.min_nodes - waiting.nodes_joined, " of ",
+                      waiting.min_nodes == waiting.max_nodes ? "" : "at least ", Count(waiting.min_nodes, "node"),
+                      Have(waiting), endless ? "" : "; gives up in ", endless ? "" : RemainingText(waiting.remaining));
+}
+
+std::string RanksText(const std::vector<int32_t>& ranks) {
+  return absl::StrCat(std::set<int32_t>(ranks.begin(), ranks.end()).size() == 1 ? "rank " : "ranks ",
+                      RangesText(ranks));
+}
+
+std::string OneMissing(const MissingRank& missing) {
+  std::vector<std::string> details;
+  if (missing.local_rank >= 0) details.push_back(absl::StrCat("local rank ", missing.local_rank));
+  if (missing.pid != 0) details.push_back(absl::StrCat("pid ", missing.pid));
+  std::string text = absl::StrCat("rank ", missing.rank);
+  if (!missing.host.empty()) absl::StrAppend(&text, " on host ", OneLine(missing.host, kMaxNameBytes));
+  if (!details.empty()) absl::StrAppend(&text, " (", absl::StrJoin(details, ", "), ")");
+  return text;
+}
+
+std::string SeveralMissing(const std::vector<MissingRank>& missing) {
+  std::vector<int32_t> ranks;
+  std::set<std::string> hosts;
+  for (const MissingRank& one : missing) {
+    ranks.push_back(one.rank);
+    if (!one.host.empty()) hosts.insert(one.host);
+  }
+  std::string text = absl::StrCat("ranks ", RangesText(ranks));
+  if (!hosts.empty()) {
+    absl::StrAppend(&text, " (on host", hosts.size() == 1 ? " " : "s ", NamesText(hosts, hosts.size()), ")");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string WaitingText(const rendezvous::Waiting& waiting) {
+  const std::string reason = OneLine(waiting.reason, kMaxReasonBytes);
+  return absl::StrCat(reason, reason.empty() ? "" : ": ", Body(waiting));
+}
+
+std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,
+                             absl::Duration waited) {
+  assert(!missing.empty());
+  const bool one = missing.size() == 1;
+  std::string text = absl::StrCat(one ? OneMissing(missing.front()) : SeveralMissing(missing), one ? " has" : " have",
+                                  " not joined after ", absl::ToInt64Seconds(waited), " s");
+  if (waiting_ranks.empty()) return text;
+  const bool one_waits = std::set<int32_t>(waiting_ranks.begin(), waiting_ranks.end()).size() == 1;
+  absl::StrAppend(&text, "; ", RanksText(waiting_ranks), one_waits ? " waits" : " wait", " for ", one ? "it" : "them");
+  return text;
+}
+
+std::string RangesText(std::vector<int32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::vector<std::string> ranges;
+  for (size_t first = 0; first < ranks.size();) {
+    if (ranges.size() == kMaxRanges) {
+      return absl::StrCat(absl::StrJoin(ranges, ", "), ", ... (", ranks.size(), " in all)");
+    }
+    size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    ranges.push_back(first == last ? absl::StrCat(ranks[first]) : absl::StrCat(ranks[first], "-", ranks[last]));
+    first = last + 1;
+  }
+  return absl::StrJoin(ranges, ", ");
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,39 @@
+#ifndef DDPRUN_LAUNCHER_CORE_WAIT_TEXT_H_
+#define DDPRUN_LAUNCHER_CORE_WAIT_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "rendezvous/core/messages.h"
+
+// One-line texts about who is waited for. No newline at the end.
+namespace ddprun::launcher {
+
+// "waiting for 1 of 2 nodes (have node-a); gives up in 9m58s"
+// "2 of 2 to 4 nodes are here (node-a, node-b); starts in 28s unless more come"
+// "hot spare: the job runs on 2 nodes (node-a, node-b); takes the place of one that is lost"
+// A reason, why it waits again, comes in front.
+std::string WaitingText(const rendezvous::Waiting& waiting);
+
+// A rank that has not connected to the round's store.
+struct MissingRank {
+  int32_t rank = 0;
+  std::string host;         // empty: not known
+  int32_t local_rank = -1;  // -1: not known
+  int64_t pid = 0;          // 0: not known
+};
+
+// "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it"
+// "ranks 2-3, 5 (on hosts b, c) have not joined after 10 s; ranks 0-1, 4 wait for them"
+// REQUIRES: `missing` is not empty.
+std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,
+                             absl::Duration waited);
+
+// "0-2, 5, 7-9": sorted, without repetition. A list of more than 8 ranges is cut: "0, 2, 4, ... (500 in all)".
+std::string RangesText(std::vector<int32_t> ranks);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_WAIT_TEXT_H_

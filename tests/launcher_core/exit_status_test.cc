@@ -1,0 +1,65 @@
+#include "launcher/core/exit_status.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace ddprun::launcher {
+namespace {
+
+rendezvous::WorkerFailure Failure() {
+  rendezvous::WorkerFailure failure;
+  failure.host = "node-b";
+  failure.rank = 3;
+  failure.local_rank = 1;
+  failure.pid = 77;
+  failure.exit_code = 3;
+  return failure;
+}
+
+TEST(DescribeFailure, ExitCode) {
+  rendezvous::WorkerFailure failure = Failure();
+  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
+  failure.message = "ValueError: bad\nsecond line";
+  EXPECT_EQ(DescribeFailure(failure),
+            "rank 3 on node-b (local rank 1, pid 77) exited with code 3: ValueError: bad second line");
+  failure.message = "exited with code 3";
+  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
+}
+
+TEST(DescribeFailure, Signal) {
+  rendezvous::WorkerFailure failure = Failure();
+  failure.signal = SIGKILL;
+  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL");
+  failure.oom_killed = true;
+  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL (the kernel ran out of memory)");
+}
+
+TEST(DescribeFailure, NeverStarted) {
+  rendezvous::WorkerFailure failure = Failure();
+  failure.pid = 0;
+  failure.restartable = false;
+  failure.exit_code = kExitNotFound;
+  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such program");
+  failure.exit_code = kExitCannotExecute;
+  EXPECT_EQ(DescribeEnd(failure), "was not started: the program can't be executed");
+  failure.exit_code = 1;
+  EXPECT_EQ(DescribeEnd(failure), "was not started");
+}
+
+TEST(DescribeFailure, AWorkersOwn127_IsAnExit) {
+  rendezvous::WorkerFailure failure = Failure();
+  failure.exit_code = 127;
+  EXPECT_EQ(DescribeEnd(failure), "exited with code 127");
+}
+
+TEST(DescribeFailure, LostNode) {
+  rendezvous::WorkerFailure failure;
+  failure.host = "node-b";
+  failure.message = "no heartbeat for 3 s";
+  EXPECT_EQ(DescribeFailure(failure), "node node-b was lost: no heartbeat for 3 s");
+  failure.host = "";
+  EXPECT_EQ(DescribeWho(failure), "node an unknown host");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,165 @@
+#include "launcher/core/launch_config.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "launcher/core/parse_options.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+HostFacts Facts() { return HostFacts{.cpus = 4, .gpus = 2, .random_id = "fresh"}; }
+
+LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words script = {"train.py", "--lr", "1"}) {
+  flags.insert(flags.end(), script.begin(), script.end());
+  const absl::StatusOr<ParseResult> parsed =
+      ParseOptions(flags, [](const std::string&) -> std::optional<std::string> { return std::nullopt; });
+  if (!parsed.ok()) {
+    ADD_FAILURE() << parsed.status();
+    return LaunchConfig();
+  }
+  const absl::StatusOr<LaunchConfig> config = Resolve(std::get<Options>(*parsed), facts);
+  if (!config.ok()) {
+    ADD_FAILURE() << config.status();
+    return LaunchConfig();
+  }
+  return *config;
+}
+
+TEST(Resolve, OneNodeWithoutEndpoint_MeetsInProcess) {
+  for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--nnodes=1:1", "--rdzv-backend=c10d"},
+                             Words{"--rdzv-endpoint=localhost:0"}, Words{"--standalone", "--rdzv-endpoint=h:1"},
+                             Words{"--master-port=29501"}, Words{"--node-rank=0", "--master-addr=127.0.0.1"}}) {
+    const LaunchConfig config = MustResolve(flags);
+    EXPECT_EQ(config.server_place, ServerPlace::kInProcess);
+    EXPECT_EQ(config.job_id, "fresh");
+    EXPECT_EQ(config.settings.max_nodes, 1);
+  }
+}
+
+TEST(Resolve, JobId_IsKeptIfGiven) {
+  EXPECT_EQ(MustResolve({"--rdzv-id=j"}).job_id, "j");
+  EXPECT_EQ(MustResolve({"--standalone", "--rdzv-id=j"}).job_id, "j");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h"}).job_id, "none");
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
+}
+
+TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
+  const LaunchConfig config = MustResolve({"--nnodes=1:4", "--rdzv-endpoint=h"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"h", 29400}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.settings.min_nodes, 1);
+  EXPECT_EQ(config.settings.max_nodes, 4);
+  EXPECT_EQ(MustResolve({"--rdzv-endpoint=h:5"}).server_place, ServerPlace::kHereIfLocal) << "one node, given server";
+}
+
+TEST(Resolve, IsHost_Decides) {
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1"}).server_place, ServerPlace::kHere);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0"}).server_place,
+            ServerPlace::kElsewhere);
+}
+
+TEST(Resolve, StaticStyle_MeetsAtTheMaster) {
+  LaunchConfig config = MustResolve({"--nnodes=2", "--node-rank=0", "--master-addr=10.0.0.1"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 29500}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, 0);
+  EXPECT_TRUE(config.notes.empty());
+
+  config = MustResolve({"--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=1234"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"10.0.0.1", 1234}));
+  EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
+  EXPECT_EQ(config.node_rank, 1);
+
+  config = MustResolve({"--nnodes=2", "--master-port=1234"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"127.0.0.1", 1234}));
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, std::nullopt);
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "127.0.0.1:1234"));
+}
+
+TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--node-rank=1", "--master-addr=m"});
+  EXPECT_EQ(config.endpoint.host, "h");
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
+  EXPECT_EQ(config.node_rank, 1);
+  EXPECT_EQ(config.notes.size(), 1) << "--master-addr has no effect";
+}
+
+TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
+  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1"}).node_rank, 1);
+  EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1", "--node-rank=2"}).node_rank, 2);
+}
+
+TEST(Resolve, JobSettings_AreFilled) {
+  const LaunchConfig config = MustResolve(
+      {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
+       "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5"});
+  rendezvous::JobSettings expected;
+  expected.min_nodes = 2;
+  expected.max_nodes = 3;
+  expected.max_restarts = 5;
+  expected.join_timeout = absl::Seconds(1);
+  expected.last_call = absl::Seconds(2);
+  expected.heartbeat_timeout = absl::Seconds(3);
+  expected.reconnect_grace = absl::Seconds(4);
+  EXPECT_EQ(config.settings, expected);
+  EXPECT_EQ(config.reconnect_timeout, absl::Seconds(5));
+  EXPECT_EQ(config.local_addr, "10.0.0.9");
+  EXPECT_EQ(config.role, "trainer");
+}
+
+TEST(Resolve, Defaults_AreThoseOfTheProtocol) { EXPECT_EQ(MustResolve({}).settings, rendezvous::JobSettings()); }
+
+TEST(Resolve, Slots_AreCounted) {
+  EXPECT_EQ(MustResolve({}).slots, 1);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=cpu"}).slots, 4);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=gpu"}).slots, 2);
+  EXPECT_EQ(MustResolve({"--nproc-per-node=auto"}).slots, 2);
+}
+
+TEST(Resolve, Script_IsRunByPython) {
+  LaunchConfig config = MustResolve({});
+  EXPECT_EQ(config.command.programs, (Words{"python3", "python"}));
+  EXPECT_EQ(config.command.arguments, (Words{"-u", "train.py", "--lr", "1"}));
+  EXPECT_EQ(config.entrypoint, "train.py");
+
+  HostFacts facts = Facts();
+  facts.virtual_env = "/venv";
+  EXPECT_EQ(MustResolve({}, facts).command.programs, (Words{"/venv/bin/python", "python3", "python"}));
+  facts.python_exec = "/opt/python";
+  EXPECT_EQ(MustResolve({}, facts).command.programs, Words{"/opt/python"});
+  facts.python_exec = "";
+  facts.virtual_env = "";
+  EXPECT_EQ(MustResolve({}, facts).command.programs, (Words{"python3", "python"}));
+}
+
+TEST(Resolve, ModuleAndProgram_AreRunAsSuch) {
+  EXPECT_EQ(MustResolve({"-m"}, Facts(), {"pkg.train", "-x"}).command.arguments,
+            (Words{"-u", "-m", "pkg.train", "-x"}));
+  const LaunchConfig config = MustResolve({"--no-python"}, Facts(), {"./train", "-x", ""});
+  EXPECT_EQ(config.command.programs, Words{"./train"});
+  EXPECT_EQ(config.command.arguments, (Words{"-x", ""}));
+  EXPECT_EQ(config.entrypoint, "./train");
+}
+
+TEST(Resolve, Output_IsKept) {
+  LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
+  EXPECT_EQ(config.log_dir, "/logs");
+  EXPECT_FALSE(config.no_files);
+  EXPECT_EQ(config.redirects.For(0), (StdStreams{true, true}));
+  EXPECT_EQ(config.tee.For(0), (StdStreams{false, true}));
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "local rank 7"));
+
+  config = MustResolve({"--log-dir=/dev/null", "-r3"});
+  EXPECT_TRUE(config.no_files);
+  EXPECT_EQ(config.log_dir, "");
+  EXPECT_EQ(config.notes.size(), 1);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

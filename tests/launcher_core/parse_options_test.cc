@@ -1,0 +1,226 @@
+#include "launcher/core/parse_options.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "launcher/core/flag_table.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Arguments = std::vector<std::string>;
+using Environment = std::map<std::string, std::string>;
+
+absl::StatusOr<ParseResult> Parse(const Arguments& arguments, const Environment& environment = {}) {
+  return ParseOptions(arguments, [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+// The options, or a failed test and the defaults.
+Options MustParse(const Arguments& arguments, const Environment& environment = {}) {
+  const absl::StatusOr<ParseResult> result = Parse(arguments, environment);
+  if (!result.ok() || !std::holds_alternative<Options>(*result)) {
+    ADD_FAILURE() << (result.ok() ? "help text" : result.status().ToString());
+    return Options();
+  }
+  return std::get<Options>(*result);
+}
+
+// For every flag with a value: one that it takes, and how to see that it was taken.
+struct Sample {
+  const char* name;
+  const char* value;
+  bool (*taken)(const Options&);
+};
+const Sample kSamples[] = {
+    {"nnodes", "2:3",
+     [](const Options& o) {
+       return o.nnodes == NodeCount{2, 3};
+     }},
+    {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
+    {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
+    {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
+    {"rdzv-endpoint", "[::1]:5",
+     [](const Options& o) {
+       return o.rdzv_endpoint == Endpoint{"::1", 5};
+     }},
+    {"rdzv-id", "job 7", [](const Options& o) { return o.rdzv_id == "job 7"; }},
+    {"rdzv-backend", "c10d", [](const Options& o) { return o.rdzv_backend == "c10d"; }},
+    {"rdzv-conf", "join_timeout=5,rank=1",
+     [](const Options& o) { return o.rdzv_conf.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
+    {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
+    {"master-addr", "10.0.0.1", [](const Options& o) { return o.master_addr == "10.0.0.1"; }},
+    {"master-port", "1234", [](const Options& o) { return o.master_port == 1234; }},
+    {"local-addr", "10.0.0.2", [](const Options& o) { return o.local_addr == "10.0.0.2"; }},
+    {"log-dir", "/logs", [](const Options& o) { return o.log_dir == "/logs"; }},
+    {"redirects", "0:1,12:3",
+     [](const Options& o) {
+       return o.redirects.For(12) == StdStreams{true, true};
+     }},
+    {"tee", "2",
+     [](const Options& o) {
+       return o.tee.For(0) == StdStreams{false, true};
+     }},
+    {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
+    {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
+    {"signals-to-handle", "SIGUSR1,TERM",
+     [](const Options& o) {
+       return o.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM};
+     }},
+};
+const Sample kSwitches[] = {
+    {"standalone", "1", [](const Options& o) { return o.standalone; }},
+    {"module", "1", [](const Options& o) { return o.module; }},
+    {"no-python", "1", [](const Options& o) { return o.no_python; }},
+};
+
+std::vector<std::string> Spellings(const std::string& name) {
+  return {"--" + name, "--" + absl::StrReplaceAll(name, {{"-", "_"}})};
+}
+
+TEST(ParseOptions, Samples_CoverEveryFlag) { EXPECT_EQ(std::size(kSamples) + std::size(kSwitches), Flags().size()); }
+
+TEST(ParseOptions, EveryFlagInEverySpellingAndForm_IsTaken) {
+  for (const Sample& sample : kSamples) {
+    EXPECT_FALSE(sample.taken(MustParse({"x.py"}))) << sample.name << " proves nothing";
+    for (const std::string& flag : Spellings(sample.name)) {
+      for (const Arguments& arguments : {Arguments{flag, sample.value, "x.py", "arg"},
+                                         Arguments{absl::StrCat(flag, "=", sample.value), "x.py", "arg"}}) {
+        const Options options = MustParse(arguments);
+        EXPECT_TRUE(sample.taken(options)) << arguments[0];
+        EXPECT_EQ(options.script, (Arguments{"x.py", "arg"})) << arguments[0];
+      }
+    }
+  }
+}
+
+TEST(ParseOptions, EverySwitch_IsTaken) {
+  for (const Sample& sample : kSwitches) {
+    EXPECT_FALSE(sample.taken(MustParse({"x.py"})));
+    for (const std::string& flag : Spellings(sample.name)) {
+      EXPECT_TRUE(sample.taken(MustParse({flag, "x.py"})));
+      EXPECT_TRUE(sample.taken(MustParse({flag + "=true", "x.py"})));
+      EXPECT_FALSE(sample.taken(MustParse({flag + "=0", "x.py"})));
+      EXPECT_EQ(MustParse({flag, "x.py", "1"}).script, (Arguments{"x.py", "1"}));
+    }
+  }
+}
+
+TEST(ParseOptions, EveryFlagFromItsVariable_IsTaken) {
+  for (const Flag& flag : Flags()) {
+    const auto named = [&](const Sample& s) { return std::string(s.name) == flag.name; };
+    const Sample* sample = std::find_if(std::begin(kSamples), std::end(kSamples), named);
+    if (sample == std::end(kSamples)) sample = std::find_if(std::begin(kSwitches), std::end(kSwitches), named);
+    EXPECT_TRUE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), sample->value}}))) << flag.name;
+    EXPECT_FALSE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), ""}}))) << "empty counts as unset";
+  }
+}
+
+TEST(ParseOptions, ShortFlags_AreTaken) {
+  EXPECT_TRUE(MustParse({"-m", "pkg.train"}).module);
+  EXPECT_EQ(MustParse({"-m", "pkg.train", "-m"}).script, (Arguments{"pkg.train", "-m"}));
+  for (const Arguments& arguments :
+       {Arguments{"-r", "3", "x"}, Arguments{"-r3", "x"}, Arguments{"-r=3", "x"}, Arguments{"-mr3", "x"}}) {
+    EXPECT_EQ(MustParse(arguments).redirects.For(0), (StdStreams{true, true})) << arguments[0];
+    EXPECT_EQ(MustParse(arguments).script, Arguments{"x"});
+  }
+  EXPECT_EQ(MustParse({"-t", "0:1", "x"}).tee.For(0), (StdStreams{true, false}));
+}
+
+TEST(ParseOptions, NoFlags_GiveTheDefaults) {
+  const Options options = MustParse({"train.py"});
+  EXPECT_EQ(options.nnodes, (NodeCount{1, 1}));
+  EXPECT_EQ(options.nproc_per_node, ProcessCount{});
+  EXPECT_EQ(options.rdzv_backend, "static");
+  EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
+  EXPECT_EQ(options.rdzv_conf, RdzvConf());
+  EXPECT_EQ(options.shutdown_timeout, absl::Seconds(30));
+  EXPECT_EQ(options.signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
+  EXPECT_EQ(options.script, Arguments{"train.py"});
+}
+
+TEST(ParseOptions, CommandLine_BeatsVariableBeatsDefault) {
+  EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "3"}}).nnodes.max, 2);
+  EXPECT_EQ(MustParse({"x"}, {{"PET_NNODES", "3"}}).nnodes.max, 3);
+  EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "nonsense"}}).nnodes.max, 2);
+  EXPECT_FALSE(MustParse({"--standalone=0", "x"}, {{"PET_STANDALONE", "1"}}).standalone);
+  EXPECT_FALSE(MustParse({"x"}, {{"PET_STANDALONE", "false"}}).standalone);
+}
+
+TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
+  const char* kName = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  EXPECT_EQ(MustParse({"x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(600));
+  EXPECT_EQ(MustParse({"x"}, {{kName, ""}}).shutdown_timeout, absl::Seconds(30));
+  EXPECT_EQ(MustParse({"x"}, {{kName, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
+  EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(1));
+}
+
+TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
+  EXPECT_EQ(MustParse({"--nnodes=2", "--nnodes", "3", "x"}).nnodes.max, 3);
+  EXPECT_EQ(MustParse({"--max-restarts=2", "--max_restarts=5", "x"}).max_restarts, 5);
+  EXPECT_TRUE(MustParse({"--standalone", "--standalone", "x"}).standalone);
+}
+
+TEST(ParseOptions, ScriptArguments_AreUntouched) {
+  const Arguments kArguments[] = {
+      {"x.py", "--help"},
+      {"x.py", "--version", "-h"},
+      {"x.py", "--nnodes", "7", "--nnodes=nonsense", "--no-such-flag"},
+      {"x.py", "--", "a", "--"},
+      {"x.py", "", "  ", "--lr=", "--=", "-", "---"},
+      {"x.py", "[a,b]", "\"quoted\"", "'single'", "a\nb", "\xff", "{x}", "%s", "++", "--redirect=3"},
+      {"/usr/bin/true"},
+      {"./-odd"},
+      {"-"},  // python reads its standard input
+      {"1"},
+      {"x=y"},
+  };
+  for (const Arguments& script : kArguments) {
+    for (const Arguments& flags :
+         {Arguments{}, Arguments{"--nnodes=2", "-m"}, Arguments{"--rdzv-id", "a"}, Arguments{"--"}}) {
+      Arguments arguments = flags;
+      arguments.insert(arguments.end(), script.begin(), script.end());
+      EXPECT_EQ(MustParse(arguments).script, script) << script.back();
+    }
+  }
+}
+
+TEST(ParseOptions, DoubleDash_EndsTheFlags) {
+  const Options options = MustParse({"--nnodes=2", "--", "--odd-name.py", "--nnodes=3"});
+  EXPECT_EQ(options.script, (Arguments{"--odd-name.py", "--nnodes=3"}));
+  EXPECT_EQ(options.nnodes.max, 2);
+}
+
+TEST(ParseOptions, ScriptVariable_IsNoFlag) {
+  EXPECT_EQ(MustParse({"x"}, {{"NNODES", "7"}, {"PET_TRAINING_SCRIPT", "y"}}).nnodes.max, 1);
+}
+
+TEST(ParseOptions, Help_NamesEveryFlagInReadableLines) {
+  for (const Arguments& arguments : {Arguments{"--help"}, Arguments{"-h"}, Arguments{"--nnodes=nonsense", "--help"}}) {
+    const absl::StatusOr<ParseResult> result = Parse(arguments);
+    ASSERT_TRUE(result.ok()) << result.status();
+    const std::string text = std::get<InfoText>(*result).text;
+    for (const Flag& flag : Flags()) EXPECT_TRUE(absl::StrContains(text, absl::StrCat("--", flag.name))) << flag.name;
+    EXPECT_FALSE(absl::StrContains(text, "--nproc_per_node"));
+    EXPECT_TRUE(absl::StartsWith(text, "Usage: ddprun"));
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 115) << line;
+  }
+}
+
+TEST(ParseOptions, Version_IsPrinted) {
+  const absl::StatusOr<ParseResult> result = Parse({"--version"});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(std::get<InfoText>(*result).text, absl::StrCat("ddprun ", kVersion, "\n"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,158 @@
+#include "launcher/core/rank_environment.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "worker_contract/environment.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// The variables by name; a name that stands there twice fails the test.
+std::map<std::string, std::string> Read(const std::vector<std::string>& environment) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& entry : environment) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    EXPECT_TRUE(variables.insert(parts).second) << entry;
+  }
+  return variables;
+}
+
+rendezvous::Assignment SomeAssignment() {
+  rendezvous::Assignment assignment;
+  assignment.round = 7;
+  assignment.group_rank = 1;
+  assignment.group_world_size = 3;
+  assignment.base_rank = 4;
+  assignment.world_size = 15;
+  assignment.base_role_rank = 2;
+  assignment.role_world_size = 6;
+  assignment.master_addr = "10.0.0.1";
+  assignment.master_port = 40123;
+  assignment.restart_count = 2;
+  return assignment;
+}
+
+GroupSettings SomeSettings() {
+  return GroupSettings{.job_id = "job 7",
+                       .launcher_id = "abc",
+                       .role = "trainer",
+                       .slots = 4,
+                       .max_restarts = 5,
+                       .signals_to_handle = {SIGTERM, SIGUSR1}};
+}
+
+TEST(RankEnvironment, EveryVariable_HasItsValue) {
+  const auto variables = Read(RankEnvironment(SomeAssignment(), 3, SomeSettings(), "/logs/3/error.json", {}));
+  const std::map<std::string, std::string> expected = {
+      {"RANK", "7"},
+      {"LOCAL_RANK", "3"},
+      {"WORLD_SIZE", "15"},
+      {"LOCAL_WORLD_SIZE", "4"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "3"},
+      {"ROLE_NAME", "trainer"},
+      {"ROLE_RANK", "5"},
+      {"ROLE_WORLD_SIZE", "6"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "40123"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_RESTART_COUNT", "2"},
+      {"TORCHELASTIC_MAX_RESTARTS", "5"},
+      {"TORCHELASTIC_RUN_ID", "job 7"},
+      {"TORCHELASTIC_ERROR_FILE", "/logs/3/error.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+      {"DDPRUN_ROUND", "7"},
+      {"DDPRUN_LAUNCHER_ID", "abc"},
+  };
+  EXPECT_EQ(variables, expected);
+}
+
+// Five nodes with 4, 1, 2, 3 and 5 workers of the roles ps, trainer, trainer, trainer, ps.
+TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
+  const struct {
+    const char* role;
+    int slots, base_rank, base_role_rank, role_world_size;
+  } kNodes[] = {{"ps", 4, 0, 0, 9},
+                {"trainer", 1, 4, 0, 6},
+                {"trainer", 2, 5, 1, 6},
+                {"trainer", 3, 7, 3, 6},
+                {"ps", 5, 10, 4, 9}};
+  std::set<std::string> ranks;
+  std::set<std::string> role_ranks;
+  int32_t group_rank = 0;
+  for (const auto& node : kNodes) {
+    rendezvous::Assignment assignment;
+    assignment.group_rank = group_rank++;
+    assignment.group_world_size = 5;
+    assignment.base_rank = node.base_rank;
+    assignment.world_size = 15;
+    assignment.base_role_rank = node.base_role_rank;
+    assignment.role_world_size = node.role_world_size;
+    GroupSettings settings;
+    settings.role = node.role;
+    settings.slots = node.slots;
+    for (int local_rank = 0; local_rank < node.slots; ++local_rank) {
+      auto variables = Read(RankEnvironment(assignment, local_rank, settings, "", {}));
+      EXPECT_EQ(variables["LOCAL_RANK"], absl::StrCat(local_rank));
+      EXPECT_EQ(variables["LOCAL_WORLD_SIZE"], absl::StrCat(node.slots));
+      EXPECT_EQ(variables["WORLD_SIZE"], "15");
+      EXPECT_EQ(variables["ROLE_WORLD_SIZE"], absl::StrCat(node.role_world_size));
+      EXPECT_TRUE(ranks.insert(variables["RANK"]).second);
+      EXPECT_TRUE(role_ranks.insert(variables["ROLE_NAME"] + variables["ROLE_RANK"]).second);
+    }
+  }
+  for (int rank = 0; rank < 15; ++rank) EXPECT_EQ(ranks.count(absl::StrCat(rank)), 1) << rank;
+  for (int rank = 0; rank < 9; ++rank) EXPECT_EQ(role_ranks.count(absl::StrCat("ps", rank)), 1) << rank;
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(role_ranks.count(absl::StrCat("trainer", rank)), 1) << rank;
+}
+
+TEST(RankEnvironment, InheritedVariables_PassThroughInOrder) {
+  const std::vector<std::string> base = {"PATH=/bin",      "EMPTY=",  "EQUALS=a=b=c",
+                                         "SLURM_PROCID=3", "PETER=x", "CUDA_VISIBLE_DEVICES=2,3"};
+  const std::vector<std::string> environment = RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base);
+  ASSERT_GE(environment.size(), base.size());
+  EXPECT_EQ(std::vector<std::string>(environment.begin(), environment.begin() + base.size()), base);
+}
+
+TEST(RankEnvironment, OurVariables_ReplaceInheritedOnes) {
+  auto variables = Read(RankEnvironment(
+      SomeAssignment(), 0, SomeSettings(), "",
+      std::vector<std::string>{"RANK=99", "MASTER_ADDR=elsewhere", "TORCHELASTIC_ERROR_FILE=/outer", "X=1", "X=2"}));
+  EXPECT_EQ(variables["RANK"], "4");
+  EXPECT_EQ(variables["MASTER_ADDR"], "10.0.0.1");
+  EXPECT_EQ(variables["TORCHELASTIC_ERROR_FILE"], "") << "another launcher's worker must not write there";
+  EXPECT_EQ(variables["X"], "1") << "what getenv finds";
+}
+
+TEST(RankEnvironment, PetVariables_DoNotLeakIntoNestedLaunchers) {
+  const auto variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "",
+                                              std::vector<std::string>{"PET_NNODES=2", "PET_=x", "PETS=cat"}));
+  EXPECT_EQ(variables.count("PET_NNODES"), 0);
+  EXPECT_EQ(variables.count("PET_"), 0);
+  EXPECT_EQ(variables.count("PETS"), 1);
+}
+
+TEST(RankEnvironment, Defaults_GiveWayToInheritedValues) {
+  auto variables =
+      Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "",
+                           std::vector<std::string>{"OMP_NUM_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"}));
+  EXPECT_EQ(variables["OMP_NUM_THREADS"], "8");
+  EXPECT_EQ(variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "3");
+}
+
+TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
+  GroupSettings settings = SomeSettings();
+  settings.slots = 1;
+  EXPECT_EQ(Read(RankEnvironment(SomeAssignment(), 0, settings, "", {})).count("OMP_NUM_THREADS"), 0);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

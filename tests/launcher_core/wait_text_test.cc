@@ -1,0 +1,90 @@
+#include "launcher/core/wait_text.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::launcher {
+namespace {
+
+rendezvous::Waiting Waiting(int32_t joined, int32_t min, int32_t max, std::vector<std::string> hosts,
+                            absl::Duration remaining) {
+  rendezvous::Waiting waiting;
+  waiting.nodes_joined = joined;
+  waiting.min_nodes = min;
+  waiting.max_nodes = max;
+  waiting.hosts = std::move(hosts);
+  waiting.remaining = remaining;
+  return waiting;
+}
+
+TEST(WaitingText, TooFewNodes) {
+  EXPECT_EQ(WaitingText(Waiting(1, 2, 2, {"node-a"}, absl::Seconds(598))),
+            "waiting for 1 of 2 nodes (have node-a); gives up in 9m58s");
+  EXPECT_EQ(WaitingText(Waiting(1, 3, 4, {"node-a"}, absl::Seconds(5))),
+            "waiting for 2 of at least 3 nodes (have node-a); gives up in 5s");
+  EXPECT_EQ(WaitingText(Waiting(0, 1, 1, {}, absl::InfiniteDuration())), "waiting for 1 of 1 node");
+}
+
+TEST(WaitingText, LastCall) {
+  rendezvous::Waiting waiting = Waiting(2, 2, 4, {"a", "b"}, absl::Milliseconds(27500));
+  waiting.last_call = true;
+  EXPECT_EQ(WaitingText(waiting), "2 of 2 to 4 nodes are here (a, b); starts in 28s unless more come");
+  waiting = Waiting(1, 1, 2, {"a"}, absl::Seconds(3));
+  waiting.last_call = true;
+  EXPECT_EQ(WaitingText(waiting), "1 of 1 to 2 nodes is here (a); starts in 3s unless more come");
+}
+
+TEST(WaitingText, Spare) {
+  rendezvous::Waiting waiting = Waiting(2, 1, 2, {"a", "b"}, absl::InfiniteDuration());
+  waiting.spare = true;
+  EXPECT_EQ(WaitingText(waiting), "hot spare: the job runs on 2 nodes (a, b); takes the place of one that is lost");
+}
+
+TEST(WaitingText, Reason_ComesInFront) {
+  rendezvous::Waiting waiting = Waiting(1, 2, 2, {"a"}, absl::Seconds(5));
+  waiting.reason = "node b was lost";
+  EXPECT_EQ(WaitingText(waiting), "node b was lost: waiting for 1 of 2 nodes (have a); gives up in 5s");
+}
+
+TEST(WaitingText, ManyHosts_AreCut) {
+  std::vector<std::string> hosts;
+  for (int i = 0; i < rendezvous::kMaxHostsNamed; ++i) hosts.push_back(absl::StrCat("n", i));
+  EXPECT_EQ(WaitingText(Waiting(500, 512, 512, hosts, absl::Seconds(5))),
+            "waiting for 12 of 512 nodes (have n0, n1, n2, n3, n4, n5, n6, n7 and 492 more); gives up in 5s");
+}
+
+TEST(WaitingText, HostileNames_StayOnOneLine) {
+  EXPECT_EQ(WaitingText(Waiting(1, 2, 2, {"a\nb\x1b"}, absl::Seconds(5))),
+            "waiting for 1 of 2 nodes (have a b?); gives up in 5s");
+}
+
+TEST(MissingRanksText, OneRank) {
+  EXPECT_EQ(MissingRanksText({{3, "b", 1, 77}}, {0, 1, 2}, absl::Seconds(10)),
+            "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it");
+  EXPECT_EQ(MissingRanksText({{3, "b"}}, {2}, absl::Seconds(10)),
+            "rank 3 on host b has not joined after 10 s; rank 2 waits for it");
+  EXPECT_EQ(MissingRanksText({{3}}, {}, absl::Seconds(10)), "rank 3 has not joined after 10 s");
+}
+
+TEST(MissingRanksText, SeveralRanks) {
+  EXPECT_EQ(MissingRanksText({{5, "c"}, {2, "b"}, {3, "b"}}, {4, 0, 1}, absl::Seconds(20)),
+            "ranks 2-3, 5 (on hosts b, c) have not joined after 20 s; ranks 0-1, 4 wait for them");
+  EXPECT_EQ(MissingRanksText({{2, "b"}, {3, "b"}}, {0}, absl::Seconds(20)),
+            "ranks 2-3 (on host b) have not joined after 20 s; rank 0 waits for them");
+}
+
+TEST(RangesText, Lists_AreCompacted) {
+  EXPECT_EQ(RangesText({}), "");
+  EXPECT_EQ(RangesText({4}), "4");
+  EXPECT_EQ(RangesText({2, 1, 0, 1}), "0-2");
+  EXPECT_EQ(RangesText({9, 0, 1, 2, 5, 7, 8}), "0-2, 5, 7-9");
+  std::vector<int32_t> even;
+  for (int32_t i = 0; i < 1000; i += 2) even.push_back(i);
+  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14, ... (500 in all)");
+  even.resize(8);
+  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
