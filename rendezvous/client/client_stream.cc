@@ -1,0 +1,236 @@
+#include "rendezvous/client/client_stream.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/server_wire.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kCloseTimeout = absl::Milliseconds(1500);
+constexpr char kMethod[] = "/ddprun.v1.Rendezvous/Session";
+
+// One connection, made at once and never made again by gRPC itself.
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // launchers and server are on one network
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(2 * kConnectTimeout)));
+  arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+template <typename Tag>
+void* AsTag(Tag* tag) {
+  return static_cast<Completion*>(tag);
+}
+
+}  // namespace
+
+ClientStream::ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events)
+    : events_(std::move(events)), queue_(queue), channel_(NewChannel(target)), stub_(channel_) {}
+
+void ClientStream::Connect() {
+  self_ = shared_from_this();
+  call_ = stub_.PrepareCall(&context_, kMethod, queue_);
+  {
+    MutexLock lock(&mutex_);
+    in_flight_ = 2;
+    connect_timer_.Set(queue_, AfterNow(kConnectTimeout), AsTag(&connect_timer_tag_));
+  }
+  call_->StartCall(AsTag(&started_tag_));
+}
+
+void ClientStream::OnStarted(bool ok) {
+  if (ok) {
+    {
+      MutexLock lock(&mutex_);
+      ++in_flight_;
+    }
+    call_->ReadInitialMetadata(AsTag(&metadata_tag_));
+  } else {
+    Finish();
+  }
+  OperationOver();
+}
+
+void ClientStream::OnMetadata(bool ok) {
+  const bool is_server = ok && context_.GetServerInitialMetadata().count(kServerMarker) > 0;
+  bool open = false;
+  if (is_server) {
+    MutexLock lock(&mutex_);
+    connect_timer_.Cancel();
+    open = progress_ == StreamProgress::kNone;
+    if (open) {
+      progress_ = StreamProgress::kOpen;
+      writing_ = false;
+    }
+  }
+  if (open) {
+    events_.on_open();
+    WriteNext();
+    ReadNext();
+  } else {
+    Finish();
+  }
+  OperationOver();
+}
+
+void ClientStream::ReadNext() {
+  {
+    MutexLock lock(&mutex_);
+    ++in_flight_;
+  }
+  call_->Read(&inbound_, AsTag(&read_tag_));
+}
+
+void ClientStream::OnRead(bool ok) {
+  if (!ok) {
+    Finish();
+    OperationOver();
+    return;
+  }
+  v1::ServerMessage proto;
+  absl::Status status = ParseByteBuffer(inbound_, &proto);
+  inbound_.Clear();
+  absl::StatusOr<ServerMessage> message = status.ok() ? FromProto(proto) : status;
+  if (message.ok()) {
+    events_.on_message(*std::move(message));
+    ReadNext();
+  } else {
+    malformed_ = message.status();
+    context_.TryCancel();
+    Finish();
+  }
+  OperationOver();
+}
+
+void ClientStream::Finish() {
+  {
+    MutexLock lock(&mutex_);
+    if (over_) return;
+    over_ = true;
+    ++in_flight_;
+  }
+  call_->Finish(&status_, AsTag(&finished_tag_));
+}
+
+void ClientStream::OnFinished(bool) {
+  {
+    MutexLock lock(&mutex_);
+    connect_timer_.Cancel();
+    close_timer_.Cancel();
+  }
+  OperationOver();
+}
+
+void ClientStream::OnConnectTimer(bool expired) {
+  bool give_up = false;
+  if (expired) {
+    MutexLock lock(&mutex_);
+    give_up = progress_ == StreamProgress::kNone;
+    if (give_up) progress_ = StreamProgress::kTimedOut;
+  }
+  if (give_up) context_.TryCancel();
+  OperationOver();
+}
+
+void ClientStream::OnCloseTimer(bool expired) {
+  if (expired) context_.TryCancel();
+  OperationOver();
+}
+
+void ClientStream::OperationOver() {
+  StreamProgress progress;
+  {
+    MutexLock lock(&mutex_);
+    if (--in_flight_ > 0) return;
+    progress = progress_;
+  }
+  const std::shared_ptr<ClientStream> keep_until_return = std::move(self_);
+  // A server that talks nonsense may do better on another stream: no refusal.
+  events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_)
+                                            : absl::InternalError(malformed_.message()));
+}
+
+void ClientStream::Send(const LauncherMessage& message) {
+  grpc::ByteBuffer bytes = ToByteBuffer(ToProto(message));
+  {
+    MutexLock lock(&mutex_);
+    if (closing_ || over_) return;
+    outbound_.push_back(std::move(bytes));
+  }
+  WriteNext();
+}
+
+void ClientStream::Close() {
+  bool open = false;
+  {
+    MutexLock lock(&mutex_);
+    if (closing_ || over_) return;
+    closing_ = true;
+    open = progress_ == StreamProgress::kOpen;
+    if (open) {
+      ++in_flight_;
+      close_timer_.Set(queue_, AfterNow(kCloseTimeout), AsTag(&close_timer_tag_));
+    }
+  }
+  if (!open) context_.TryCancel();
+  WriteNext();
+}
+
+void ClientStream::Abandon() {
+  {
+    MutexLock lock(&mutex_);
+    if (progress_ == StreamProgress::kOpen) progress_ = StreamProgress::kAbandoned;
+  }
+  context_.TryCancel();
+}
+
+void ClientStream::WriteNext() {
+  grpc::ByteBuffer next;
+  bool half_close = false;
+  {
+    MutexLock lock(&mutex_);
+    if (writing_ || over_) return;
+    if (!outbound_.empty()) {
+      next = std::move(outbound_.front());
+      outbound_.pop_front();
+    } else if (closing_ && !half_closed_) {
+      half_close = half_closed_ = true;
+    } else {
+      return;
+    }
+    writing_ = true;  // nobody else gets beyond this point until the operation is over
+    ++in_flight_;
+  }
+  if (half_close) {
+    call_->WritesDone(AsTag(&written_tag_));
+  } else {
+    call_->Write(next, AsTag(&written_tag_));
+  }
+}
+
+void ClientStream::OnWritten(bool ok) {
+  if (ok) {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    WriteNext();
+  }
+  OperationOver();
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,99 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/client/stream_end.h"
+#include "rendezvous/core/messages.h"
+#include "rendezvous/wire/completion.h"
+
+namespace ddprun::rendezvous {
+
+// One call of Rendezvous.Session on a connection of its own, from the first packet to the status. Send, Close and
+// Abandon may be called by any thread at any time; the events come from the completion queue's thread. It owns
+// itself while operations of gRPC are in flight.
+class ClientStream final : public std::enable_shared_from_this<ClientStream> {
+ public:
+  struct Events {
+    std::function<void()> on_open;  // a rendezvous server answers
+    std::function<void(ServerMessage)> on_message;
+    std::function<void(StreamProgress, absl::Status)> on_over;  // the last event; always comes
+  };
+
+  // `target` is gRPC's name of one address. The queue outlives the stream.
+  ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events);
+
+  // Begins to connect, and gives up after five seconds. To be called once.
+  void Connect();
+
+  // Queues a message. Dropped once Close was called or the stream ended.
+  void Send(const LauncherMessage& message);
+
+  // Sends what is queued, then half-closes; the server ends the stream, or else it is cut after a second and a half.
+  void Close();
+
+  // Cuts the stream.
+  void Abandon();
+
+ private:
+  void OnStarted(bool ok);
+  void OnMetadata(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnConnectTimer(bool ok);
+  void OnCloseTimer(bool ok);
+
+  void ReadNext();
+  void WriteNext();
+  void Finish();
+  void OperationOver();  // counts it; the last one ends the stream's life
+
+  const Events events_;
+  grpc::CompletionQueue* const queue_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+
+  // Of the completion queue's thread.
+  std::shared_ptr<ClientStream> self_;
+  grpc::ByteBuffer inbound_;
+  grpc::Status status_;
+  absl::Status malformed_;  // what the server sent, if it was that
+  bool finishing_ = false;
+
+  Mutex mutex_;
+  int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;  // operations and timers
+  std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // a write is in flight, or none may be started
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // the status is awaited, or here
+  StreamProgress progress_ ABSL_GUARDED_BY(mutex_) = StreamProgress::kNone;
+  grpc::Alarm connect_timer_;
+  grpc::Alarm close_timer_;
+
+  MemberCompletion<ClientStream, &ClientStream::OnStarted> started_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnMetadata> metadata_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnRead> read_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnWritten> written_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnFinished> finished_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnConnectTimer> connect_timer_tag_{this};
+  MemberCompletion<ClientStream, &ClientStream::OnCloseTimer> close_timer_tag_{this};
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_

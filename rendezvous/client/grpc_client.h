@@ -1,0 +1,21 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_GRPC_CLIENT_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_GRPC_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "rendezvous/client/client.h"
+#include "rendezvous/wire/host_port.h"
+
+namespace ddprun::rendezvous {
+
+// A Client over gRPC, on one TCP connection at a time. It begins to connect at once, and again at once after a
+// stream that worked broke, else after 10 ms, doubling to a second. Each try is given up after five seconds.
+// Connected means that a rendezvous server answered. Disconnected comes once for each round over the addresses of a
+// name. The destructor takes at most two seconds (after Close; else it cuts the stream and takes none) and must not
+// be called from the handler.
+std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_GRPC_CLIENT_H_

@@ -1,0 +1,151 @@
+#include "rendezvous/client/local_client.h"
+
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/client/stream_end.h"
+#include "rendezvous/server/session.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// What the client's thread has to do, in order.
+struct ResetStream {};
+struct CloseStream {};
+struct StopThread {};
+using Task = std::variant<LauncherMessage, ServerMessage, absl::Status, ResetStream, CloseStream, StopThread>;
+
+class TaskQueue {
+ public:
+  // `stream` is that of the session that the task is from; 0: of the client's user.
+  struct Entry {
+    uint64_t stream = 0;
+    Task task;
+  };
+
+  void Push(uint64_t stream, Task task) {
+    {
+      MutexLock lock(&mutex_);
+      entries_.push_back(Entry{stream, std::move(task)});
+    }
+    not_empty_.NotifyAll();
+  }
+
+  Entry Pop() {
+    MutexLock lock(&mutex_);
+    while (entries_.empty()) not_empty_.Wait(&mutex_);
+    Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    return entry;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar not_empty_;
+  std::deque<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The driver's side of a stream: leaves everything for the client's thread.
+class LocalSession final : public Session {
+ public:
+  LocalSession(uint64_t stream, std::shared_ptr<TaskQueue> queue) : stream_(stream), queue_(std::move(queue)) {}
+  void Send(const ServerMessage& message) override { queue_->Push(stream_, message); }
+  void End(const absl::Status& status) override { queue_->Push(stream_, status); }
+
+ private:
+  const uint64_t stream_;
+  const std::shared_ptr<TaskQueue> queue_;  // shared, for the driver may keep a session for a moment
+};
+
+class LocalClient final : public Client {
+ public:
+  LocalClient(Driver* driver, Handler handler)
+      : driver_(driver), handler_(std::move(handler)), queue_(std::make_shared<TaskQueue>()) {
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~LocalClient() override {
+    queue_->Push(0, StopThread{});
+    thread_.join();
+  }
+
+  void Send(LauncherMessage message) override { queue_->Push(0, Task(std::in_place_type<LauncherMessage>, std::move(message))); }
+  void Reset() override { queue_->Push(0, ResetStream{}); }
+  void Close() override { queue_->Push(0, CloseStream{}); }
+
+ private:
+  // All below runs on the client's thread.
+
+  void Run() {
+    Open();
+    while (true) {
+      TaskQueue::Entry entry = queue_->Pop();
+      if (entry.stream != 0 && entry.stream != stream_) continue;  // from a session that is over
+      if (std::holds_alternative<StopThread>(entry.task)) break;
+      if (session_ != nullptr) std::visit([this](auto&& task) { Do(std::move(task)); }, std::move(entry.task));
+    }
+    EndSession();
+  }
+
+  void Open() {
+    session_ = std::make_shared<LocalSession>(++stream_, queue_);
+    handler_(Connected{});
+  }
+
+  void EndSession() {
+    if (session_ != nullptr) driver_->OnClosed(session_);
+    session_ = nullptr;
+  }
+
+  void Do(LauncherMessage message) {
+    if (Join* join = std::get_if<Join>(&message)) {
+      join->in_process = true;
+      DropPartsOfNanoseconds(&join->settings);
+    }
+    driver_->OnMessage(session_, message);
+  }
+  void Do(ServerMessage message) { handler_(std::move(message)); }
+  void Do(absl::Status end) {
+    EndSession();
+    Disconnected event = DescribeEnd("this host", StreamProgress::kOpen, end);
+    const bool permanent = event.permanent || end.ok();
+    handler_(std::move(event));
+    if (!permanent) Open();
+  }
+  void Do(ResetStream) {
+    EndSession();
+    handler_(DescribeEnd("this host", StreamProgress::kAbandoned, absl::OkStatus()));
+    Open();
+  }
+  void Do(CloseStream) { EndSession(); }
+  void Do(StopThread) {}
+
+  // As on the wire; else the settings would differ from those of launchers that come by gRPC.
+  static void DropPartsOfNanoseconds(JobSettings* settings) {
+    for (absl::Duration* duration : {&settings->join_timeout, &settings->last_call, &settings->heartbeat_timeout,
+                                     &settings->reconnect_grace}) {
+      *duration = absl::Trunc(*duration, absl::Nanoseconds(1));
+    }
+  }
+
+  Driver* const driver_;
+  const Handler handler_;
+  const std::shared_ptr<TaskQueue> queue_;
+  uint64_t stream_ = 0;               // counts sessions
+  std::shared_ptr<Session> session_;  // null once closed
+  std::thread thread_;                // last: started when all else exists
+};
+
+}  // namespace
+
+std::unique_ptr<Client> NewLocalClient(Driver* driver, Client::Handler handler) {
+  return std::make_unique<LocalClient>(driver, std::move(handler));
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,65 @@
+#include "rendezvous/client/stream_end.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// The system's own words at the end of what gRPC wraps around them:
+// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host:
+// Connection refused".
+std::string Cause(absl::string_view text) {
+  for (const absl::string_view wrapper : {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
+    const size_t at = text.rfind(wrapper);
+    if (at != absl::string_view::npos) text.remove_prefix(at + wrapper.size());
+  }
+  std::string cause = absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
+  if (cause.empty()) return "connection lost";
+  // "Connection refused", but not "IPv6 ..." or a host's name.
+  if (cause.size() > 1 && absl::ascii_islower(cause[1])) cause[0] = absl::ascii_tolower(cause[0]);
+  return cause;
+}
+
+// gRPC reached something that does not speak HTTP/2 as a gRPC server does.
+bool SpeaksAnotherProtocol(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable) return true;
+  const std::string text = absl::AsciiStrToLower(status.message());
+  for (const absl::string_view sign : {"http1.x", "http status", "settings", "frame"}) {
+    if (absl::StrContains(text, sign)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsAborted(status);
+}
+
+Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status) {
+  switch (progress) {
+    case StreamProgress::kNone:
+      if (SpeaksAnotherProtocol(status)) {
+        return {absl::StrCat("what answers at ", address, " is not a ddprun rendezvous server: check the endpoint")};
+      }
+      return {absl::StrCat("cannot reach rendezvous server at ", address, ": ", Cause(status.message()))};
+    case StreamProgress::kTimedOut:
+      return {absl::StrCat("cannot reach rendezvous server at ", address, ": no answer")};
+    case StreamProgress::kAbandoned:
+      return {absl::StrCat("rendezvous server at ", address, " is silent")};
+    case StreamProgress::kOpen:
+      break;
+  }
+  if (IsRefusal(status)) {
+    return {absl::StrCat("rendezvous server at ", address, " refused: ", Cause(status.message())), true};
+  }
+  if (status.ok()) return {absl::StrCat("rendezvous server at ", address, " ended the stream")};
+  return {absl::StrCat("lost rendezvous server at ", address, ": ", Cause(status.message()))};
+}
+
+}  // namespace ddprun::rendezvous

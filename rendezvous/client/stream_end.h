@@ -1,0 +1,26 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/client/client.h"
+
+namespace ddprun::rendezvous {
+
+// How far a stream came before it ended.
+enum class StreamProgress {
+  kNone,       // nothing that a rendezvous server would say came back
+  kTimedOut,   // the same, and that for as long as we wait for it
+  kOpen,       // it was the stream of a rendezvous server
+  kAbandoned,  // it was, and the launcher gave it up
+};
+
+// Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED).
+bool IsRefusal(const absl::Status& status);
+
+// What to tell the launcher. `address` is what it asked for, `status` what gRPC or the server said. Thread-safe.
+Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_

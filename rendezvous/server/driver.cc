@@ -1,0 +1,217 @@
+#include "rendezvous/server/driver.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/server/effect_log.h"
+
+namespace ddprun::rendezvous {
+
+Driver::Driver(Host host) : host_(host), timer_thread_([this] { RunTimer(); }) {}
+
+Driver::~Driver() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  timer_.NotifyAll();
+  timer_thread_.join();
+}
+
+void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message) {
+  {
+    MutexLock lock(&mutex_);
+    Peer& peer = peers_[session.get()];
+    const Join* join = std::get_if<Join>(&message);
+    if (peer.state == Peer::State::kEnded) return;
+    if (peer.state == Peer::State::kNew) {
+      if (join != nullptr) {
+        JoinLocked(session, &peer, *join);
+      } else {
+        EndLocked(session, &peer,
+                  absl::InvalidArgumentError("the first message of a stream must be a Join"));
+      }
+    } else if (join != nullptr) {
+      ForgetKeyLocked(&peer);
+      EndLocked(session, &peer, absl::InvalidArgumentError("only the first message of a stream may be a Join"));
+    } else {
+      const auto& [job, node, incarnation] = peer.key;
+      Effects effects;
+      registry_.OnMessage(job, node, incarnation, message, SteadyNow(), &effects);
+      const Leave* leave = std::get_if<Leave>(&message);
+      if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " leaves: ", leave->reason));
+      QueueEffectsLocked(std::move(effects));
+      if (leave != nullptr && peer.state == Peer::State::kJoined) {
+        joined_.erase(peer.key);
+        EndLocked(session, &peer, absl::OkStatus());
+      }
+    }
+    WakeTimerIfEarlierLocked();
+  }
+  Drain();
+}
+
+void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join) {
+  NodeKey key(join.job_id, join.node_id, join.incarnation);
+  if (!joined_.emplace(key, session).second) {
+    EndLocked(session, peer,
+              absl::AbortedError(absl::StrCat("node ", join.node_id, " has joined already with incarnation ",
+                                              join.incarnation)));
+    return;
+  }
+  peer->state = Peer::State::kJoined;
+  peer->key = std::move(key);
+  peer->name = absl::StrCat(join.host, " (", join.address, ", ", join.slots, " workers)");
+  peer->in_process = join.in_process;
+  if (!join.in_process) ++remote_launchers_;
+  Effects effects;
+  registry_.OnMessage(join.job_id, join.node_id, join.incarnation, join, SteadyNow(), &effects);
+  QueueEffectsLocked(std::move(effects));
+}
+
+void Driver::EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl::Status status) {
+  peer->state = Peer::State::kEnded;
+  actions_.push_back(Action{.session = session, .end = std::move(status)});
+}
+
+void Driver::ForgetKeyLocked(Peer* peer) {
+  const auto& [job, node, incarnation] = peer->key;
+  joined_.erase(peer->key);
+  Effects effects;
+  registry_.OnStreamClosed(job, node, incarnation, SteadyNow(), &effects);
+  if (!peer->finished) LogLocked(absl::StrCat("job ", job, ": the stream of ", peer->name, " broke"));
+  QueueEffectsLocked(std::move(effects));
+}
+
+void Driver::OnClosed(const std::shared_ptr<Session>& session) {
+  {
+    MutexLock lock(&mutex_);
+    const auto it = peers_.find(session.get());
+    if (it == peers_.end()) return;
+    Peer& peer = it->second;
+    if (peer.state == Peer::State::kJoined) {
+      ForgetKeyLocked(&peer);
+      EndLocked(session, &peer,
+                peer.finished ? absl::OkStatus()
+                              : absl::InvalidArgumentError("the launcher ended its stream without a Leave"));
+    }
+    PeerGoneLocked(peer);
+    peers_.erase(it);
+    WakeTimerIfEarlierLocked();
+  }
+  Drain();
+}
+
+void Driver::PeerGoneLocked(const Peer& peer) {
+  const bool ever_joined = !std::get<1>(peer.key).empty();
+  if (!ever_joined || peer.in_process) return;
+  if (--remote_launchers_ == 0) everyone_left_.NotifyAll();
+}
+
+bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
+  MutexLock lock(&mutex_);
+  while (remote_launchers_ > 0) {
+    if (SteadyNow() >= deadline) return false;
+    everyone_left_.WaitUntil(&mutex_, deadline);
+  }
+  return true;
+}
+
+void Driver::QueueEffectsLocked(Effects effects) {
+  for (std::string& line : DescribeEffects(effects)) LogLocked(std::move(line));
+  for (Effect& effect : effects) {
+    const auto it = joined_.find(NodeKey(effect.job_id, effect.node_id, effect.incarnation));
+    if (it == joined_.end()) continue;  // its stream is gone: it asks again when it joins again
+    const std::shared_ptr<Session> session = it->second;
+    Peer& peer = peers_[session.get()];
+    const absl::Status end = effect.close ? CloseStatusLocked(effect) : absl::OkStatus();
+    if (effect.message.has_value()) {
+      if (std::holds_alternative<Finish>(*effect.message)) peer.finished = true;
+      if (auto* welcome = std::get_if<Welcome>(&*effect.message)) {
+        welcome->by_launcher = host_ == Host::kLauncher;
+        LogLocked(absl::StrCat("job ", effect.job_id, ": ", peer.name, " joined"));
+      }
+      actions_.push_back(Action{.session = session, .message = std::move(effect.message)});
+    }
+    if (effect.close) {
+      joined_.erase(it);
+      EndLocked(session, &peer, end);
+    }
+  }
+}
+
+absl::Status Driver::CloseStatusLocked(const Effect& effect) const {
+  if (effect.message.has_value() && std::holds_alternative<Rejected>(*effect.message)) {
+    const std::string& reason = std::get<Rejected>(*effect.message).reason;
+    const bool full = registry_.live_jobs() >= Registry::kMaxLiveJobs &&
+                      !registry_.GetJob(effect.job_id, SteadyNow()).has_value();
+    return full ? absl::ResourceExhaustedError(reason) : absl::FailedPreconditionError(reason);
+  }
+  const auto newer = joined_.upper_bound(NodeKey(effect.job_id, effect.node_id, effect.incarnation));
+  if (newer != joined_.end() && std::get<0>(newer->first) == effect.job_id &&
+      std::get<1>(newer->first) == effect.node_id) {
+    return absl::AbortedError("the node has joined again with a newer incarnation");
+  }
+  return absl::UnavailableError("the node was silent for too long and counts as lost: join again");
+}
+
+void Driver::LogLocked(std::string line) { actions_.push_back(Action{.log = std::move(line)}); }
+
+void Driver::Drain() {
+  {
+    MutexLock lock(&mutex_);
+    if (draining_) return;
+    draining_ = true;
+  }
+  while (true) {
+    std::deque<Action> batch;
+    {
+      MutexLock lock(&mutex_);
+      batch.swap(actions_);
+      if (batch.empty()) {
+        draining_ = false;
+        return;
+      }
+    }
+    for (const Action& action : batch) {
+      if (action.message.has_value()) action.session->Send(*action.message);
+      if (action.end.has_value()) action.session->End(*action.end);
+      if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
+    }
+  }
+}
+
+std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {
+  MutexLock lock(&mutex_);
+  return registry_.ListJobs(SteadyNow(), after, limit);
+}
+
+std::optional<JobView> Driver::GetJob(absl::string_view job_id) const {
+  MutexLock lock(&mutex_);
+  return registry_.GetJob(job_id, SteadyNow());
+}
+
+void Driver::WakeTimerIfEarlierLocked() {
+  if (registry_.NextDeadline() < armed_) timer_.NotifyAll();
+}
+
+void Driver::RunTimer() {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && SteadyNow() < registry_.NextDeadline()) {
+        armed_ = registry_.NextDeadline();
+        timer_.WaitUntil(&mutex_, armed_);
+      }
+      if (stopping_) return;
+      Effects effects;
+      registry_.OnDeadline(SteadyNow(), &effects);
+      QueueEffectsLocked(std::move(effects));
+    }
+    Drain();
+  }
+}
+
+}  // namespace ddprun::rendezvous

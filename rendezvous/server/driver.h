@@ -1,0 +1,118 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_DRIVER_H_
+#define DDPRUN_RENDEZVOUS_SERVER_DRIVER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
+#include "rendezvous/core/registry.h"
+#include "rendezvous/server/session.h"
+
+namespace ddprun::rendezvous {
+
+// Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
+// it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo.
+// Thread-safe; no session is called with a lock held. Outlives every Server and LocalClient that uses it.
+class Driver {
+ public:
+  // Whose process this is, as launchers are told in their Welcome: if a launcher's, another one may take its place.
+  enum class Host { kDaemon, kLauncher };
+
+  explicit Driver(Host host = Host::kDaemon);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // The launcher at `session` says something. A session that breaks the protocol is ended:
+  //   INVALID_ARGUMENT     its first message is not a Join, or a later one is.
+  //   FAILED_PRECONDITION  the registry refused the Join (a Rejected came before).
+  //   ABORTED              its node has joined with a newer incarnation, or twice with this one.
+  //   RESOURCE_EXHAUSTED   too many jobs (a Rejected came before).
+  //   UNAVAILABLE          it was silent and counts as lost; it may join again.
+  //   OK                   it said Leave.
+  // REQUIRES: OnClosed was not called for the session.
+  void OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message);
+
+  // The launcher at `session` will say no more: it closed the stream (which is then ended with OK after a Finish,
+  // else with INVALID_ARGUMENT) or the stream broke. The last call for a session; needed for each.
+  void OnClosed(const std::shared_ptr<Session>& session);
+
+  // Blocks until the streams of all launchers in other processes are closed, so that each could fetch its Finish;
+  // false at `deadline` if some are still open.
+  bool WaitUntilEveryoneLeft(SteadyTime deadline);
+
+  // As Registry has them.
+  std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
+  std::optional<JobView> GetJob(absl::string_view job_id) const;
+
+ private:
+  using NodeKey = std::tuple<std::string, std::string, uint64_t>;  // job, node, incarnation
+
+  // A session between its first message and OnClosed.
+  struct Peer {
+    enum class State {
+      kNew,     // has said nothing yet
+      kJoined,  // has a key in `joined_`
+      kEnded,   // was told End; what it still says is ignored
+    };
+    State state = State::kNew;
+    NodeKey key;
+    std::string name;       // of host and address, for the log
+    bool in_process = false;
+    bool finished = false;  // was told Finish
+  };
+
+  // Something to do with no lock held: a message, the end of a session, a line to log.
+  struct Action {
+    std::shared_ptr<Session> session;
+    std::optional<ServerMessage> message;
+    std::optional<absl::Status> end;
+    std::string log;
+  };
+
+  void JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetKeyLocked(Peer* peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PeerGoneLocked(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueEffectsLocked(Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // With which status an effect that closes a stream does it.
+  absl::Status CloseStatusLocked(const Effect& effect) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Carries out queued actions unless another thread is at it, which then does these too.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunTimer();
+
+  const Host host_;
+  mutable Mutex mutex_;
+  Registry registry_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  std::map<NodeKey, std::shared_ptr<Session>> joined_ ABSL_GUARDED_BY(mutex_);
+  int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
+  CondVar everyone_left_;
+  std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyTime armed_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // when the timer thread wakes
+  CondVar timer_;
+  std::thread timer_thread_;  // last: started when all else exists
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_DRIVER_H_

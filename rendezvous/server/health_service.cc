@@ -1,0 +1,115 @@
+#include "rendezvous/server/health_service.h"
+
+#include <string>
+
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/server/unary_call.h"
+#include "rendezvous/wire/completion.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+bool IsServed(const std::string& service) {
+  return service.empty() || service == v1::Rendezvous::service_full_name();
+}
+
+grpc::Status Check(const HealthCheckRequest& request, HealthCheckResponse* response) {
+  if (!IsServed(request.service())) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no service " + request.service());
+  }
+  response->set_status(HealthCheckResponse::SERVING);
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+// One call of Watch: says the state once, which does not change until the server shuts down. Owns itself; deleted by
+// HealthService's queue when the call is over.
+class HealthWatch {
+ public:
+  static void AwaitNext(HealthService* health, grpc::ServerCompletionQueue* queue) {
+    auto* watch = new HealthWatch(health, queue);
+    watch->context_.AsyncNotifyWhenDone(static_cast<Completion*>(&watch->done_tag_));
+    health->service()->RequestWatch(&watch->context_, &watch->request_, &watch->writer_, queue, queue,
+                                    static_cast<Completion*>(&watch->accepted_tag_));
+  }
+
+  // From any thread, while the service has it in its list.
+  void Stop() { context_.TryCancel(); }
+
+ private:
+  HealthWatch(HealthService* health, grpc::ServerCompletionQueue* queue) : health_(health), queue_(queue) {}
+
+  void OnAccepted(bool ok) {
+    if (!ok) {  // no call, so OnDone never comes
+      delete this;
+      return;
+    }
+    AwaitNext(health_, queue_);
+    ++pending_;  // OnDone
+    listed_ = health_->Add(this);
+    HealthCheckResponse response;
+    response.set_status(IsServed(request_.service()) ? HealthCheckResponse::SERVING
+                                                     : HealthCheckResponse::SERVICE_UNKNOWN);
+    ++pending_;
+    writer_.Write(response, static_cast<Completion*>(&written_tag_));
+    if (!listed_) Stop();
+  }
+
+  void OnWritten(bool) { DeleteIfOver(); }
+
+  // The client or the server cancelled the call.
+  void OnDone(bool) {
+    if (listed_) health_->Remove(this);
+    DeleteIfOver();
+  }
+
+  void DeleteIfOver() {
+    if (--pending_ == 0) delete this;
+  }
+
+  HealthService* const health_;
+  grpc::ServerCompletionQueue* const queue_;
+  grpc::ServerContext context_;
+  HealthCheckRequest request_;
+  grpc::ServerAsyncWriter<HealthCheckResponse> writer_{&context_};
+  int pending_ = 0;  // operations in flight
+  bool listed_ = false;
+  MemberCompletion<HealthWatch, &HealthWatch::OnAccepted> accepted_tag_{this};
+  MemberCompletion<HealthWatch, &HealthWatch::OnWritten> written_tag_{this};
+  MemberCompletion<HealthWatch, &HealthWatch::OnDone> done_tag_{this};
+};
+
+void HealthService::Start(grpc::ServerCompletionQueue* queue) {
+  queue_ = queue;
+  UnaryCall<HealthCheckRequest, HealthCheckResponse>::Serve(
+      [this](grpc::ServerContext* context, HealthCheckRequest* request,
+             grpc::ServerAsyncResponseWriter<HealthCheckResponse>* responder, void* tag) {
+        service_.RequestCheck(context, request, responder, queue_, queue_, tag);
+      },
+      Check);
+  HealthWatch::AwaitNext(this, queue);
+}
+
+void HealthService::Shutdown() {
+  MutexLock lock(&mutex_);
+  shut_down_ = true;
+  for (HealthWatch* watch : watches_) watch->Stop();
+}
+
+bool HealthService::Add(HealthWatch* watch) {
+  MutexLock lock(&mutex_);
+  if (shut_down_) return false;
+  watches_.insert(watch);
+  return true;
+}
+
+void HealthService::Remove(HealthWatch* watch) {
+  MutexLock lock(&mutex_);
+  watches_.erase(watch);
+}
+
+}  // namespace ddprun::rendezvous

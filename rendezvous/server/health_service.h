@@ -1,0 +1,46 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_HEALTH_SERVICE_H_
+#define DDPRUN_RENDEZVOUS_SERVER_HEALTH_SERVICE_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <unordered_set>
+
+#include "absl/base/thread_annotations.h"
+#include "proto/health.grpc.pb.h"
+#include "rendezvous/base/mutex.h"
+
+namespace ddprun::rendezvous {
+
+class HealthWatch;
+
+// gRPC's standard health service (proto/health.proto): the server serves until Shutdown. Runs on the completion
+// queue's thread; Shutdown may be called by any thread. Outlives the queue's thread.
+class HealthService {
+ public:
+  using Async = grpc::health::v1::Health::WithAsyncMethod_Check<
+      grpc::health::v1::Health::WithAsyncMethod_Watch<grpc::health::v1::Health::Service>>;
+
+  // To be registered with the server before it starts.
+  Async* service() { return &service_; }
+
+  // Begins to answer. REQUIRES: the server has started.
+  void Start(grpc::ServerCompletionQueue* queue);
+
+  // Ends all watches.
+  void Shutdown();
+
+ private:
+  friend class HealthWatch;
+  bool Add(HealthWatch* watch);  // false: shut down
+  void Remove(HealthWatch* watch);
+
+  Async service_;
+  grpc::ServerCompletionQueue* queue_ = nullptr;
+  Mutex mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unordered_set<HealthWatch*> watches_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_HEALTH_SERVICE_H_

@@ -1,0 +1,60 @@
+#include "rendezvous/server/job_queries.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/wire/job_wire.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// A token is the id of the last job shown, dressed so that nobody makes one up by accident.
+constexpr absl::string_view kTokenPrefix = "after:";
+
+std::string PageToken(absl::string_view last_job_id) {
+  return absl::WebSafeBase64Escape(absl::StrCat(kTokenPrefix, last_job_id));
+}
+
+std::optional<std::string> LastJobOfToken(const std::string& token) {
+  std::string text;
+  if (!absl::WebSafeBase64Unescape(token, &text) || !absl::StartsWith(text, kTokenPrefix)) return std::nullopt;
+  return text.substr(kTokenPrefix.size());
+}
+
+}  // namespace
+
+absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+  if (request.page_size() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("page_size: must not be negative, is ", request.page_size()));
+  }
+  std::string after;
+  if (!request.page_token().empty()) {
+    const std::optional<std::string> last = LastJobOfToken(request.page_token());
+    if (!last.has_value()) return absl::InvalidArgumentError("page_token: is not one of this server's");
+    after = *last;
+  }
+  const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage
+                                               : std::min(request.page_size(), kMaxJobsPerPage);
+  // One more than asked for tells whether there is another page.
+  std::vector<JobView> jobs = driver.ListJobs(after, size + 1);
+  const bool more = jobs.size() > size;
+  if (more) jobs.resize(size);
+  for (const JobView& job : jobs) *response->add_jobs() = ToProto(job);
+  if (more) response->set_next_page_token(PageToken(jobs.back().job_id));
+  return absl::OkStatus();
+}
+
+absl::Status GetJob(const Driver& driver, const v1::GetJobRequest& request, v1::Job* response) {
+  if (request.job_id().empty()) return absl::InvalidArgumentError("job_id: must not be empty");
+  const std::optional<JobView> job = driver.GetJob(request.job_id());
+  if (!job.has_value()) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  *response = ToProto(*job);
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,194 @@
+#include "rendezvous/server/launcher_stream.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/server_wire.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kMaxStreams = 100'000;
+
+absl::Status ShuttingDown() {
+  return absl::UnavailableError("the rendezvous server is shutting down: connect again later");
+}
+
+}  // namespace
+
+void LauncherStreams::Shutdown() {
+  std::unordered_set<std::shared_ptr<LauncherStream>> open;
+  {
+    MutexLock lock(&mutex_);
+    shut_down_ = true;
+    open = open_;
+  }
+  for (const auto& stream : open) stream->End(ShuttingDown());
+}
+
+bool LauncherStreams::Add(const std::shared_ptr<LauncherStream>& stream, absl::Status* why) {
+  MutexLock lock(&mutex_);
+  if (shut_down_) {
+    *why = ShuttingDown();
+  } else if (open_.size() >= kMaxStreams) {
+    *why = absl::ResourceExhaustedError("too many launchers");
+  } else {
+    open_.insert(stream);
+    return true;
+  }
+  return false;
+}
+
+void LauncherStreams::Remove(const std::shared_ptr<LauncherStream>& stream) {
+  MutexLock lock(&mutex_);
+  open_.erase(stream);
+}
+
+void LauncherStream::AwaitNext(LauncherStreams* streams) {
+  auto stream = std::make_shared<LauncherStream>(streams);
+  stream->self_ = stream;
+  streams->service->RequestSession(&stream->context_, &stream->stream_, streams->queue, streams->queue,
+                                   static_cast<Completion*>(&stream->accepted_tag_));
+}
+
+void LauncherStream::OnAccepted(bool ok) {
+  if (!ok) {  // the server is shutting down: there is no call
+    self_.reset();
+    return;
+  }
+  AwaitNext(streams_);
+  // At once, so that the launcher knows that it reached a rendezvous server.
+  context_.AddInitialMetadata(kServerMarker, "1");
+  stream_.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
+  absl::Status why;
+  if (streams_->Add(self_, &why)) {
+    ReadNext();
+  } else {
+    End(why);
+  }
+}
+
+void LauncherStream::OnMetadataSent(bool) { OnWritten(true); }
+
+void LauncherStream::ReadNext() {
+  {
+    MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+  }
+  reading_ = true;
+  stream_.Read(&inbound_, static_cast<Completion*>(&read_tag_));
+}
+
+void LauncherStream::OnRead(bool ok) {
+  reading_ = false;
+  if (ok) {
+    TakeIn(inbound_);
+    inbound_.Clear();
+    ReadNext();
+  } else {
+    TellDriverClosed();
+    End(absl::InvalidArgumentError("the stream ended before its first message"));
+  }
+  ReleaseIfOver();
+}
+
+void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
+  {
+    MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+  }
+  v1::LauncherMessage proto;
+  absl::Status status = ParseByteBuffer(buffer, &proto);
+  if (status.ok()) {
+    const absl::StatusOr<LauncherMessage> message = FromProto(proto);
+    if (message.ok()) {
+      driver_knows_ = true;
+      streams_->driver->OnMessage(shared_from_this(), *message);
+      return;
+    }
+    status = message.status();
+  }
+  End(status);
+  TellDriverClosed();
+}
+
+void LauncherStream::TellDriverClosed() {
+  if (driver_knows_ && !std::exchange(closed_told_, true)) streams_->driver->OnClosed(shared_from_this());
+}
+
+void LauncherStream::Send(const ServerMessage& message) {
+  grpc::ByteBuffer bytes = ToByteBuffer(ToProto(message));
+  bool too_slow = false;
+  {
+    MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+    outbound_bytes_ += bytes.Length();
+    outbound_.push_back(std::move(bytes));
+    too_slow = outbound_.size() > kMaxQueuedMessages || outbound_bytes_ > kMaxQueuedBytes;
+    if (too_slow) {
+      end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the launcher does not read what it is sent");
+      outbound_.clear();
+    }
+  }
+  // The write in flight never ends by itself: its reader is stuck.
+  if (too_slow) context_.TryCancel();
+  WriteNext();
+}
+
+void LauncherStream::End(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+    end_ = ToGrpcStatus(status);
+  }
+  WriteNext();
+}
+
+void LauncherStream::WriteNext() {
+  grpc::ByteBuffer next;
+  std::optional<grpc::Status> end;
+  {
+    MutexLock lock(&mutex_);
+    if (writing_) return;
+    if (!outbound_.empty()) {
+      next = std::move(outbound_.front());
+      outbound_.pop_front();
+      outbound_bytes_ -= next.Length();
+    } else if (end_.has_value()) {
+      end = end_;
+    } else {
+      return;
+    }
+    writing_ = true;  // nobody else gets beyond this point until the operation is over
+  }
+  if (end.has_value()) {
+    stream_.Finish(*end, static_cast<Completion*>(&finished_tag_));
+  } else {
+    stream_.Write(next, static_cast<Completion*>(&written_tag_));
+  }
+}
+
+void LauncherStream::OnWritten(bool ok) {
+  {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) outbound_.clear();  // the stream broke; the read says so as well
+  }
+  WriteNext();
+}
+
+void LauncherStream::OnFinished(bool) {
+  finished_ = true;
+  ReleaseIfOver();
+}
+
+void LauncherStream::ReleaseIfOver() {
+  if (!finished_ || reading_) return;
+  TellDriverClosed();
+  streams_->Remove(self_);
+  const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,109 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_LAUNCHER_STREAM_H_
+#define DDPRUN_RENDEZVOUS_SERVER_LAUNCHER_STREAM_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/server/driver.h"
+#include "rendezvous/server/session.h"
+#include "rendezvous/wire/completion.h"
+
+namespace ddprun::rendezvous {
+
+using AsyncRendezvous = v1::Rendezvous::WithRawMethod_Session<
+    v1::Rendezvous::WithAsyncMethod_ListJobs<v1::Rendezvous::WithAsyncMethod_GetJob<v1::Rendezvous::Service>>>;
+
+class LauncherStream;
+
+// All streams of one server. Thread-safe. Outlives the completion queue's thread.
+class LauncherStreams {
+ public:
+  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue)
+      : driver(driver), service(service), queue(queue) {}
+
+  // Ends all streams with UNAVAILABLE, also those that come later.
+  void Shutdown();
+
+  Driver* const driver;
+  AsyncRendezvous* const service;
+  grpc::ServerCompletionQueue* const queue;
+
+ private:
+  friend class LauncherStream;
+  // False: no more streams are taken, for the reason in `why`.
+  bool Add(const std::shared_ptr<LauncherStream>& stream, absl::Status* why);
+  void Remove(const std::shared_ptr<LauncherStream>& stream);
+
+  Mutex mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unordered_set<std::shared_ptr<LauncherStream>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One call of Rendezvous.Session: bytes to messages for the driver, and messages of the driver to bytes. Send and End
+// may be called by any thread; all else runs on the completion queue's thread. It owns itself while operations of
+// gRPC are in flight.
+class LauncherStream final : public Session, public std::enable_shared_from_this<LauncherStream> {
+ public:
+  // Awaits the next launcher; when it comes, one more is awaited, and so on.
+  static void AwaitNext(LauncherStreams* streams);
+
+  explicit LauncherStream(LauncherStreams* streams) : streams_(streams), stream_(&context_) {}
+
+  void Send(const ServerMessage& message) override;
+  void End(const absl::Status& status) override;
+
+ private:
+  // What a launcher that does not read may leave lying here before it is cut off.
+  static constexpr size_t kMaxQueuedMessages = 4096;
+  static constexpr size_t kMaxQueuedBytes = 4 << 20;
+
+  void OnAccepted(bool ok);
+  void OnMetadataSent(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+
+  void TakeIn(const grpc::ByteBuffer& buffer);
+  void ReadNext();
+  void TellDriverClosed();
+  // Starts the next write, or the end, if none is in flight.
+  void WriteNext();
+  void ReleaseIfOver();
+
+  LauncherStreams* const streams_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
+  std::shared_ptr<LauncherStream> self_;
+
+  // Of the completion queue's thread.
+  grpc::ByteBuffer inbound_;
+  bool reading_ = false;
+  bool finished_ = false;
+  bool driver_knows_ = false;   // OnMessage was called
+  bool closed_told_ = false;    // OnClosed was called
+
+  Mutex mutex_;
+  std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);
+  size_t outbound_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // a write is in flight, or Finish was called; at first the metadata
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+
+  MemberCompletion<LauncherStream, &LauncherStream::OnAccepted> accepted_tag_{this};
+  MemberCompletion<LauncherStream, &LauncherStream::OnMetadataSent> metadata_tag_{this};
+  MemberCompletion<LauncherStream, &LauncherStream::OnRead> read_tag_{this};
+  MemberCompletion<LauncherStream, &LauncherStream::OnWritten> written_tag_{this};
+  MemberCompletion<LauncherStream, &LauncherStream::OnFinished> finished_tag_{this};
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_LAUNCHER_STREAM_H_

@@ -1,0 +1,101 @@
+// rendezvousd: the rendezvous server as a program of its own, for any number of jobs.
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/server/driver.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/wire/host_port.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+struct Options {
+  std::vector<std::string> listen = {"127.0.0.1:29400"};
+  std::string log_level = "INFO";
+};
+
+// -1: go on; else the exit status to end with.
+int ParseOptions(int argc, char** argv, Options* options) {
+  CLI::App app("Gives out rounds, ranks and the master address to the launchers of any number of jobs.",
+               "rendezvousd");
+  app.add_option("--listen", options->listen, "ADDRESS:PORT to listen on, repeatable; IPv6 in brackets, port 0 is a free one")
+      ->type_name("ADDRESS:PORT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check([](const std::string& text) {
+        return std::string(ParseHostPort(text).status().message());
+      })
+      ->capture_default_str();
+  app.add_option("--log-level", options->log_level, "What to log to stderr")
+      ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
+      ->capture_default_str();
+  app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    fprintf(stderr, "rendezvousd: %s (see --help)\n", error.what());
+    return kExitUsage;
+  }
+  return -1;
+}
+
+// A launcher takes a file descriptor each.
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int Run(const Options& options) {
+  // Blocked before any thread exists, so that only sigwait sees them.
+  sigset_t stop_signals;
+  sigemptyset(&stop_signals);
+  sigaddset(&stop_signals, SIGTERM);
+  sigaddset(&stop_signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+  InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
+  RaiseFileLimit();
+
+  Driver driver;
+  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(&driver, options.listen);
+  if (!server.ok()) {
+    fprintf(stderr, "rendezvousd: %s\n", std::string(server.status().message()).c_str());
+    return kExitFailed;
+  }
+  for (const std::string& address : (*server)->addresses()) {
+    printf("rendezvousd: listening on %s\n", address.c_str());
+  }
+  fflush(stdout);
+
+  int signal_number = 0;
+  sigwait(&stop_signals, &signal_number);
+  Log(LogLevel::kInfo, absl::StrCat("stopping: ", strsignal(signal_number)));
+  (*server)->Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+int main(int argc, char** argv) {
+  ddprun::rendezvous::Options options;
+  const int exit_status = ddprun::rendezvous::ParseOptions(argc, argv, &options);
+  return exit_status >= 0 ? exit_status : ddprun::rendezvous::Run(options);
+}

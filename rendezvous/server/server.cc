@@ -1,0 +1,158 @@
+#include "rendezvous/server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/server/health_service.h"
+#include "rendezvous/server/job_queries.h"
+#include "rendezvous/server/launcher_stream.h"
+#include "rendezvous/server/listen_probe.h"
+#include "rendezvous/server/unary_call.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/completion.h"
+#include "rendezvous/wire/host_port.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kMaxMemoryBytes = 512 << 20;  // of gRPC's buffers
+constexpr int kMaxReflectionThreads = 8;
+constexpr int kMaxStreamsPerConnection = 1000;  // a launcher needs one
+constexpr int kHandshakeTimeoutMs = 5'000;      // for a connection to begin to speak HTTP/2
+constexpr int kKeepaliveTimeMs = 30'000;        // heartbeats find the dead; this only frees their connections
+constexpr int kKeepaliveTimeoutMs = 10'000;
+constexpr int kIdlePollMs = 3'600'000;          // of the reflection service's thread: seldom woken for nothing
+constexpr auto kShutdownGrace = std::chrono::seconds(1);
+
+void SetLimits(grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("rendezvous");
+  quota.Resize(kMaxMemoryBytes).SetMaxThreads(kMaxReflectionThreads);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  // Two servers on one port would each see half of the launchers.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, kIdlePollMs);
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  explicit Impl(Driver* driver) : driver_(driver) {}
+  ~Impl() { Shutdown(); }
+
+  absl::Status Start(const std::vector<HostPort>& listen) {
+    QuietGrpc();
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built from here on
+    grpc::ServerBuilder builder;
+    SetLimits(&builder);
+    std::vector<int> ports(listen.size(), 0);
+    for (size_t i = 0; i < listen.size(); ++i) {
+      builder.AddListeningPort(ToString(listen[i]), grpc::InsecureServerCredentials(), &ports[i]);
+    }
+    builder.RegisterService(&service_);
+    builder.RegisterService(health_.service());
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      DrainUnusedQueue();
+      return absl::UnavailableError("the gRPC server did not start");
+    }
+    for (size_t i = 0; i < listen.size(); ++i) addresses_.push_back(ToString({listen[i].host, ports[i]}));
+    port_ = ports.front();
+    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get());
+    LauncherStream::AwaitNext(streams_.get());
+    ServeQueries();
+    health_.Start(queue_.get());
+    thread_ = std::thread([this] { RunCompletions(queue_.get()); });
+    return absl::OkStatus();
+  }
+
+  void Shutdown() {
+    if (server_ == nullptr) return;
+    streams_->Shutdown();
+    health_.Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    queue_->Shutdown();
+    thread_.join();
+    server_.reset();
+  }
+
+  int port() const { return port_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+ private:
+  void ServeQueries() {
+    UnaryCall<v1::ListJobsRequest, v1::ListJobsResponse>::Serve(
+        [this](grpc::ServerContext* context, v1::ListJobsRequest* request,
+               grpc::ServerAsyncResponseWriter<v1::ListJobsResponse>* responder, void* tag) {
+          service_.RequestListJobs(context, request, responder, queue_.get(), queue_.get(), tag);
+        },
+        [this](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+          return ToGrpcStatus(ListJobs(*driver_, request, response));
+        });
+    UnaryCall<v1::GetJobRequest, v1::Job>::Serve(
+        [this](grpc::ServerContext* context, v1::GetJobRequest* request,
+               grpc::ServerAsyncResponseWriter<v1::Job>* responder, void* tag) {
+          service_.RequestGetJob(context, request, responder, queue_.get(), queue_.get(), tag);
+        },
+        [this](const v1::GetJobRequest& request, v1::Job* response) {
+          return ToGrpcStatus(GetJob(*driver_, request, response));
+        });
+  }
+
+  // gRPC wants every queue emptied before it goes.
+  void DrainUnusedQueue() {
+    queue_->Shutdown();
+    RunCompletions(queue_.get());
+  }
+
+  Driver* const driver_;
+  AsyncRendezvous service_;
+  HealthService health_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<LauncherStreams> streams_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::string> addresses_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver,
+                                                      const std::vector<std::string>& listen_addresses) {
+  if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
+  std::vector<HostPort> listen;
+  for (const std::string& text : listen_addresses) {
+    absl::StatusOr<HostPort> address = ParseHostPort(text);
+    if (!address.ok()) return address.status();
+    listen.push_back(*std::move(address));
+  }
+  auto impl = std::make_unique<Impl>(driver);
+  const absl::Status status = impl->Start(listen);
+  if (status.ok()) return std::unique_ptr<Server>(new Server(std::move(impl)));
+  for (const HostPort& address : listen) {
+    const absl::Status why = ProbeListen(address);
+    if (!why.ok()) return why;
+  }
+  return status;
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+int Server::port() const { return impl_->port(); }
+const std::vector<std::string>& Server::addresses() const { return impl_->addresses(); }
+void Server::Shutdown() { impl_->Shutdown(); }
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,58 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_UNARY_CALL_H_
+#define DDPRUN_RENDEZVOUS_SERVER_UNARY_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <utility>
+
+#include "rendezvous/wire/completion.h"
+
+namespace ddprun::rendezvous {
+
+// Answers all calls of one method with one request and one answer, on the completion queue's thread. Owns itself
+// until the server shuts down.
+template <typename Request, typename Response>
+class UnaryCall {
+ public:
+  using Responder = grpc::ServerAsyncResponseWriter<Response>;
+  // Asks gRPC for the method's next call.
+  using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
+  using Handle = std::function<grpc::Status(const Request&, Response*)>;
+
+  static void Serve(Await await, Handle handle) { (new UnaryCall(std::move(await), std::move(handle)))->Start(); }
+
+ private:
+  UnaryCall(Await await, Handle handle) : await_(std::move(await)), handle_(std::move(handle)) {}
+
+  void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
+
+  void OnAccepted(bool ok) {
+    if (!ok) {
+      delete this;
+      return;
+    }
+    Serve(await_, handle_);
+    Response response;
+    const grpc::Status status = handle_(request_, &response);
+    if (status.ok()) {
+      responder_.Finish(response, status, static_cast<Completion*>(&finished_tag_));
+    } else {
+      responder_.FinishWithError(status, static_cast<Completion*>(&finished_tag_));
+    }
+  }
+
+  void OnFinished(bool) { delete this; }
+
+  const Await await_;
+  const Handle handle_;
+  grpc::ServerContext context_;
+  Request request_;
+  Responder responder_{&context_};
+  MemberCompletion<UnaryCall, &UnaryCall::OnAccepted> accepted_tag_{this};
+  MemberCompletion<UnaryCall, &UnaryCall::OnFinished> finished_tag_{this};
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_UNARY_CALL_H_

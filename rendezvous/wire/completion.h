@@ -1,0 +1,52 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_COMPLETION_H_
+#define DDPRUN_RENDEZVOUS_WIRE_COMPLETION_H_
+
+#include <grpc/support/time.h>
+#include <grpcpp/completion_queue.h>
+
+#include "absl/time/time.h"
+
+// gRPC's completion queues, not its callbacks, run the streams: the threads behind the callbacks sleep 100 ms after
+// each idle second (gRPC 1.51), which both wakes an idle process and delays what comes in meanwhile. A thread in
+// RunCompletions sleeps until there is something to do.
+namespace ddprun::rendezvous {
+
+// In the initial metadata of every session: tells a launcher that what answers is a rendezvous server.
+inline constexpr char kServerMarker[] = "ddprun-rendezvous";
+
+// What one asynchronous operation does when it is over: the tag that gRPC is given. Alive while it is in flight.
+class Completion {
+ public:
+  virtual void Run(bool ok) = 0;
+
+ protected:
+  ~Completion() = default;
+};
+
+// Calls a method of its owner.
+template <typename Owner, void (Owner::*kMethod)(bool ok)>
+class MemberCompletion final : public Completion {
+ public:
+  explicit MemberCompletion(Owner* owner) : owner_(owner) {}
+  void Run(bool ok) override { (owner_->*kMethod)(ok); }
+
+ private:
+  Owner* const owner_;
+};
+
+// A moment on gRPC's steady clock, for alarms.
+inline gpr_timespec AfterNow(absl::Duration wait) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(absl::ToInt64Microseconds(wait), GPR_TIMESPAN));
+}
+
+// Runs completions until the queue was shut down and is empty.
+inline void RunCompletions(grpc::CompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) static_cast<Completion*>(tag)->Run(ok);
+}
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_COMPLETION_H_

@@ -1,0 +1,149 @@
+#include "rendezvous/wire/fields.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/wire/limits.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int64_t kProtoForeverSeconds = 315'576'000'000;  // the most that a protobuf Duration may hold
+constexpr int64_t kFirstSecond = -62'135'596'800;          // 0001-01-01T00:00:00Z
+constexpr int64_t kLastSecond = 253'402'300'799;           // 9999-12-31T23:59:59Z
+constexpr int64_t kNanosPerSecond = 1'000'000'000;
+constexpr absl::string_view kEllipsis = "...";
+
+bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// Bytes of the well-formed UTF-8 character that `text` begins with (Unicode table 3-7); 0 if there is none.
+size_t CharacterLength(absl::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return text.empty() ? 0 : 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) > 0x9F;
+    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90;
+    const bool too_great = first == 0xF4 && byte(1) > 0x8F;
+    return follows(1) && follows(2) && follows(3) && !overlong && !too_great ? 4 : 0;
+  }
+  return 0;
+}
+
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t length = CharacterLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace
+
+FieldReader FieldReader::Inside(absl::string_view name) const {
+  return FieldReader(absl::StrCat(path_, ".", name), status_);
+}
+
+void FieldReader::Fail(absl::string_view name, absl::string_view problem) {
+  if (!status_->ok()) return;
+  *status_ = absl::InvalidArgumentError(absl::StrCat(path_, ".", name, ": ", problem));
+}
+
+std::string FieldReader::Name(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (value.empty()) Fail(name, "must not be empty");
+  return OptionalName(name, value, max_bytes);
+}
+
+std::string FieldReader::OptionalName(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (std::any_of(value.begin(), value.end(), IsControl)) Fail(name, "holds a control character");
+  return Text(name, value, max_bytes);
+}
+
+std::string FieldReader::Text(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (value.size() > max_bytes) {
+    Fail(name, absl::StrCat("has ", value.size(), " bytes, more than ", max_bytes));
+    return "";
+  }
+  if (!IsUtf8(value)) {
+    Fail(name, "is not UTF-8");
+    return "";
+  }
+  return value;
+}
+
+int32_t FieldReader::Number(absl::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (value < low || value > high) {
+    Fail(name, absl::StrCat("must be from ", low, " to ", high, ", not ", value));
+    return static_cast<int32_t>(low);
+  }
+  return static_cast<int32_t>(value);
+}
+
+absl::Duration FieldReader::Duration(absl::string_view name, bool is_set, const google::protobuf::Duration& value) {
+  if (!is_set) {
+    Fail(name, "is missing");
+    return absl::ZeroDuration();
+  }
+  if (value.seconds() == kProtoForeverSeconds && value.nanos() == 0) return absl::InfiniteDuration();
+  const int64_t max_seconds = absl::ToInt64Seconds(kMaxDuration);
+  const bool in_range = value.seconds() >= 0 && value.seconds() <= max_seconds && value.nanos() >= 0 &&
+                        value.nanos() < kNanosPerSecond && (value.seconds() < max_seconds || value.nanos() == 0);
+  if (!in_range) {
+    Fail(name, absl::StrCat("must be from 0 to ", max_seconds, " seconds, not ", value.seconds(), " s and ",
+                            value.nanos(), " ns"));
+    return absl::ZeroDuration();
+  }
+  return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+absl::Time FieldReader::Time(absl::string_view name, const google::protobuf::Timestamp& value) {
+  const bool in_range = value.seconds() >= kFirstSecond && value.seconds() <= kLastSecond && value.nanos() >= 0 &&
+                        value.nanos() < kNanosPerSecond;
+  if (!in_range) {
+    Fail(name, "is not a moment of the years 1 to 9999");
+    return absl::UnixEpoch();
+  }
+  return absl::FromUnixSeconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+void SetDuration(absl::Duration value, google::protobuf::Duration* proto) {
+  if (value >= absl::Seconds(kProtoForeverSeconds)) {
+    proto->set_seconds(kProtoForeverSeconds);
+    return;
+  }
+  value = std::max(value, -absl::Seconds(kProtoForeverSeconds));
+  absl::Duration rest;
+  proto->set_seconds(absl::IDivDuration(value, absl::Seconds(1), &rest));
+  proto->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+void SetTime(absl::Time value, google::protobuf::Timestamp* proto) {
+  value = std::clamp(value, absl::FromUnixSeconds(kFirstSecond), absl::FromUnixSeconds(kLastSecond));
+  const int64_t seconds = absl::ToUnixSeconds(value);  // rounds down, so the rest is positive
+  proto->set_seconds(seconds);
+  proto->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(value - absl::FromUnixSeconds(seconds))));
+}
+
+std::string CleanText(absl::string_view text, size_t max_bytes) {
+  const bool too_long = text.size() > max_bytes;
+  const size_t room = too_long ? max_bytes - kEllipsis.size() : max_bytes;
+  std::string clean;
+  while (!text.empty()) {
+    const size_t length = CharacterLength(text);
+    const absl::string_view next = length == 0 ? "?" : text.substr(0, length);
+    if (clean.size() + next.size() > room) break;
+    clean.append(next.data(), next.size());
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  if (too_long) clean.append(kEllipsis.data(), kEllipsis.size());
+  return clean;
+}
+
+}  // namespace ddprun::rendezvous

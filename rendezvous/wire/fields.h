@@ -1,0 +1,62 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_FIELDS_H_
+#define DDPRUN_RENDEZVOUS_WIRE_FIELDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
+
+namespace ddprun::rendezvous {
+
+// Takes fields out of a received message and checks each against its bounds. The first field that does not fit is
+// kept as an INVALID_ARGUMENT that names it by its path ("join.settings.last_call: ..."); the values read after
+// that are of no use. Thread-compatible; `status` outlives the reader.
+class FieldReader {
+ public:
+  FieldReader(absl::string_view path, absl::Status* status) : path_(path), status_(status) {}
+
+  // For the fields of the message in the field `name`.
+  FieldReader Inside(absl::string_view name) const;
+
+  void Fail(absl::string_view name, absl::string_view problem);
+
+  // A name that is compared: not empty, no control characters, valid UTF-8, at most `max_bytes`.
+  std::string Name(absl::string_view name, const std::string& value, size_t max_bytes);
+
+  // A name that may be empty.
+  std::string OptionalName(absl::string_view name, const std::string& value, size_t max_bytes);
+
+  // Text for people: any valid UTF-8 of at most `max_bytes`.
+  std::string Text(absl::string_view name, const std::string& value, size_t max_bytes);
+
+  // A number of at least `low` and at most `high`.
+  int32_t Number(absl::string_view name, int64_t value, int64_t low, int64_t high);
+
+  // At least zero and at most kMaxDuration, or infinite. A field that is not set is no duration.
+  absl::Duration Duration(absl::string_view name, bool is_set, const google::protobuf::Duration& value);
+
+  // A moment of the years 1 to 9999; one that is not set is the epoch.
+  absl::Time Time(absl::string_view name, const google::protobuf::Timestamp& value);
+
+ private:
+  std::string path_;
+  absl::Status* status_;
+};
+
+// Protobuf's greatest duration stands for an infinite one; parts of a nanosecond are dropped. Negative durations
+// are sent as they are, for the receiver to refuse.
+void SetDuration(absl::Duration value, google::protobuf::Duration* proto);
+
+// Parts of a nanosecond are dropped; moments that protobuf can't hold are moved to the nearest it can.
+void SetTime(absl::Time value, google::protobuf::Timestamp* proto);
+
+// `text` as valid UTF-8 (bad bytes become '?') of at most `max_bytes`: what is too long ends in "...".
+std::string CleanText(absl::string_view text, size_t max_bytes);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_FIELDS_H_

@@ -1,0 +1,66 @@
+#include "rendezvous/wire/job_wire.h"
+
+#include "rendezvous/wire/fields.h"
+#include "rendezvous/wire/limits.h"
+#include "rendezvous/wire/parts.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+v1::Job::State StateToProto(JobState state) {
+  switch (state) {
+    case JobState::kWaiting: return v1::Job::STATE_WAITING;
+    case JobState::kLastCall: return v1::Job::STATE_LAST_CALL;
+    case JobState::kRunning: return v1::Job::STATE_RUNNING;
+    case JobState::kPreparing: return v1::Job::STATE_PREPARING;
+    case JobState::kRecovering: return v1::Job::STATE_RECOVERING;
+    case JobState::kFinished: return v1::Job::STATE_FINISHED;
+    case JobState::kFailed: return v1::Job::STATE_FAILED;
+  }
+  return v1::Job::STATE_UNSPECIFIED;
+}
+
+v1::Node::State StateToProto(NodeView::State state) {
+  switch (state) {
+    case NodeView::State::kIdle: return v1::Node::STATE_IDLE;
+    case NodeView::State::kRunning: return v1::Node::STATE_RUNNING;
+    case NodeView::State::kSucceeded: return v1::Node::STATE_SUCCEEDED;
+    case NodeView::State::kStopping: return v1::Node::STATE_STOPPING;
+    case NodeView::State::kSpare: return v1::Node::STATE_SPARE;
+  }
+  return v1::Node::STATE_UNSPECIFIED;
+}
+
+v1::Node NodeToProto(const NodeView& node) {
+  v1::Node proto;
+  proto.set_node_id(node.node_id);
+  proto.set_host(node.host);
+  proto.set_address(node.address);
+  proto.set_slots(node.slots);
+  proto.set_role(node.role);
+  proto.set_state(StateToProto(node.state));
+  proto.set_group_rank(node.group_rank);
+  proto.set_connected(node.connected);
+  SetDuration(node.last_heard, proto.mutable_last_heard());
+  return proto;
+}
+
+}  // namespace
+
+v1::Job ToProto(const JobView& job) {
+  v1::Job proto;
+  proto.set_job_id(job.job_id);
+  proto.set_state(StateToProto(job.state));
+  proto.set_reason(CleanText(job.reason, kMaxTextBytes));
+  proto.set_round(job.round);
+  proto.set_restart_count(job.restart_count);
+  *proto.mutable_settings() = ToProto(job.settings);
+  proto.set_node_count(job.node_count);
+  proto.set_world_size(job.world_size);
+  SetDuration(job.age, proto.mutable_age());
+  if (job.verdict.has_value()) *proto.mutable_verdict() = ToProto(*job.verdict);
+  for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
+  return proto;
+}
+
+}  // namespace ddprun::rendezvous

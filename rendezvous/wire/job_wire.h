@@ -1,0 +1,14 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_JOB_WIRE_H_
+#define DDPRUN_RENDEZVOUS_WIRE_JOB_WIRE_H_
+
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/core/job_view.h"
+
+namespace ddprun::rendezvous {
+
+// What people are shown of a job, with the nodes that the view holds. Thread-safe.
+v1::Job ToProto(const JobView& job);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_JOB_WIRE_H_

@@ -1,0 +1,147 @@
+#include "rendezvous/wire/launcher_wire.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/wire/fields.h"
+#include "rendezvous/wire/limits.h"
+#include "rendezvous/wire/parts.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+v1::Join::Phase PhaseToProto(Join::Phase phase) {
+  switch (phase) {
+    case Join::Phase::kIdle: return v1::Join::PHASE_IDLE;
+    case Join::Phase::kRunning: return v1::Join::PHASE_RUNNING;
+    case Join::Phase::kSucceeded: return v1::Join::PHASE_SUCCEEDED;
+    case Join::Phase::kStopping: return v1::Join::PHASE_STOPPING;
+  }
+  return v1::Join::PHASE_UNSPECIFIED;
+}
+
+Join::Phase ReadPhase(int phase, FieldReader* fields) {
+  switch (phase) {
+    case v1::Join::PHASE_IDLE: return Join::Phase::kIdle;
+    case v1::Join::PHASE_RUNNING: return Join::Phase::kRunning;
+    case v1::Join::PHASE_SUCCEEDED: return Join::Phase::kSucceeded;
+    case v1::Join::PHASE_STOPPING: return Join::Phase::kStopping;
+    default: fields->Fail("phase", absl::StrCat("has the unknown value ", phase));
+  }
+  return Join::Phase::kIdle;
+}
+
+// Fills the member of the oneof that fits the message.
+struct Writer {
+  v1::LauncherMessage* proto;
+
+  void operator()(const Join& join) const {
+    v1::Join* out = proto->mutable_join();
+    out->set_job_id(join.job_id);
+    out->set_node_id(join.node_id);
+    out->set_incarnation(join.incarnation);
+    out->set_host(join.host);
+    out->set_address(join.address);
+    out->set_store_port(join.store_port);
+    out->set_slots(join.slots);
+    out->set_role(join.role);
+    if (join.node_rank.has_value()) out->set_node_rank(*join.node_rank);
+    out->set_topology(join.topology);
+    *out->mutable_settings() = ToProto(join.settings);
+    out->set_phase(PhaseToProto(join.phase));
+    if (join.current.has_value()) *out->mutable_current() = ToProto(*join.current);
+  }
+  void operator()(const Heartbeat&) const { proto->mutable_heartbeat(); }
+  void operator()(const WorkerFailed& failed) const {
+    proto->mutable_worker_failed()->set_round(failed.round);
+    *proto->mutable_worker_failed()->mutable_failure() = ToProto(failed.failure);
+  }
+  void operator()(const GroupSucceeded& succeeded) const {
+    proto->mutable_group_succeeded()->set_round(succeeded.round);
+  }
+  void operator()(const Ready& ready) const {
+    proto->mutable_ready()->set_left_round(ready.left_round);
+    proto->mutable_ready()->set_store_port(ready.store_port);
+  }
+  void operator()(const Leave& leave) const {
+    proto->mutable_leave()->set_reason(CleanText(leave.reason, kMaxTextBytes));
+  }
+};
+
+Join ReadJoin(const v1::Join& proto, FieldReader fields) {
+  Join join;
+  join.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
+  join.node_id = fields.Name("node_id", proto.node_id(), kMaxNameBytes);
+  join.incarnation = proto.incarnation();
+  if (proto.incarnation() == 0) fields.Fail("incarnation", "must not be 0");
+  join.host = fields.Name("host", proto.host(), kMaxNameBytes);
+  join.address = fields.Name("address", proto.address(), kMaxNameBytes);
+  join.store_port = fields.Number("store_port", proto.store_port(), 1, 65535);
+  join.slots = fields.Number("slots", proto.slots(), 1, kMaxSlots);
+  join.role = fields.Name("role", proto.role(), kMaxNameBytes);
+  if (proto.has_node_rank()) {
+    join.node_rank = fields.Number("node_rank", proto.node_rank(), 0, kMaxNodes - 1);
+  }
+  join.topology = fields.OptionalName("topology", proto.topology(), kMaxTopologyBytes);
+  if (!proto.has_settings()) fields.Fail("settings", "is missing");
+  join.settings = FromProto(proto.settings(), fields.Inside("settings"));
+  join.phase = ReadPhase(proto.phase(), &fields);
+  if (proto.has_current()) join.current = FromProto(proto.current(), fields.Inside("current"));
+  if (join.phase != Join::Phase::kIdle && !proto.has_current()) {
+    fields.Fail("current", "is missing though the phase is not idle");
+  }
+  return join;
+}
+
+WorkerFailed ReadWorkerFailed(const v1::WorkerFailed& proto, FieldReader fields) {
+  if (!proto.has_failure()) fields.Fail("failure", "is missing");
+  return WorkerFailed{proto.round(), FromProto(proto.failure(), fields.Inside("failure"))};
+}
+
+Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
+  return Ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535)};
+}
+
+Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {
+  return Leave{fields.Text("reason", proto.reason(), kMaxTextBytes)};
+}
+
+}  // namespace
+
+v1::LauncherMessage ToProto(const LauncherMessage& message) {
+  v1::LauncherMessage proto;
+  std::visit(Writer{&proto}, message);
+  return proto;
+}
+
+absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto) {
+  absl::Status status;
+  LauncherMessage message;
+  switch (proto.message_case()) {
+    case v1::LauncherMessage::kJoin:
+      message = ReadJoin(proto.join(), FieldReader("join", &status));
+      break;
+    case v1::LauncherMessage::kHeartbeat:
+      message = Heartbeat{};
+      break;
+    case v1::LauncherMessage::kWorkerFailed:
+      message = ReadWorkerFailed(proto.worker_failed(), FieldReader("worker_failed", &status));
+      break;
+    case v1::LauncherMessage::kGroupSucceeded:
+      message = GroupSucceeded{proto.group_succeeded().round()};
+      break;
+    case v1::LauncherMessage::kReady:
+      message = ReadReady(proto.ready(), FieldReader("ready", &status));
+      break;
+    case v1::LauncherMessage::kLeave:
+      message = ReadLeave(proto.leave(), FieldReader("leave", &status));
+      break;
+    case v1::LauncherMessage::MESSAGE_NOT_SET:
+      status = absl::InvalidArgumentError("message: is missing or of an unknown kind");
+      break;
+  }
+  if (!status.ok()) return status;
+  return message;
+}
+
+}  // namespace ddprun::rendezvous

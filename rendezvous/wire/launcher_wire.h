@@ -1,0 +1,20 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_LAUNCHER_WIRE_H_
+#define DDPRUN_RENDEZVOUS_WIRE_LAUNCHER_WIRE_H_
+
+#include "absl/status/statusor.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// What a launcher sends. Texts for people are shortened to what the receiver takes (limits.h). Join::in_process is
+// not sent. Thread-safe.
+v1::LauncherMessage ToProto(const LauncherMessage& message);
+
+// What a server received. INVALID_ARGUMENT: a field is missing, unknown or out of bounds; the text names it.
+// Thread-safe.
+absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_LAUNCHER_WIRE_H_

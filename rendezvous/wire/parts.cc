@@ -1,0 +1,135 @@
+#include "rendezvous/wire/parts.h"
+
+#include <limits>
+
+#include "rendezvous/wire/limits.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMaxSignal = 64;
+constexpr int32_t kMaxExitCode = 255;
+
+}  // namespace
+
+v1::JobSettings ToProto(const JobSettings& settings) {
+  v1::JobSettings proto;
+  proto.set_min_nodes(settings.min_nodes);
+  proto.set_max_nodes(settings.max_nodes);
+  proto.set_max_restarts(settings.max_restarts);
+  SetDuration(settings.join_timeout, proto.mutable_join_timeout());
+  SetDuration(settings.last_call, proto.mutable_last_call());
+  SetDuration(settings.heartbeat_timeout, proto.mutable_heartbeat_timeout());
+  SetDuration(settings.reconnect_grace, proto.mutable_reconnect_grace());
+  return proto;
+}
+
+JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
+  JobSettings settings;
+  settings.max_nodes = fields.Number("max_nodes", proto.max_nodes(), 1, kMaxNodes);
+  settings.min_nodes = fields.Number("min_nodes", proto.min_nodes(), 1, settings.max_nodes);
+  settings.max_restarts = fields.Number("max_restarts", proto.max_restarts(), 0, kMaxRestarts);
+  settings.join_timeout = fields.Duration("join_timeout", proto.has_join_timeout(), proto.join_timeout());
+  settings.last_call = fields.Duration("last_call", proto.has_last_call(), proto.last_call());
+  settings.heartbeat_timeout =
+      fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
+  if (settings.heartbeat_timeout == absl::ZeroDuration()) fields.Fail("heartbeat_timeout", "must not be 0");
+  settings.reconnect_grace =
+      fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
+  return settings;
+}
+
+v1::WorkerFailure ToProto(const WorkerFailure& failure) {
+  v1::WorkerFailure proto;
+  proto.set_host(failure.host);
+  proto.set_rank(failure.rank);
+  proto.set_local_rank(failure.local_rank);
+  proto.set_pid(failure.pid);
+  proto.set_exit_code(failure.exit_code);
+  proto.set_signal(failure.signal);
+  proto.set_restartable(failure.restartable);
+  proto.set_oom_killed(failure.oom_killed);
+  SetTime(failure.at, proto.mutable_at());
+  SetDuration(failure.ran_for, proto.mutable_ran_for());
+  proto.set_message(CleanText(failure.message, kMaxTextBytes));
+  proto.set_traceback(CleanText(failure.traceback, kMaxTracebackBytes));
+  proto.set_error_file(CleanText(failure.error_file, kMaxTextBytes));
+  return proto;
+}
+
+WorkerFailure FromProto(const v1::WorkerFailure& proto, FieldReader fields) {
+  WorkerFailure failure;
+  failure.host = fields.OptionalName("host", proto.host(), kMaxNameBytes);
+  failure.rank = fields.Number("rank", proto.rank(), -1, kMaxInt);
+  failure.local_rank = fields.Number("local_rank", proto.local_rank(), -1, kMaxSlots - 1);
+  failure.pid = fields.Number("pid", proto.pid(), 0, kMaxInt);
+  failure.exit_code = fields.Number("exit_code", proto.exit_code(), 0, kMaxExitCode);
+  failure.signal = fields.Number("signal", proto.signal(), 0, kMaxSignal);
+  failure.restartable = proto.restartable();
+  failure.oom_killed = proto.oom_killed();
+  failure.at = fields.Time("at", proto.at());
+  failure.ran_for = fields.Duration("ran_for", proto.has_ran_for(), proto.ran_for());
+  failure.message = fields.Text("message", proto.message(), kMaxTextBytes);
+  failure.traceback = fields.Text("traceback", proto.traceback(), kMaxTracebackBytes);
+  failure.error_file = fields.Text("error_file", proto.error_file(), kMaxTextBytes);
+  return failure;
+}
+
+v1::Verdict ToProto(const Verdict& verdict) {
+  v1::Verdict proto;
+  proto.set_succeeded(verdict.succeeded);
+  proto.set_reason(CleanText(verdict.reason, kMaxTextBytes));
+  if (verdict.first_cause.has_value()) *proto.mutable_first_cause() = ToProto(*verdict.first_cause);
+  proto.set_exit_code(verdict.exit_code);
+  return proto;
+}
+
+Verdict FromProto(const v1::Verdict& proto, FieldReader fields) {
+  Verdict verdict;
+  verdict.succeeded = proto.succeeded();
+  verdict.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  if (proto.has_first_cause()) {
+    verdict.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
+  }
+  verdict.exit_code = fields.Number("exit_code", proto.exit_code(), 0, kMaxExitCode);
+  return verdict;
+}
+
+v1::Assignment ToProto(const Assignment& assignment) {
+  v1::Assignment proto;
+  proto.set_round(assignment.round);
+  proto.set_group_rank(assignment.group_rank);
+  proto.set_group_world_size(assignment.group_world_size);
+  proto.set_base_rank(assignment.base_rank);
+  proto.set_world_size(assignment.world_size);
+  proto.set_base_role_rank(assignment.base_role_rank);
+  proto.set_role_world_size(assignment.role_world_size);
+  proto.set_master_addr(assignment.master_addr);
+  proto.set_master_port(assignment.master_port);
+  proto.set_restart_count(assignment.restart_count);
+  proto.set_reason(CleanText(assignment.reason, kMaxTextBytes));
+  return proto;
+}
+
+Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
+  Assignment assignment;
+  assignment.round = proto.round();
+  if (proto.round() == 0) fields.Fail("round", "must not be 0");
+  assignment.group_world_size = fields.Number("group_world_size", proto.group_world_size(), 1, kMaxNodes);
+  assignment.group_rank =
+      fields.Number("group_rank", proto.group_rank(), 0, assignment.group_world_size - 1);
+  assignment.world_size = fields.Number("world_size", proto.world_size(), 1, kMaxInt);
+  assignment.base_rank = fields.Number("base_rank", proto.base_rank(), 0, assignment.world_size - 1);
+  assignment.role_world_size =
+      fields.Number("role_world_size", proto.role_world_size(), 1, assignment.world_size);
+  assignment.base_role_rank =
+      fields.Number("base_role_rank", proto.base_role_rank(), 0, assignment.role_world_size - 1);
+  assignment.master_addr = fields.Name("master_addr", proto.master_addr(), kMaxNameBytes);
+  assignment.master_port = fields.Number("master_port", proto.master_port(), 1, 65535);
+  assignment.restart_count = fields.Number("restart_count", proto.restart_count(), 0, kMaxInt);
+  assignment.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  return assignment;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,147 @@
+#include "rendezvous/wire/server_wire.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/wire/fields.h"
+#include "rendezvous/wire/limits.h"
+#include "rendezvous/wire/parts.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Fills the member of the oneof that fits the message.
+struct Writer {
+  v1::ServerMessage* proto;
+
+  void operator()(const Welcome& welcome) const {
+    v1::Welcome* out = proto->mutable_welcome();
+    if (welcome.heartbeat_interval != absl::InfiniteDuration()) {
+      SetDuration(welcome.heartbeat_interval, out->mutable_heartbeat_interval());
+    }
+    out->set_by_launcher(welcome.by_launcher);
+  }
+  void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
+  void operator()(const Waiting& waiting) const {
+    v1::Waiting* out = proto->mutable_waiting();
+    out->set_spare(waiting.spare);
+    out->set_nodes_joined(waiting.nodes_joined);
+    out->set_min_nodes(waiting.min_nodes);
+    out->set_max_nodes(waiting.max_nodes);
+    const size_t named = std::min<size_t>(waiting.hosts.size(), kMaxHostsNamed);
+    for (size_t i = 0; i < named; ++i) out->add_hosts(CleanText(waiting.hosts[i], kMaxNameBytes));
+    SetDuration(waiting.remaining, out->mutable_remaining());
+    out->set_last_call(waiting.last_call);
+    out->set_reason(CleanText(waiting.reason, kMaxTextBytes));
+  }
+  void operator()(const Assign& assign) const {
+    *proto->mutable_assign()->mutable_assignment() = ToProto(assign.assignment);
+  }
+  void operator()(const Prepare& prepare) const {
+    v1::Prepare* out = proto->mutable_prepare();
+    out->set_round(prepare.round);
+    out->set_reason(CleanText(prepare.reason, kMaxTextBytes));
+    if (prepare.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*prepare.first_cause);
+  }
+  void operator()(const Finish& finish) const {
+    *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict);
+  }
+  void operator()(const Rejected& rejected) const {
+    proto->mutable_rejected()->set_reason(CleanText(rejected.reason, kMaxTextBytes));
+  }
+};
+
+Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
+  if (!proto.has_heartbeat_interval()) return Welcome{absl::InfiniteDuration(), proto.by_launcher()};
+  const absl::Duration interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
+  // A launcher that beats without pause would be felt.
+  if (interval < absl::Milliseconds(1)) fields.Fail("heartbeat_interval", "is less than a millisecond");
+  return Welcome{interval, proto.by_launcher()};
+}
+
+Waiting ReadWaiting(const v1::Waiting& proto, FieldReader fields) {
+  Waiting waiting;
+  waiting.spare = proto.spare();
+  waiting.nodes_joined = fields.Number("nodes_joined", proto.nodes_joined(), 0, kMaxNodes);
+  waiting.max_nodes = fields.Number("max_nodes", proto.max_nodes(), 0, kMaxNodes);
+  waiting.min_nodes = fields.Number("min_nodes", proto.min_nodes(), 0, waiting.max_nodes);
+  if (proto.hosts_size() > kMaxHostsNamed) {
+    fields.Fail("hosts", absl::StrCat("names ", proto.hosts_size(), ", more than ", kMaxHostsNamed));
+  } else {
+    for (const std::string& host : proto.hosts()) {
+      waiting.hosts.push_back(fields.OptionalName("hosts", host, kMaxNameBytes));
+    }
+  }
+  waiting.remaining = fields.Duration("remaining", proto.has_remaining(), proto.remaining());
+  waiting.last_call = proto.last_call();
+  waiting.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  return waiting;
+}
+
+Assign ReadAssign(const v1::Assign& proto, FieldReader fields) {
+  if (!proto.has_assignment()) fields.Fail("assignment", "is missing");
+  return Assign{FromProto(proto.assignment(), fields.Inside("assignment"))};
+}
+
+Prepare ReadPrepare(const v1::Prepare& proto, FieldReader fields) {
+  Prepare prepare;
+  prepare.round = proto.round();
+  prepare.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  if (proto.has_first_cause()) {
+    prepare.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
+  }
+  return prepare;
+}
+
+Finish ReadFinish(const v1::Finish& proto, FieldReader fields) {
+  if (!proto.has_verdict()) fields.Fail("verdict", "is missing");
+  return Finish{FromProto(proto.verdict(), fields.Inside("verdict"))};
+}
+
+Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
+  return Rejected{fields.Text("reason", proto.reason(), kMaxTextBytes)};
+}
+
+}  // namespace
+
+v1::ServerMessage ToProto(const ServerMessage& message) {
+  v1::ServerMessage proto;
+  std::visit(Writer{&proto}, message);
+  return proto;
+}
+
+absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
+  absl::Status status;
+  ServerMessage message;
+  switch (proto.message_case()) {
+    case v1::ServerMessage::kWelcome:
+      message = ReadWelcome(proto.welcome(), FieldReader("welcome", &status));
+      break;
+    case v1::ServerMessage::kHeartbeatAck:
+      message = HeartbeatAck{};
+      break;
+    case v1::ServerMessage::kWaiting:
+      message = ReadWaiting(proto.waiting(), FieldReader("waiting", &status));
+      break;
+    case v1::ServerMessage::kAssign:
+      message = ReadAssign(proto.assign(), FieldReader("assign", &status));
+      break;
+    case v1::ServerMessage::kPrepare:
+      message = ReadPrepare(proto.prepare(), FieldReader("prepare", &status));
+      break;
+    case v1::ServerMessage::kFinish:
+      message = ReadFinish(proto.finish(), FieldReader("finish", &status));
+      break;
+    case v1::ServerMessage::kRejected:
+      message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
+      break;
+    case v1::ServerMessage::MESSAGE_NOT_SET:
+      status = absl::InvalidArgumentError("message: is missing or of an unknown kind");
+      break;
+  }
+  if (!status.ok()) return status;
+  return message;
+}
+
+}  // namespace ddprun::rendezvous

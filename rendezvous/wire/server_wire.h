@@ -1,0 +1,19 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_SERVER_WIRE_H_
+#define DDPRUN_RENDEZVOUS_WIRE_SERVER_WIRE_H_
+
+#include "absl/status/statusor.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// What the server sends. Texts for people are shortened to what the receiver takes (limits.h). Thread-safe.
+v1::ServerMessage ToProto(const ServerMessage& message);
+
+// What a launcher received. INVALID_ARGUMENT: a field is missing, unknown or out of bounds; the text names it.
+// Thread-safe.
+absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_SERVER_WIRE_H_
