@@ -28,7 +28,8 @@ struct NodeRegistration {
 
 // Pure functions.
 //
-// The payload of Opcode::kRegisterNode.
+// The payload of Opcode::kRegisterNode, little-endian as everything in this protocol:
+//   u32 version (1)   u64 round   i32 group_rank   i32 base_rank   u64 length, host   u64 count, count x u32 pid
 std::string EncodeRegistration(const NodeRegistration& node);
 // kInvalidArgument: cut off, of another version, or numbers out of range.
 absl::StatusOr<NodeRegistration> DecodeRegistration(absl::string_view payload);

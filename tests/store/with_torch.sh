@@ -13,6 +13,7 @@ if [[ ! -x $python ]]; then
   echo "SKIPPED: no Python with torch (run scripts/setup, or set DDPRUN_TEST_PYTHON)"
   exit 0
 fi
-# torch's own server looks up the name of every peer: don't wait for a resolver that is not there.
-export RES_OPTIONS='timeout:1 attempts:1' PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# torch's own server looks up the name of every peer: don't wait for a resolver that is not there. Its warnings
+# about what the tests do to it on purpose would fill the log.
+export RES_OPTIONS='timeout:1 attempts:1' TORCH_CPP_LOG_LEVEL=ERROR PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 exec timeout --kill-after=10 "${DDPRUN_TEST_LIMIT_S:-240}" "$python" "$@"
