@@ -74,7 +74,7 @@ std::string RanksText(const std::vector<int32_t>& ranks) {
 
 std::string OneMissing(const MissingRank& missing) {
   std::vector<std::string> details;
-  if (missing.local_rank >= 0) details.push_back(absl::StrCat("local rank ", missing.local_rank));
+  if (missing.local_rank) details.push_back(absl::StrCat("local rank ", *missing.local_rank));
   if (missing.pid != 0) details.push_back(absl::StrCat("pid ", missing.pid));
   std::string text = absl::StrCat("rank ", missing.rank);
   if (!missing.host.empty()) absl::StrAppend(&text, " on host ", OneLine(missing.host, kMaxNameBytes));

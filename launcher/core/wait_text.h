@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/core/missing_rank.h"
 #include "rendezvous/core/messages.h"
 
 // One-line texts about who is waited for. No newline at the end.
@@ -16,14 +17,6 @@ namespace ddprun::launcher {
 // "hot spare: the job runs on 2 nodes (node-a, node-b); takes the place of one that is lost"
 // A reason, why it waits again, comes in front.
 std::string WaitingText(const rendezvous::Waiting& waiting);
-
-// A rank that has not connected to the round's store.
-struct MissingRank {
-  int32_t rank = 0;
-  std::string host;         // empty: not known
-  int32_t local_rank = -1;  // -1: not known
-  int64_t pid = 0;          // 0: not known
-};
 
 // "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it"
 // "ranks 2-3, 5 (on hosts b, c) have not joined after 10 s; ranks 0-1, 4 wait for them"

@@ -1,0 +1,283 @@
+#include "launcher/agent.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/failure_summary.h"
+#include "launcher/core/wait_text.h"
+#include "launcher/os/net.h"
+#include "launcher/os/orphan_sweeper.h"
+#include "rendezvous/base/log.h"
+#include "worker_contract/environment.h"
+
+extern char** environ;
+
+namespace ddprun::launcher {
+namespace {
+
+// Time for the other launchers to fetch the verdict from a server that this one hosts.
+constexpr absl::Duration kLinger = absl::Seconds(2);
+// Time for output that workers left in their pipes.
+constexpr absl::Duration kDrain = absl::Seconds(2);
+
+std::vector<std::string> Environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) result.push_back(*entry);
+  return result;
+}
+
+}  // namespace
+
+Agent::Agent(Settings settings) : settings_(std::move(settings)), host_(Hostname()) {}
+
+Agent::~Agent() {
+  link_ = nullptr;
+  if (loop_ != nullptr) {
+    CloseStore();
+    CloseRegistration();
+  }
+}
+
+int Agent::Run() {
+  if (absl::Status status = SetUp(); !status.ok()) {
+    Log(LogLevel::kError, status.message());
+    return absl::IsInvalidArgument(status) ? 2 : 1;
+  }
+  loop_->Run();
+  return Finish();
+}
+
+absl::Status Agent::SetUp() {
+  const LaunchConfig& config = settings_.config;
+  absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+  if (!loop.ok()) return loop.status();
+  loop_ = *std::move(loop);
+  absl::StatusOr<std::string> address = RendezvousLink::LocalAddress(config);
+  if (!address.ok()) return address.status();
+  address_ = *std::move(address);
+  if (config.server_place != ServerPlace::kInProcess) {
+    Log(LogLevel::kInfo, absl::StrCat("this node is ", host_, ", address ", address_,
+                                      config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
+                                                                  " overrides it)" : " (--local-addr)"));
+  }
+
+  AgentSettings agent;
+  agent.join.job_id = config.job_id;
+  agent.join.node_id = settings_.launcher_id;
+  agent.join.host = host_;
+  agent.join.address = address_;
+  agent.join.slots = config.slots;
+  agent.join.role = config.role;
+  agent.join.node_rank = config.node_rank;
+  agent.join.settings = config.settings;
+  agent.server = RendezvousLink::ServerName(config);
+  agent.shutdown_timeout = config.shutdown_timeout;
+  agent.reconnect_timeout = config.reconnect_timeout;
+  machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
+  loop_->SetTimer([this] { return machine_->NextDeadline(); },
+                  [this](SteadyTime) { Step([](auto& m, auto now, auto* e) { m.OnDeadline(now, e); }); });
+
+  const char* inherited_id = getenv(worker_contract::kLauncherId);
+  WorkerGroup::Settings group{
+      &config, LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id), host_,
+      Environment()};
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> workers = WorkerGroup::Create(
+      std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
+        Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, cause, now, e); });
+      });
+  if (!workers.ok()) return workers.status();
+  workers_ = *std::move(workers);
+
+  if (absl::Status status = settings_.signals->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
+      !status.ok()) {
+    return status;
+  }
+  Step([](auto& m, auto, auto* e) { m.Start(e); });
+  absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
+      &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
+  if (!link.ok()) return link.status();
+  link_ = *std::move(link);
+  return absl::OkStatus();
+}
+
+void Agent::Handle(const rendezvous::ClientEvent& event) {
+  if (std::holds_alternative<rendezvous::Connected>(event)) {
+    return Step([](auto& m, auto now, auto* e) { m.OnConnected(now, e); });
+  }
+  if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
+    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher;
+    return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
+  }
+  const auto& lost = std::get<rendezvous::Disconnected>(event);
+  Step([&](auto& m, auto now, auto* e) { m.OnDisconnected(lost.reason, lost.permanent, now, e); });
+  if (!lost.permanent && may_take_over_ && !exit_) link_->TakeOver();
+}
+
+void Agent::OnSignal(const ReceivedSignal& signal) {
+  if (signal.number == SIGCHLD) {
+    std::vector<pid_t> known = workers_->running_pids();
+    known.push_back(settings_.guard->pid());
+    return ReapDeadOrphans(known);
+  }
+  Step([&](auto& m, auto now, auto* e) { m.OnSignal(signal.number, now, e); });
+}
+
+template <typename Call>
+void Agent::Step(Call call) {
+  AgentMachine::Effects effects;
+  call(*machine_, SteadyNow(), &effects);
+  for (AgentEffect& effect : effects) pending_.push_back(std::move(effect));
+  // Carrying out an effect may lead to another step: its effects come after those that are under way.
+  if (executing_) return;
+  executing_ = true;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const AgentEffect effect = std::move(pending_[i]);
+    Execute(effect);
+  }
+  pending_.clear();
+  executing_ = false;
+}
+
+void Agent::Execute(const AgentEffect& effect) {
+  std::visit([this](const auto& e) { Do(e); }, effect);
+}
+
+void Agent::Do(const effect::Send& send) {
+  rendezvous::LauncherMessage message = send.message;
+  const int port = store_ == nullptr ? 0 : store_->port();
+  if (auto* join = std::get_if<rendezvous::Join>(&message)) join->store_port = port;
+  if (auto* ready = std::get_if<rendezvous::Ready>(&message)) ready->store_port = port;
+  link_->Send(std::move(message));
+}
+
+void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
+
+void Agent::Do(const effect::OpenStore&) {
+  CloseRegistration();
+  CloseStore();
+  StoreOptions options;
+  options.address = address_;
+  absl::StatusOr<std::unique_ptr<StoreServer>> store = StoreServer::Open(std::move(options));
+  absl::Status status = store.status();
+  if (store.ok()) {
+    store_ = *std::move(store);
+    status = loop_->AddFd(store_->PollFd(), EPOLLIN, [this](uint32_t) {
+      store_->ProcessReady();
+      const int joined = store_->Joined();
+      Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
+    });
+  }
+  if (status.ok()) return;
+  const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(),
+                                          "; --local-addr sets another address");
+  Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
+}
+
+void Agent::Do(const effect::SpawnWorkers& spawn) {
+  round_started_ = SteadyNow();
+  world_size_ = spawn.assignment.world_size;
+  if (spawn.assignment.group_rank == 0) {
+    store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size);
+  } else {
+    CloseStore();  // another node's is used
+  }
+  const std::optional<rendezvous::WorkerFailure> failure = workers_->Start(spawn.assignment);
+  if (failure) {
+    const int started = workers_->started();
+    return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(started, *failure, now, e); });
+  }
+  RegisterWorkers(spawn.assignment);
+}
+
+void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
+  NodeRegistration node;
+  node.round = assignment.round;
+  node.group_rank = assignment.group_rank;
+  node.base_rank = assignment.base_rank;
+  node.host = host_;
+  for (pid_t pid : workers_->started_pids()) node.pids.push_back(static_cast<uint32_t>(pid));
+  // Who is missing is good to know and not worth a failure: if telling fails, it stays unknown.
+  if (assignment.group_rank == 0) {
+    (void)store_->RegisterLocal(std::move(node));
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
+      RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
+  if (!client.ok()) return;
+  registration_ = *std::move(client);
+  const absl::Status watched = loop_->AddFd(registration_->fd(), registration_->events(), [this](uint32_t) {
+    registration_->OnReady();
+    if (registration_->events() == 0) return CloseRegistration();
+    (void)loop_->ModifyFd(registration_->fd(), registration_->events());
+  });
+  if (!watched.ok()) registration_ = nullptr;
+}
+
+void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal); }
+void Agent::Do(const effect::KillWorkers&) { workers_->Kill(); }
+
+void Agent::Do(const effect::SweepOrphans&) {
+  std::vector<pid_t> known = workers_->running_pids();
+  known.push_back(settings_.guard->pid());
+  SweepOrphans(known);
+}
+
+void Agent::Do(const effect::ReportMissingRanks&) {
+  if (store_ == nullptr) return;
+  const std::vector<MissingRank> missing = store_->Missing();
+  if (missing.empty() || store_->Joined() == 0) return;
+  std::vector<int32_t> waiting;
+  for (const WaitingClient& client : store_->Waiting()) {
+    if (client.rank) waiting.push_back(*client.rank);
+  }
+  Do(effect::Print{LogLevel::kWarning, MissingRanksText(missing, waiting, SteadyNow() - round_started_)});
+}
+
+void Agent::Do(const effect::Print& print) {
+  status_line_.Around([&] { Log(print.level, print.text); });
+}
+
+void Agent::Do(const effect::ShowStatus& status) { status_line_.Show(status.text); }
+
+void Agent::Do(const effect::Exit& exit) {
+  exit_ = exit;
+  loop_->Quit();
+}
+
+void Agent::CloseStore() {
+  if (store_ == nullptr) return;
+  loop_->RemoveFd(store_->PollFd());
+  store_ = nullptr;
+}
+
+void Agent::CloseRegistration() {
+  if (registration_ == nullptr) return;
+  loop_->RemoveFd(registration_->fd());
+  registration_ = nullptr;
+}
+
+int Agent::Finish() {
+  // The others first, then what this node's workers have to say, then the words about them.
+  CloseRegistration();
+  CloseStore();
+  pump_.Drain(SteadyNow() + kDrain);
+  if (exit_->verdict && !exit_->verdict->succeeded) {
+    FailureReport report;
+    report.entrypoint = settings_.config.entrypoint;
+    report.verdict = *exit_->verdict;
+    report.others = exit_->siblings;
+    report.time_zone = absl::LocalTimeZone();
+    const std::string summary = FailureSummary(report);
+    (void)!write(2, summary.data(), summary.size());
+  }
+  link_->Close(SteadyNow() + kLinger);
+  return exit_->code;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,91 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_H_
+#define DDPRUN_LAUNCHER_AGENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "launcher/core/agent_machine.h"
+#include "launcher/core/launch_config.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/guard.h"
+#include "launcher/os/log_pump.h"
+#include "launcher/os/signal_source.h"
+#include "launcher/rendezvous_link.h"
+#include "launcher/status_line.h"
+#include "launcher/store/registration_client.h"
+#include "launcher/store/store_server.h"
+#include "launcher/worker_group.h"
+
+namespace ddprun::launcher {
+
+// One node's launcher: turns what comes from the loop into calls of an AgentMachine, and does what that decides.
+// Belongs to the main thread (workers die with the thread that started them).
+class Agent {
+ public:
+  struct Settings {
+    LaunchConfig config;
+    std::string launcher_id;
+    Guard* guard;           // outlives the agent
+    SignalSource* signals;  // outlives the agent
+  };
+
+  explicit Agent(Settings settings);
+  ~Agent();
+
+  // Runs the job to its end on this node and returns the exit code. Once only.
+  int Run();
+
+ private:
+  absl::Status SetUp();
+  void Handle(const rendezvous::ClientEvent& event);
+  void OnSignal(const ReceivedSignal& signal);
+
+  // Calls a method of the machine with the time now, then carries out what it decided.
+  template <typename Call>
+  void Step(Call call);
+  void Execute(const AgentEffect& effect);
+  void Do(const effect::Send& send);
+  void Do(const effect::ResetConnection&);
+  void Do(const effect::OpenStore&);
+  void Do(const effect::SpawnWorkers& spawn);
+  void Do(const effect::SignalWorkers& signal);
+  void Do(const effect::KillWorkers&);
+  void Do(const effect::SweepOrphans&);
+  void Do(const effect::ReportMissingRanks&);
+  void Do(const effect::Print& print);
+  void Do(const effect::ShowStatus& status);
+  void Do(const effect::Exit& exit);
+
+  // Tells the store of the round, here or at group rank 0, which workers it is to expect.
+  void RegisterWorkers(const rendezvous::Assignment& assignment);
+  void CloseStore();
+  void CloseRegistration();
+  int Finish();
+
+  const Settings settings_;
+  std::string host_;
+  std::string address_;
+  std::unique_ptr<EventLoop> loop_;
+  LogPump pump_;
+  StatusLine status_line_;
+  std::unique_ptr<AgentMachine> machine_;
+  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<RegistrationClient> registration_;
+  std::unique_ptr<WorkerGroup> workers_;
+  std::unique_ptr<RendezvousLink> link_;
+  SteadyTime round_started_;
+  int world_size_ = 0;
+  // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
+  bool may_take_over_ = true;
+  std::vector<AgentEffect> pending_;  // effects that are still to be carried out, oldest first
+  bool executing_ = false;
+  std::optional<effect::Exit> exit_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_H_

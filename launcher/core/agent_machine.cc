@@ -1,0 +1,347 @@
+#include "launcher/core/agent_machine.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/exit_status.h"
+#include "launcher/core/signal_name.h"
+#include "launcher/core/wait_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Join;
+
+// A line about what is waited for comes this long after the wait began, and then at the second interval.
+constexpr absl::Duration kFirstReport = absl::Seconds(10);
+constexpr absl::Duration kNextReports = absl::Minutes(1);
+// A worker that SIGKILL does not end within this hangs in the kernel: go on without it.
+constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
+// The first rank to join gives the others this long, where it comes late itself.
+constexpr absl::Duration kJoinSpread = absl::Seconds(3);
+
+}  // namespace
+
+AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now)
+    : settings_(std::move(settings)), started_(now) {}
+
+void AgentMachine::Start(Effects* effects) {
+  effects->push_back(effect::OpenStore{});
+  give_up_at_ = started_ + settings_.join.settings.join_timeout;
+  next_report_ = started_ + kFirstReport;
+}
+
+void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
+  link_ = Link::kJoining;
+  // A server that takes the connection but never answers the Join is as silent as one that misses heartbeats.
+  silent_at_ = now + settings_.join.settings.heartbeat_timeout;
+  SendJoin(effects);
+}
+
+void AgentMachine::SendJoin(Effects* effects) {
+  Join join = settings_.join;
+  join.incarnation = ++incarnation_;
+  join.current = current_;
+  switch (state_) {
+    case State::kRunning: join.phase = Join::Phase::kRunning; break;
+    case State::kSucceeded: join.phase = Join::Phase::kSucceeded; break;
+    case State::kStopping: join.phase = Join::Phase::kStopping; break;
+    default: join.phase = Join::Phase::kIdle; break;
+  }
+  // A failure that the server may not have heard of has to arrive before the node counts as idle.
+  if (reported_) join.phase = Join::Phase::kStopping;
+  effects->push_back(effect::Send{std::move(join)});
+}
+
+void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone) return;
+  const bool was_up = link_ == Link::kUp;
+  link_ = Link::kDown;
+  last_disconnect_ = reason;
+  next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
+  if (exit_) return;
+  if (permanent) {
+    effects->push_back(effect::Print{LogLevel::kError, reason});
+    exit_ = effect::Exit{1, std::nullopt, {}};
+    return Stop(SIGTERM, now, effects);
+  }
+  if (was_up) {
+    give_up_at_ = now + settings_.reconnect_timeout;
+    effects->push_back(effect::Print{
+        LogLevel::kWarning,
+        absl::StrCat("lost the rendezvous server (", reason, "); ",
+                     running_ > 0 ? "workers run on; " : "", "trying again for ",
+                     absl::FormatDuration(settings_.reconnect_timeout))});
+  } else if (state_ == State::kConnecting) {
+    effects->push_back(effect::ShowStatus{WaitText(now)});
+  }
+}
+
+void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone) return;
+  if (heartbeat_interval_ != absl::InfiniteDuration() || link_ == Link::kJoining) {
+    silent_at_ = now + settings_.join.settings.heartbeat_timeout;
+  }
+  if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) return OnWaiting(*m, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Prepare>(&message)) return OnPrepare(*m, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Rejected>(&message)) {
+    if (exit_) return;
+    effects->push_back(effect::Print{LogLevel::kError, m->reason});
+    exit_ = effect::Exit{2, std::nullopt, {}};
+    Stop(SIGTERM, now, effects);
+  }
+}
+
+void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects) {
+  if (exit_) return;
+  link_ = Link::kUp;
+  give_up_at_ = SteadyTime::InfiniteFuture();
+  heartbeat_interval_ = welcome.heartbeat_interval;
+  next_heartbeat_ = now + heartbeat_interval_;
+  if (heartbeat_interval_ == absl::InfiniteDuration()) silent_at_ = SteadyTime::InfiniteFuture();
+  if (ever_up_) {
+    effects->push_back(
+        effect::Print{LogLevel::kWarning, absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
+  }
+  ever_up_ = true;
+  if (state_ == State::kConnecting) BecomeIdle(now);
+  if (reported_) {
+    effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
+    if (state_ == State::kIdle) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+  }
+}
+
+void AgentMachine::BecomeIdle(SteadyTime now) {
+  state_ = State::kIdle;
+  waiting_.reset();
+  next_report_ = now + kFirstReport;
+}
+
+void AgentMachine::OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now, Effects* effects) {
+  if (state_ != State::kIdle) return;
+  waiting_ = waiting;
+  waiting_at_ = now;
+  effects->push_back(effect::ShowStatus{WaitText(now)});
+}
+
+void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
+  if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
+  state_ = State::kRunning;
+  current_ = assignment;
+  running_ = settings_.join.slots;
+  ranks_joined_ = 0;
+  reported_.reset();
+  siblings_.clear();
+  waiting_.reset();
+  round_started_ = now;
+  next_report_ = SteadyTime::InfiniteFuture();
+  effects->push_back(effect::ShowStatus{""});
+  effects->push_back(effect::Print{
+      LogLevel::kInfo,
+      absl::StrCat("round ", assignment.round, " (", assignment.reason, "): group rank ", assignment.group_rank, " of ",
+                   assignment.group_world_size, ", ranks ", assignment.base_rank, "-",
+                   assignment.base_rank + settings_.join.slots - 1, " of ", assignment.world_size, ", master ",
+                   assignment.master_addr, ":", assignment.master_port, ", restarts ", assignment.restart_count)});
+  effects->push_back(effect::SpawnWorkers{assignment});
+}
+
+void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects) {
+  if (exit_ || !current_ || prepare.round < current_->round) return;
+  reported_.reset();  // the server knows
+  switch (state_) {
+    case State::kRunning:
+    case State::kSucceeded:
+      effects->push_back(effect::Print{LogLevel::kWarning, absl::StrCat("stopping this node's workers for a new round: ",
+                                                                        prepare.reason)});
+      return Stop(SIGTERM, now, effects);
+    case State::kIdle:
+      // It was ready already, but the server does not know.
+      effects->push_back(effect::Send{rendezvous::Ready{prepare.round, 0}});
+      return;
+    case State::kConnecting:
+    case State::kStopping:  // Ready follows by itself
+    case State::kDone:
+      return;
+  }
+}
+
+void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
+  if (exit_) return;
+  exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
+  Stop(SIGTERM, now, effects);
+}
+
+void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now,
+                                  Effects* effects) {
+  running_ = std::max<int>(0, running_ - static_cast<int>(ends.size()));
+  if (state_ == State::kRunning) {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i].failure && i != cause) siblings_.push_back(*ends[i].failure);
+    }
+    if (cause < ends.size() && ends[cause].failure) {
+      ReportFailure(*ends[cause].failure, effects);
+      return Stop(SIGTERM, now, effects);
+    }
+    if (running_ > 0) return;
+    state_ = State::kSucceeded;
+    missing_at_ = SteadyTime::InfiniteFuture();
+    effects->push_back(effect::SweepOrphans{});
+    if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
+    return;
+  }
+  if (state_ == State::kStopping && running_ == 0) OnStopped(now, effects);
+}
+
+void AgentMachine::OnSpawnFailed(int started, const rendezvous::WorkerFailure& failure, SteadyTime now,
+                                 Effects* effects) {
+  if (state_ != State::kRunning) return;
+  running_ = started;
+  ReportFailure(failure, effects);
+  Stop(SIGTERM, now, effects);
+}
+
+void AgentMachine::ReportFailure(const rendezvous::WorkerFailure& failure, Effects* effects) {
+  reported_ = failure;
+  effects->push_back(effect::Print{LogLevel::kWarning, DescribeFailure(failure)});
+  if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
+}
+
+void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
+  if (state_ != State::kRunning || joined == ranks_joined_) return;
+  const bool first = ranks_joined_ == 0;
+  ranks_joined_ = joined;
+  if (joined >= current_->world_size) {
+    missing_at_ = SteadyTime::InfiniteFuture();
+  } else if (first) {
+    missing_at_ = std::max(round_started_ + kFirstReport, now + kJoinSpread);
+  }
+}
+
+void AgentMachine::OnSignal(int signal, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone) return;
+  const std::string name = SignalName(signal);
+  if (exit_) {
+    // Asked a second time, or while stopping for another reason: no more patience.
+    if (state_ == State::kStopping) {
+      kill_at_ = now;
+      OnDeadline(now, effects);
+    }
+    return;
+  }
+  effects->push_back(effect::Print{LogLevel::kWarning,
+                                   absl::StrCat("received ", name, running_ > 0 ? "; stopping workers" : "")});
+  if (link_ != Link::kDown) {
+    effects->push_back(effect::Send{rendezvous::Leave{absl::StrCat(settings_.join.host, " received ", name)}});
+  }
+  exit_ = effect::Exit{128 + signal, std::nullopt, {}};
+  Stop(signal, now, effects);
+}
+
+void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone || exit_) return;
+  effects->push_back(effect::Print{LogLevel::kError, reason});
+  if (link_ != Link::kDown) {
+    effects->push_back(effect::Send{rendezvous::Leave{absl::StrCat(settings_.join.host, ": ", reason)}});
+  }
+  exit_ = effect::Exit{1, std::nullopt, {}};
+  Stop(SIGTERM, now, effects);
+}
+
+void AgentMachine::Stop(int signal, SteadyTime now, Effects* effects) {
+  missing_at_ = next_report_ = SteadyTime::InfiniteFuture();
+  if (exit_) give_up_at_ = next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
+  if (running_ == 0) return OnStopped(now, effects);
+  if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
+  state_ = State::kStopping;
+  killed_ = false;
+  if (settings_.shutdown_timeout > absl::ZeroDuration()) {
+    effects->push_back(effect::SignalWorkers{signal});
+    effects->push_back(effect::SignalWorkers{SIGCONT});
+  }
+  kill_at_ = now + settings_.shutdown_timeout;
+  if (kill_at_ <= now) OnDeadline(now, effects);
+}
+
+void AgentMachine::OnStopped(SteadyTime now, Effects* effects) {
+  kill_at_ = SteadyTime::InfiniteFuture();
+  effects->push_back(effect::SweepOrphans{});
+  if (exit_) {
+    state_ = State::kDone;
+    effects->push_back(effect::ShowStatus{""});
+    effects->push_back(*exit_);
+    return;
+  }
+  effects->push_back(effect::OpenStore{});
+  BecomeIdle(now);
+  if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+}
+
+void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
+  if (kill_at_ <= now && state_ == State::kStopping) {
+    if (!killed_) {
+      killed_ = true;
+      kill_at_ = now + kAbandonAfter;
+      effects->push_back(effect::KillWorkers{});
+    } else {
+      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(running_, " workers did not end on SIGKILL (they "
+                                                                      "hang in the kernel); going on without them")});
+      running_ = 0;
+      OnStopped(now, effects);
+    }
+  }
+  if (silent_at_ <= now) {
+    OnDisconnected(absl::StrCat(settings_.server, " is silent for ",
+                                absl::FormatDuration(settings_.join.settings.heartbeat_timeout)),
+                   false, now, effects);
+    effects->push_back(effect::ResetConnection{});
+  }
+  if (next_heartbeat_ <= now && link_ == Link::kUp) {
+    next_heartbeat_ = now + heartbeat_interval_;
+    effects->push_back(effect::Send{rendezvous::Heartbeat{}});
+  }
+  if (give_up_at_ <= now && !exit_ && state_ != State::kDone) {
+    give_up_at_ = SteadyTime::InfiniteFuture();
+    effects->push_back(effect::Print{
+        LogLevel::kError,
+        absl::StrCat("no rendezvous server at ", settings_.server, " for ",
+                     absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout : settings_.join.settings.join_timeout),
+                     " (", last_disconnect_.empty() ? "no answer" : last_disconnect_,
+                     "); start it there, or set --rdzv-endpoint to where it is")});
+    exit_ = effect::Exit{1, std::nullopt, {}};
+    Stop(SIGTERM, now, effects);
+  }
+  if (missing_at_ <= now) {
+    missing_at_ = now + kNextReports;
+    effects->push_back(effect::ReportMissingRanks{});
+  }
+  if (next_report_ <= now) {
+    next_report_ = now + kNextReports;
+    if (!(waiting_ && waiting_->spare)) effects->push_back(effect::Print{LogLevel::kWarning, WaitText(now)});
+  }
+}
+
+std::string AgentMachine::WaitText(SteadyTime now) const {
+  if (waiting_) {
+    rendezvous::Waiting waiting = *waiting_;
+    waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
+    return WaitingText(waiting);
+  }
+  if (link_ != Link::kUp) {
+    return absl::StrCat("waiting for the rendezvous server at ", settings_.server,
+                        last_disconnect_.empty() ? "" : absl::StrCat(" (", last_disconnect_, ")"));
+  }
+  return absl::StrCat("waiting for the other nodes of job ", settings_.join.job_id);
+}
+
+SteadyTime AgentMachine::NextDeadline() const {
+  return std::min({next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_});
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,154 @@
+#ifndef DDPRUN_LAUNCHER_CORE_AGENT_MACHINE_H_
+#define DDPRUN_LAUNCHER_CORE_AGENT_MACHINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
+
+// PURE: what one launcher does next, as a function of (state, event, now). The shell (launcher/agent.h) turns
+// messages, deaths of processes and signals into calls, and carries out the effects in order.
+//
+//                  Welcome            Assign                all workers ended with 0
+//   kConnecting ------------> kIdle ----------> kRunning ---------------------------> kSucceeded
+//                               ^                  |  Prepare, a worker's failure         | Prepare
+//                               |   workers gone   v                                      v
+//                               +------------- kStopping <--------------------------------+
+//                                                  |  Finish, a signal, no server for too long
+//                                                  v
+//                                                kDone    (from any state; at once if no worker runs)
+namespace ddprun::launcher {
+
+struct AgentSettings {
+  rendezvous::Join join;          // who this node is; phase, current, incarnation and store_port are filled in
+  std::string server;             // the rendezvous server's address, for messages
+  absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
+  absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
+};
+
+// How one worker ended. `failure` is set unless it exited with 0.
+struct WorkerEnd {
+  int32_t local_rank = 0;
+  std::optional<rendezvous::WorkerFailure> failure;
+};
+
+namespace effect {
+// Give the message to the client, with the present store's port in a Join or Ready.
+struct Send { rendezvous::LauncherMessage message; };
+struct ResetConnection {};
+// Close the store there is, if any, and listen on another port.
+struct OpenStore {};
+struct SpawnWorkers { rendezvous::Assignment assignment; };
+// To the workers themselves, not to their children.
+struct SignalWorkers { int signal; };
+// SIGKILL to the process groups of workers that still run.
+struct KillWorkers {};
+// Kill what workers of the ended round left behind outside their process groups.
+struct SweepOrphans {};
+// Say which ranks have not come to the store, if some have and others have not.
+struct ReportMissingRanks {};
+struct Print { LogLevel level; std::string text; };
+// What the launcher waits for: a line on a terminal that the next one replaces; empty ends it.
+struct ShowStatus { std::string text; };
+// The end. `verdict` is set if the server gave one; `siblings` failed on this node in the same instant.
+struct Exit {
+  int code;
+  std::optional<rendezvous::Verdict> verdict;
+  std::vector<rendezvous::WorkerFailure> siblings;
+};
+}  // namespace effect
+
+using AgentEffect = std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers,
+                                 effect::SignalWorkers, effect::KillWorkers, effect::SweepOrphans,
+                                 effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
+
+// Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
+class AgentMachine {
+ public:
+  using Effects = std::vector<AgentEffect>;
+  enum class State { kConnecting, kIdle, kRunning, kSucceeded, kStopping, kDone };
+
+  AgentMachine(AgentSettings settings, SteadyTime now);
+
+  // The first call. Opens the store; the client is to be connected after it.
+  void Start(Effects* effects);
+
+  void OnConnected(SteadyTime now, Effects* effects);
+  void OnDisconnected(const std::string& reason, bool permanent, SteadyTime now, Effects* effects);
+  void OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects);
+
+  // Workers of the present round that ended since the last call, all at once so that the first cause can be told
+  // from what followed from it. `cause` indexes the failure in `ends` to be reported (ignored if none failed).
+  void OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now, Effects* effects);
+
+  // SpawnWorkers could not start all: `started` of them run, `failure` says why not the next one.
+  void OnSpawnFailed(int started, const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
+
+  // How many of the round's ranks have come to the store that this launcher hosts.
+  void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
+
+  void OnSignal(int signal, SteadyTime now, Effects* effects);
+
+  // Something that the launcher itself needs is broken (no port for the store, say): leave and exit with 1.
+  void OnFatal(const std::string& reason, SteadyTime now, Effects* effects);
+
+  void OnDeadline(SteadyTime now, Effects* effects);
+  SteadyTime NextDeadline() const;
+
+  State state() const { return state_; }
+
+ private:
+  enum class Link { kDown, kJoining, kUp };
+
+  void SendJoin(Effects* effects);
+  void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
+  void OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now, Effects* effects);
+  void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
+  void OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects);
+  void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
+  void ReportFailure(const rendezvous::WorkerFailure& failure, Effects* effects);
+  // Stops the workers if any run, then goes idle, or exits if exit_ is set.
+  void Stop(int signal, SteadyTime now, Effects* effects);
+  void OnStopped(SteadyTime now, Effects* effects);
+  void ExitWith(int code, SteadyTime now, Effects* effects);
+  void BecomeIdle(SteadyTime now);
+  std::string WaitText(SteadyTime now) const;
+
+  AgentSettings settings_;
+  State state_ = State::kConnecting;
+  Link link_ = Link::kDown;
+  uint64_t incarnation_ = 0;
+
+  // The last assignment taken, and what is left of its workers.
+  std::optional<rendezvous::Assignment> current_;
+  int running_ = 0;
+  int ranks_joined_ = 0;
+  std::optional<rendezvous::WorkerFailure> reported_;  // of current_; told again after a reconnection
+  std::vector<rendezvous::WorkerFailure> siblings_;
+  std::optional<effect::Exit> exit_;  // what follows the stop
+  std::optional<rendezvous::Waiting> waiting_;
+  SteadyTime waiting_at_;
+  std::string last_disconnect_;
+  bool ever_up_ = false;
+
+  absl::Duration heartbeat_interval_ = absl::InfiniteDuration();
+  SteadyTime started_;
+  SteadyTime round_started_;
+  SteadyTime next_heartbeat_ = SteadyTime::InfiniteFuture();
+  SteadyTime silent_at_ = SteadyTime::InfiniteFuture();     // the server counts as silent from then on
+  SteadyTime give_up_at_ = SteadyTime::InfiniteFuture();    // no server until then: exit
+  SteadyTime kill_at_ = SteadyTime::InfiniteFuture();       // SIGKILL, then abandon
+  bool killed_ = false;
+  SteadyTime next_report_ = SteadyTime::InfiniteFuture();   // of what is waited for
+  SteadyTime missing_at_ = SteadyTime::InfiniteFuture();    // report of missing ranks
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_AGENT_MACHINE_H_

@@ -1,0 +1,89 @@
+// ddprun: starts this node's workers of a distributed job and keeps the job running (docs/operations.md).
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/agent.h"
+#include "launcher/core/launch_config.h"
+#include "launcher/core/parse_options.h"
+#include "launcher/os/guard.h"
+#include "launcher/os/hardware.h"
+#include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/signal_source.h"
+#include "launcher/os/standard_streams.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/random_id.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kUsageError = 2;
+
+std::optional<std::string> Variable(const std::string& name) {
+  const char* value = getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+int Fail(const absl::Status& status, int code) {
+  Log(LogLevel::kError, status.message());
+  return code;
+}
+
+// Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
+void SetLogLevel() {
+  InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  OpenMissingStandardStreams();
+  SetLogLevel();
+  absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
+  if (!parsed.ok()) return Fail(parsed.status(), kUsageError);
+  if (const auto* info = std::get_if<InfoText>(&*parsed)) {
+    fputs(info->text.c_str(), stdout);
+    return 0;
+  }
+  HostFacts facts;
+  facts.cpus = CpuCount();
+  facts.gpus = GpuCount();
+  facts.random_id = RandomId();
+  facts.python_exec = Variable("PYTHON_EXEC");
+  facts.virtual_env = Variable("VIRTUAL_ENV");
+  absl::StatusOr<LaunchConfig> config = Resolve(std::get<Options>(*parsed), facts);
+  if (!config.ok()) return Fail(config.status(), kUsageError);
+  for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
+
+  const std::string launcher_id = RandomId();
+  absl::StatusOr<Guard> guard = Guard::Start(launcher_id);
+  if (!guard.ok()) return Fail(guard.status(), 1);
+  if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, 1);
+  std::vector<int> signals = config->signals_to_handle;
+  signals.push_back(SIGCHLD);
+  absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
+  if (!source.ok()) return Fail(source.status(), 1);
+  // A reader of our output that goes away is no reason to die.
+  signal(SIGPIPE, SIG_IGN);
+
+  int code;
+  {
+    Agent agent({*std::move(config), launcher_id, &*guard, source->get()});
+    code = agent.Run();
+  }
+  guard->Dismiss();
+  return code;
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+int main(int argc, char** argv) {
+  return ddprun::launcher::Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+}

@@ -1,0 +1,155 @@
+#include "launcher/worker_group.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/error_file.h"
+#include "launcher/core/exit_status.h"
+#include "launcher/core/first_cause.h"
+#include "launcher/core/rank_environment.h"
+#include "launcher/os/resolve_program.h"
+#include "launcher/os/spawn.h"
+
+namespace ddprun::launcher {
+
+using rendezvous::WorkerFailure;
+
+WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended)
+    : settings_(std::move(settings)), output_(std::move(output)), on_ended_(std::move(on_ended)) {}
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
+                                                                 OnEnded on_ended) {
+  absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, pump);
+  if (!output.ok()) return output.status();
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), std::move(on_ended)));
+  absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
+      loop, [group = group.get()](std::vector<ProcessEnd> ends) { group->OnProcessesEnded(ends); });
+  if (!watch.ok()) return watch.status();
+  group->watch_ = *std::move(watch);
+  return group;
+}
+
+std::optional<WorkerFailure> WorkerGroup::Start(const rendezvous::Assignment& assignment) {
+  assignment_ = assignment;
+  workers_.clear();
+  started_.clear();
+  oom_before_ = SampleOom();
+  for (int32_t local_rank = 0; local_rank < settings_.config->slots; ++local_rank) {
+    const absl::Status status = StartWorker(assignment, local_rank);
+    if (status.ok()) continue;
+    WorkerFailure failure = NewFailure(local_rank);
+    failure.exit_code = ExitCodeOfStartError(status);
+    // Another attempt finds more memory or processes, perhaps, but not another program.
+    failure.restartable = absl::IsResourceExhausted(status);
+    failure.message = std::string(status.message());
+    return failure;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::string> WorkerGroup::Program() {
+  if (!program_.empty()) return program_;
+  const WorkerCommand& command = settings_.config->command;
+  const char* path = getenv("PATH");
+  absl::Status first_error;
+  for (const std::string& name : command.programs) {
+    absl::StatusOr<std::string> program = ResolveProgram(name, path == nullptr ? "/usr/bin:/bin" : path);
+    if (program.ok()) {
+      if (!command.script.empty() && access(command.script.c_str(), F_OK) != 0) {
+        return absl::NotFoundError(absl::StrCat("no such script: ", command.script));
+      }
+      program_ = *program;
+      return program_;
+    }
+    if (first_error.ok()) first_error = program.status();
+  }
+  return first_error;
+}
+
+absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank) {
+  const LaunchConfig& config = *settings_.config;
+  absl::StatusOr<std::string> program = Program();
+  if (!program.ok()) return program.status();
+  absl::StatusOr<WorkerStreams> streams = output_.Open(assignment.restart_count, local_rank);
+  if (!streams.ok()) return streams.status();
+  SpawnRequest request;
+  request.program = *program;
+  request.argv = config.command.arguments;
+  request.argv.insert(request.argv.begin(), *program);
+  request.environment = RankEnvironment(
+      assignment, local_rank,
+      GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
+                    config.signals_to_handle},
+      config.no_files ? "" : streams->error_file.path(), settings_.environment);
+  request.stdout_fd = streams->out.get();
+  request.stderr_fd = streams->err.get();
+  absl::StatusOr<Child> child = Spawn(request);
+  if (!child.ok()) return child.status();
+  const pid_t pid = child->pid;
+  if (absl::Status status = watch_->Watch(*std::move(child)); !status.ok()) return status;
+  started_.push_back(pid);
+  workers_.insert_or_assign(pid, Worker{local_rank, SteadyNow(), std::move(streams->error_file)});
+  return absl::OkStatus();
+}
+
+void WorkerGroup::Signal(int signal) {
+  for (auto& [pid, worker] : workers_) {
+    worker.signalled = true;
+    watch_->Signal(pid, signal);
+  }
+}
+
+void WorkerGroup::Kill() {
+  for (auto& [pid, worker] : workers_) {
+    worker.signalled = true;
+    watch_->SignalGroup(pid, SIGKILL);
+  }
+}
+
+WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
+  WorkerFailure failure;
+  failure.host = settings_.host;
+  failure.local_rank = local_rank;
+  failure.rank = assignment_.base_rank + local_rank;
+  failure.at = absl::Now();
+  return failure;
+}
+
+void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
+  std::vector<WorkerEnd> result;
+  std::vector<FailureEvidence> evidence;
+  std::vector<size_t> place;  // in `result`, of each piece of evidence
+  for (const ProcessEnd& end : ends) {
+    const auto found = workers_.find(end.pid);
+    if (found == workers_.end()) continue;  // abandoned in an earlier round
+    Worker worker = std::move(found->second);
+    workers_.erase(found);
+    result.push_back(WorkerEnd{worker.local_rank, std::nullopt});
+    if (end.ok()) continue;
+    const WorkerError error = ParseErrorFile(worker.error_file.Read());
+    WorkerFailure failure = NewFailure(worker.local_rank);
+    failure.pid = end.pid;
+    (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
+    failure.ran_for = SteadyNow() - worker.started;
+    failure.message = error.message;
+    failure.traceback = error.traceback;
+    if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
+    if (failure.signal == SIGKILL && !worker.signalled) {
+      const std::string killed = OomEvidence(oom_before_, SampleOom());
+      failure.oom_killed = !killed.empty();
+      if (failure.message.empty()) failure.message = killed;
+    }
+    place.push_back(result.size() - 1);
+    result.back().failure = failure;
+    evidence.push_back(FailureEvidence{std::move(failure), error.raised_at, worker.signalled});
+  }
+  if (result.empty()) return;
+  const size_t cause = evidence.empty() ? 0 : place[ChooseFirstCause(evidence)];
+  on_ended_(std::move(result), cause);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,50 @@
+// Unmodified torch.distributed scripts: init_process_group("gloo") against the launcher's store, in every attempt.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+class GlooTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
+  }
+  static std::map<std::string, std::string> Environment() { return {{"PYTHON_EXEC", VenvPython()}}; }
+  static std::vector<std::string> Flags(std::vector<std::string> flags, std::vector<std::string> arguments) {
+    flags.push_back("tests/e2e/gloo_worker.py");
+    flags.insert(flags.end(), arguments.begin(), arguments.end());
+    return flags;
+  }
+};
+
+TEST_F(GlooTest, OneNode_AllReduceAgainAfterEveryRestart) {
+  Launcher launcher(Flags({"--standalone", "--nproc-per-node=3", "--max-restarts=3"},
+                          {"--die=1:0:kill", "--die=0:1:kill", "--die=2:2:5"}),
+                    Environment());
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    EXPECT_EQ(Count(launcher.Out(), absl::StrCat("attempt=", attempt, " ")), 3) << launcher.Out() << launcher.Err();
+  }
+}
+
+TEST_F(GlooTest, TwoNodes_AllReduceAgainAfterRankZeroDied) {
+  const std::vector<std::string> flags = Flags(
+      {"--nnodes=2", "--nproc-per-node=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", FreePort()), "--max-restarts=1"},
+      {"--die=0:0:kill"});
+  Launcher a(flags, Environment()), b(flags, Environment());
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(Count(a.Out() + b.Out(), "attempt=1"), 4) << a.Out() << b.Out();
+}
+
+TEST_F(GlooTest, ExceptionInOneRank_SummaryHasItsTypeMessageAndTraceback) {
+  Launcher launcher(Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
+  EXPECT_EQ(launcher.Wait(), 1);
+  EXPECT_NE(launcher.Err().find("RuntimeError: the weights are not finite"), std::string::npos) << launcher.Err();
+  EXPECT_NE(launcher.Err().find("Traceback"), std::string::npos) << launcher.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

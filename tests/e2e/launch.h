@@ -1,0 +1,59 @@
+#ifndef DDPRUN_TESTS_E2E_LAUNCH_H_
+#define DDPRUN_TESTS_E2E_LAUNCH_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+
+// The launcher with these arguments, as it was built for this test.
+class Launcher : public Process {
+ public:
+  explicit Launcher(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {})
+      : Process(Command("launcher/ddprun", std::move(arguments)), std::move(environment)) {}
+
+  static std::vector<std::string> Command(const std::string& program, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program);
+    return arguments;
+  }
+};
+
+// Flags of one node of a job, then the shell worker `script` (run by sh -c).
+inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots,
+                                          std::vector<std::string> more, const std::string& script) {
+  std::vector<std::string> flags = {"--nnodes", nnodes, absl::StrCat("--nproc-per-node=", slots),
+                                    absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
+  flags.push_back(script);
+  return flags;
+}
+
+inline std::vector<std::string> Standalone(int slots, std::vector<std::string> more, const std::string& script) {
+  std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots)};
+  flags.insert(flags.end(), more.begin(), more.end());
+  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
+  flags.push_back(script);
+  return flags;
+}
+
+// A line that tells where the worker stands; as one write, so that lines of several workers don't mix.
+inline constexpr char kSayRank[] =
+    "echo \"rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE group=$GROUP_RANK/$GROUP_WORLD_SIZE "
+    "attempt=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND pid=$$ .\"; ";
+
+inline int Count(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+inline int Lines(const std::string& text) { return Count(text, "\n"); }
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_E2E_LAUNCH_H_

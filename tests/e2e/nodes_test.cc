@@ -1,0 +1,307 @@
+// Several launchers on one host, each a node of a job.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdio>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+// Holds the workers until the test opens the gate (a file), then ends them well.
+class Gate {
+ public:
+  std::string Wait() const { return "while [ ! -e " + dir_.File("open") + " ]; do sleep 0.02; done; "; }
+  void Open() const { fclose(fopen(dir_.File("open").c_str(), "w")); }
+
+ private:
+  TempDir dir_;
+};
+
+TEST(NodesTest, TwoNodes_OneWorldOneMaster) {
+  const int port = FreePort();
+  const std::string script = std::string(kSayRank) + "echo master=$MASTER_ADDR:$MASTER_PORT";
+  Launcher a(NodeFlags(port, "2", 2, {}, script)), b(NodeFlags(port, "2", 2, {}, script));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  const std::string all = a.Out() + b.Out();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/4")), 1) << all;
+  }
+  const size_t at = all.find("master=");
+  const std::string master = all.substr(at, all.find('\n', at) - at);
+  EXPECT_EQ(Count(all, master + "\n"), 4) << all;
+}
+
+TEST(NodesTest, ThreeNodes_DifferentSlotCounts_RanksAreContiguous) {
+  const int port = FreePort();
+  Launcher a(NodeFlags(port, "3", 1, {}, kSayRank)), b(NodeFlags(port, "3", 3, {}, kSayRank)),
+      c(NodeFlags(port, "3", 2, {}, kSayRank));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(c.Wait(), 0) << c.Err();
+  const std::string all = a.Out() + b.Out() + c.Out();
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(Count(all, absl::StrCat("rank=", rank, "/6")), 1) << all;
+}
+
+TEST(NodesTest, NodeRank_IsHonoured) {
+  const int port = FreePort();
+  Launcher a(NodeFlags(port, "2", 1, {"--node-rank=1"}, kSayRank));
+  Launcher b(NodeFlags(port, "2", 1, {"--node-rank=0"}, kSayRank));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
+  EXPECT_NE(b.Out().find("rank=0/2"), std::string::npos) << b.Out();
+}
+
+TEST(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
+  const std::string port = absl::StrCat("--master-port=", FreePort());
+  auto flags = [&](int rank) {
+    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--node_rank=", rank), "--master_addr=127.0.0.1", port,
+                                    "--no-python", "sh", "-c", kSayRank};
+  };
+  Launcher a(flags(1)), b(flags(0));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
+}
+
+TEST(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
+  const int port = FreePort();
+  const std::string script = std::string(kSayRank) +
+                             "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
+                             "if [ $RANK = 3 ]; then exit 5; fi; exec sleep 1000; fi";
+  Launcher a(NodeFlags(port, "2", 2, {"--max-restarts=1"}, script));
+  Launcher b(NodeFlags(port, "2", 2, {"--max-restarts=1"}, script));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(Count(a.Out(), "attempt=1"), 2) << a.Out();
+  EXPECT_EQ(Count(b.Out(), "attempt=1"), 2) << b.Out();
+}
+
+TEST(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
+  const int port = FreePort();
+  const std::string script = "if [ $RANK = 2 ]; then exit 5; fi; exec sleep 1000";
+  Launcher a(NodeFlags(port, "2", 2, {}, script)), b(NodeFlags(port, "2", 2, {}, script));
+  EXPECT_EQ(a.Wait(), 5);
+  EXPECT_EQ(b.Wait(), 5);
+  for (Launcher* launcher : {&a, &b}) {
+    EXPECT_NE(launcher->Err().find("FAILED"), std::string::npos) << launcher->Err();
+    EXPECT_NE(launcher->Err().find("rank      : 2"), std::string::npos) << launcher->Err();
+  }
+}
+
+TEST(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
+  const int port = FreePort();
+  Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
+  Launcher b({"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job", "--max-restarts=5",
+              "--no-python", "/no/such/program"});
+  EXPECT_EQ(a.Wait(), 127) << a.Err();
+  EXPECT_EQ(b.Wait(), 127) << b.Err();
+}
+
+// Elastic flags with a short last call.
+std::vector<std::string> Elastic(std::vector<std::string> more = {}) {
+  more.push_back("--rdzv-conf=last_call_timeout=0.2,reconnect_timeout=1");
+  return more;
+}
+
+TEST(NodesTest, HostOfTheRendezvousKilled_TheOtherStopsAndSaysWhy) {
+  const int port = FreePort();
+  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+  Launcher host(NodeFlags(port, "2", 1, Elastic(), script));
+  ASSERT_TRUE(Eventually([&] { return CanConnect(port); })) << host.Err();
+  Launcher other(NodeFlags(port, "2", 1, Elastic(), script));
+  ASSERT_TRUE(other.WaitForOut("/2 ")) << other.Err();
+  host.Signal(SIGKILL);
+  EXPECT_EQ(other.Wait(), 1);
+  EXPECT_NE(other.Err().find("no rendezvous server"), std::string::npos) << other.Err();
+}
+
+// A rendezvous server of its own, so that any launcher may die.
+class Rendezvousd : public Process {
+ public:
+  explicit Rendezvousd(int port)
+      : Process({"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
+    EXPECT_TRUE(WaitForOut("listening")) << Err();
+  }
+};
+
+TEST(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  Launcher a(NodeFlags(port, "1:2", 2, Elastic(), script)), b(NodeFlags(port, "1:2", 2, Elastic(), script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/4 ") == 4; })) << a.Err() << b.Err();
+  b.Signal(SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out(), "/2 ") >= 2 && Count(a.Out(), "round=2") == 2; })) << a.Err();
+  EXPECT_EQ(Count(a.Out(), "attempt=1"), 0) << "a lost node is not charged to the budget";
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+}
+
+TEST(NodesTest, LateNode_JoinsInANewRound) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  Launcher a(NodeFlags(port, "1:2", 1, Elastic(), script));
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  Launcher b(NodeFlags(port, "1:2", 1, Elastic(), script));
+  ASSERT_TRUE(a.WaitForOut("rank=0/2")) << a.Err() << b.Err();
+  ASSERT_TRUE(b.WaitForOut("rank=1/2")) << b.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
+TEST(NodesTest, HotSpare_TakesTheLostNodesPlace) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 ") == 2; })) << a.Err() << b.Err();
+  Launcher spare(NodeFlags(port, "2", 1, {}, script));
+  b.Signal(SIGKILL);
+  ASSERT_TRUE(spare.WaitForOut("/2 ")) << spare.Err() << a.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(spare.Wait(), 0) << spare.Err();
+}
+
+TEST(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 ") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGKILL);
+  ASSERT_TRUE(a.WaitForErr("new round")) << a.Err();
+  Launcher c(NodeFlags(port, "2", 1, {}, script));
+  ASSERT_TRUE(c.WaitForOut("/2 ")) << c.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(c.Wait(), 0) << c.Err();
+}
+
+TEST(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
+  const int port = FreePort();
+  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_NE(a.Err().find("1 of 2"), std::string::npos) << a.Err();
+}
+
+TEST(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
+  const int port = FreePort();
+  auto server = std::make_unique<Rendezvousd>(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 ") == 2; })) << a.Err() << b.Err();
+  server->Signal(SIGKILL);
+  ASSERT_TRUE(a.WaitForErr("lost the rendezvous server")) << a.Err();
+  server = nullptr;
+  server = std::make_unique<Rendezvousd>(port);
+  ASSERT_TRUE(a.WaitForErr("again")) << a.Err();
+  ASSERT_TRUE(b.WaitForErr("reached the rendezvous server")) << b.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(Count(a.Out() + b.Out(), "rank="), 2) << "no worker was restarted";
+}
+
+TEST(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
+  const int port = FreePort();
+  auto server = std::make_unique<Rendezvousd>(port);
+  auto flags = NodeFlags(port, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
+  Launcher a(flags);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  server = nullptr;
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_NE(a.Err().find("no rendezvous server"), std::string::npos) << a.Err();
+}
+
+TEST(NodesTest, Ipv6_Works) {
+  const int port = FreePort();
+  auto flags = [&] {
+    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--rdzv-endpoint=[::1]:", port), "--no-python", "sh", "-c",
+                                    std::string(kSayRank) + "echo master=$MASTER_ADDR"};
+  };
+  Launcher a(flags()), b(flags());
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(Count(a.Out() + b.Out(), "master=::1\n"), 2) << a.Out();
+}
+
+TEST(NodesTest, TwoJobsOnOneServer_DoNotMix) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  auto flags = [&](const std::string& id) {
+    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=" + id,
+                                    "--no-python", "sh", "-c", "echo $TORCHELASTIC_RUN_ID $RANK/$WORLD_SIZE"};
+  };
+  Launcher a(flags("x")), b(flags("y")), c(flags("x")), d(flags("y"));
+  for (Launcher* launcher : {&a, &b, &c, &d}) EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
+  const std::string x = a.Out() + c.Out(), y = b.Out() + d.Out();
+  EXPECT_EQ(Count(x, "x 0/2") + Count(x, "x 1/2"), 2) << x;
+  EXPECT_EQ(Count(y, "y 0/2") + Count(y, "y 1/2"), 2) << y;
+}
+
+TEST(NodesTest, JobId_CanBeUsedAgainAfterAnEnd) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  for (int i = 0; i < 3; ++i) {
+    const int code = i == 1 ? 4 : 0;
+    const std::string script = absl::StrCat("exit ", code);
+    Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+    EXPECT_EQ(a.Wait(), code) << a.Err();
+    EXPECT_EQ(b.Wait(), code) << b.Err();
+  }
+}
+
+TEST(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=1"}, gate.Wait()));
+  ASSERT_TRUE(Eventually([&] {
+    Launcher b(NodeFlags(port, "2", 1, {"--max-restarts=3"}, gate.Wait()));
+    return b.Wait() == 2 && b.Err().find("max-restarts") != std::string::npos;
+  }));
+  Launcher c(NodeFlags(port, "2", 1, {"--max-restarts=1"}, gate.Wait()));
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(c.Wait(), 0) << c.Err();
+}
+
+TEST(NodesTest, OneNodeInterrupted_TheOtherIsToldAtOnce) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=2"}, script));
+  Launcher b(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=2"}, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 ") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGINT);
+  EXPECT_EQ(b.Wait(), 128 + SIGINT);
+  EXPECT_EQ(a.Wait(), 1) << "no replacement within the join timeout";
+  EXPECT_NE(a.Err().find("SIGINT"), std::string::npos) << a.Err();
+}
+
+TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
+  // A launcher whose workers never end holds the port with its store... so take any listener that is no server.
+  const int port = FreePort();
+  Process other({"/usr/bin/env", "python3", "-c",
+                 absl::StrCat("import socket,sys,signal; s=socket.socket(); s.bind(('127.0.0.1',", port,
+                              ")); s.listen(); print('up', flush=True); signal.pause()")});
+  ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
+  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=3"}, "exit 0"));
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_NE(a.Err().find(absl::StrCat(port)), std::string::npos) << a.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

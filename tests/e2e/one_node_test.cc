@@ -1,0 +1,216 @@
+// One launcher, real workers.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::Test;
+
+TEST(OneNodeTest, Workers_TwoSlots_GetRanksAndTheLauncherExitsWithZero) {
+  Launcher launcher(Standalone(2, {}, kSayRank));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  const std::string out = launcher.Out();
+  EXPECT_NE(out.find("rank=0/2 local=0/2 group=0/1 attempt=0"), std::string::npos) << out;
+  EXPECT_NE(out.find("rank=1/2 local=1/2 group=0/1 attempt=0"), std::string::npos) << out;
+  EXPECT_EQ(launcher.Err(), "");
+}
+
+TEST(OneNodeTest, Workers_EveryVariableOfTorchrunIsSet) {
+  Launcher launcher(Standalone(
+      1, {"--max-restarts=3", "--rdzv-id=abc", "--role=trainer"},
+      "for name in LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE "
+      "ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
+      "TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCH_NCCL_ASYNC_ERROR_HANDLING TORCHELASTIC_ERROR_FILE; do "
+      "eval echo \"$name=[\\$$name]\"; done"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  const std::string out = launcher.Out();
+  for (const char* expected :
+       {"LOCAL_RANK=[0]", "ROLE_NAME=[trainer]", "MASTER_ADDR=[127.0.0.1]", "TORCHELASTIC_MAX_RESTARTS=[3]",
+        "TORCHELASTIC_RUN_ID=[abc]", "TORCHELASTIC_USE_AGENT_STORE=[True]", "TORCH_NCCL_ASYNC_ERROR_HANDLING=[1]",
+        "TORCHELASTIC_RESTART_COUNT=[0]", "ROLE_WORLD_SIZE=[1]"}) {
+    EXPECT_NE(out.find(expected), std::string::npos) << expected << " in\n" << out;
+  }
+  EXPECT_EQ(out.find("[]"), std::string::npos) << out;
+}
+
+TEST(OneNodeTest, WorkerFails_NoRestarts_ExitsWithItsCodeAndSaysWhoFailed) {
+  Launcher launcher(Standalone(2, {}, "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 1000"));
+  EXPECT_EQ(launcher.Wait(), 7);
+  const std::string err = launcher.Err();
+  EXPECT_NE(err.find("rank 1"), std::string::npos) << err;
+  EXPECT_NE(err.find("FAILED"), std::string::npos) << err;
+  EXPECT_NE(err.find("exitcode"), std::string::npos) << err;
+  EXPECT_EQ(err.find("SIGTERM"), std::string::npos) << "the sibling that the launcher ended is no failure: " << err;
+}
+
+TEST(OneNodeTest, WorkerKilled_ExitsWith128PlusSignal) {
+  Launcher launcher(Standalone(2, {}, "if [ $RANK = 0 ]; then kill -SEGV $$; fi; exec sleep 1000"));
+  EXPECT_EQ(launcher.Wait(), 128 + SIGSEGV);
+  EXPECT_NE(launcher.Err().find("SIGSEGV"), std::string::npos) << launcher.Err();
+}
+
+TEST(OneNodeTest, WorkerFails_RestartsLeft_AllWorkersRestartWithTheSameCount) {
+  Launcher launcher(Standalone(3, {"--max-restarts=2"},
+                               std::string(kSayRank) +
+                                   "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
+                                   "  if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000; fi"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "attempt=1"), 3) << launcher.Out();
+}
+
+TEST(OneNodeTest, WorkerAlwaysFails_BudgetIsSpentThenItsCodeIsTheExitCode) {
+  Launcher launcher(Standalone(1, {"--max-restarts=2"}, "echo attempt; exit 9"));
+  EXPECT_EQ(launcher.Wait(), 9);
+  EXPECT_EQ(Count(launcher.Out(), "attempt"), 3);
+}
+
+TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--max-restarts=5", "--no-python", "/no/such/program"});
+  EXPECT_EQ(launcher.Wait(), 127);
+  EXPECT_NE(launcher.Err().find("/no/such/program"), std::string::npos) << launcher.Err();
+  EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
+}
+
+TEST(OneNodeTest, ProgramNotExecutable_ExitsWith126) {
+  Launcher launcher({"--standalone", "--no-python", "/etc/passwd"});
+  EXPECT_EQ(launcher.Wait(), 126);
+}
+
+TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
+  TempDir dir;
+  const std::vector<std::vector<std::string>> bad = {
+      {},
+      {"--nnodes=0", "x.py"},
+      {"--nnodes=2", "x.py"},
+      {"--nnodes=2:1", "--rdzv-endpoint=localhost", "x.py"},
+      {"--nproc-per-node=many", "x.py"},
+      {"--no-such-flag", "x.py"},
+      {"--rdzv-endpoint=host:99999", "--nnodes=2", "x.py"},
+      {"--max-restarts=-1", "x.py"},
+      {"--rdzv-conf=join_timeot=3", "x.py"},
+  };
+  for (const auto& arguments : bad) {
+    Launcher launcher(arguments, {{"TMPDIR", dir.path()}});
+    EXPECT_EQ(launcher.Wait(), 2) << launcher.Err();
+    EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+    EXPECT_EQ(launcher.Out(), "");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
+  TempDir dir;
+  Launcher good(Standalone(2, {}, "exit 0"), {{"TMPDIR", dir.path()}});
+  EXPECT_EQ(good.Wait(), 0);
+  Launcher bad(Standalone(2, {}, "echo boom > $TORCHELASTIC_ERROR_FILE; exit 1"), {{"TMPDIR", dir.path()}});
+  EXPECT_EQ(bad.Wait(), 1);
+  EXPECT_NE(bad.Err().find("boom"), std::string::npos) << bad.Err();
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
+  Launcher launcher(
+      Standalone(2, {}, "trap 'echo saved $RANK; exit 0' TERM; echo up; while :; do sleep 0.02; done"));
+  ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "saved"), 2) << launcher.Out();
+}
+
+TEST(OneNodeTest, Sigint_WorkersIgnoreIt_AreKilledAfterTheGrace) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, "trap '' TERM INT; echo up; while :; do sleep 0.02; done"));
+  ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
+  launcher.Signal(SIGINT);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGINT);
+}
+
+// Process ids that a worker printed as "name=PID .".
+std::vector<pid_t> Pids(const std::string& out, const std::string& name) {
+  std::vector<pid_t> pids;
+  for (size_t at = out.find(name + "="); at != std::string::npos; at = out.find(name + "=", at + 1)) {
+    pids.push_back(atoi(out.c_str() + at + name.size() + 1));
+  }
+  return pids;
+}
+
+constexpr char kFamily[] =
+    "sleep 1000 & child=$!; setsid sleep 1000 & stray=$!; echo \"pid=$$ child=$child stray=$stray .\"; ";
+
+TEST(OneNodeTest, LauncherKilled_NothingOutlivesIt) {
+  Launcher launcher(Standalone(2, {}, std::string(kFamily) + "wait"));
+  ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), " .") == 2; }));
+  launcher.Signal(SIGKILL);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGKILL);
+  for (const char* name : {"pid", "child", "stray"}) {
+    for (pid_t pid : Pids(launcher.Out(), name)) {
+      EXPECT_TRUE(Eventually([&] { return !Alive(pid); })) << name << " " << pid;
+    }
+  }
+}
+
+TEST(OneNodeTest, WorkersEnd_GrandchildrenAreSwept) {
+  Launcher launcher(Standalone(2, {}, std::string(kFamily) + "exit 0"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  for (const char* name : {"child", "stray"}) {
+    const std::vector<pid_t> pids = Pids(launcher.Out(), name);
+    EXPECT_EQ(pids.size(), 2u);
+    for (pid_t pid : pids) EXPECT_FALSE(Alive(pid)) << name;
+  }
+}
+
+TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
+  TempDir dir;
+  Launcher launcher(Standalone(12, {"--tee=3", "--log-dir=" + dir.path()}, "echo out $RANK; echo err $RANK >&2"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Out().find("[default11]:out 11\n"), std::string::npos) << launcher.Out();
+  EXPECT_NE(launcher.Err().find("[default10]:err 10\n"), std::string::npos) << launcher.Err();
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+    if (entry.path().filename() == "stdout.log") {
+      ++files;
+      EXPECT_EQ(ReadFile(entry.path()), "out " + entry.path().parent_path().filename().string() + "\n");
+    }
+  }
+  EXPECT_EQ(files, 12);
+}
+
+TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
+  Launcher launcher(Standalone(2, {"--tee=1"}, "i=0; while [ $i -lt 20000 ]; do echo $RANK-$i; i=$((i+1)); done"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  const std::string out = launcher.Out();
+  EXPECT_EQ(Lines(out), 40000);
+  EXPECT_NE(out.find("[default0]:0-19999\n"), std::string::npos);
+  EXPECT_LT(out.find("[default1]:1-9\n"), out.find("[default1]:1-19999\n"));
+}
+
+TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
+  TempDir dir;
+  FILE* script = fopen(dir.File("t.py").c_str(), "w");
+  fputs("import os, sys; print(os.environ['RANK'], sys.argv[1:])\n", script);
+  fclose(script);
+  Launcher launcher({"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Out().find("1 ['--nnodes=9', '-m', 'x']"), std::string::npos) << launcher.Out();
+}
+
+TEST(OneNodeTest, ManyWorkers_SixtyFour) {
+  Launcher launcher(Standalone(64, {}, "echo $RANK"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Lines(launcher.Out()), 64);
+}
+
+TEST(OneNodeTest, NestedLauncher_EachHasItsOwnWorld) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--no-python", "launcher/ddprun", "--standalone",
+                     "--nproc-per-node=3", "--no-python", "sh", "-c", kSayRank});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "rank=2/3"), 2) << launcher.Out();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,362 @@
+#include "launcher/core/agent_machine.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Assignment;
+using rendezvous::Join;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+using State = AgentMachine::State;
+
+// One word or two per effect, so that a test reads as the list of what the launcher does. Lines for people are left
+// out; tests that mean them look at them themselves.
+std::string Render(const AgentMachine::Effects& effects) {
+  std::vector<std::string> words;
+  for (const AgentEffect& e : effects) {
+    if (const auto* send = std::get_if<effect::Send>(&e)) {
+      if (const auto* m = std::get_if<Join>(&send->message)) {
+        static const char* const kPhases[] = {"idle", "running", "succeeded", "stopping"};
+        words.push_back(absl::StrCat("join ", m->incarnation, " ", kPhases[static_cast<int>(m->phase)]));
+      } else if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) {
+        words.push_back("heartbeat");
+      } else if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
+        words.push_back(absl::StrCat("failed ", m->round, " rank ", m->failure.rank));
+      } else if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
+        words.push_back(absl::StrCat("succeeded ", m->round));
+      } else if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
+        words.push_back(absl::StrCat("ready ", m->left_round));
+      } else {
+        words.push_back("leave");
+      }
+    } else if (std::holds_alternative<effect::ResetConnection>(e)) {
+      words.push_back("reset");
+    } else if (std::holds_alternative<effect::OpenStore>(e)) {
+      words.push_back("store");
+    } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
+      words.push_back(absl::StrCat("spawn ", spawn->assignment.round));
+    } else if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
+      if (signal->signal != SIGCONT) words.push_back(absl::StrCat("signal ", signal->signal));
+    } else if (std::holds_alternative<effect::KillWorkers>(e)) {
+      words.push_back("kill");
+    } else if (std::holds_alternative<effect::SweepOrphans>(e)) {
+      words.push_back("sweep");
+    } else if (std::holds_alternative<effect::ReportMissingRanks>(e)) {
+      words.push_back("missing");
+    } else if (const auto* exit = std::get_if<effect::Exit>(&e)) {
+      words.push_back(absl::StrCat("exit ", exit->code));
+    }
+  }
+  return absl::StrJoin(words, ", ");
+}
+
+std::string Printed(const AgentMachine::Effects& effects) {
+  std::string text;
+  for (const AgentEffect& e : effects) {
+    if (const auto* print = std::get_if<effect::Print>(&e)) absl::StrAppend(&text, print->text, "\n");
+  }
+  return text;
+}
+
+class AgentMachineTest : public ::testing::Test {
+ protected:
+  AgentMachineTest() : machine_(Settings(), now_) {
+    machine_.Start(&effects_);
+    EXPECT_EQ(Take(), "store");
+  }
+
+  static AgentSettings Settings() {
+    AgentSettings settings;
+    settings.join.job_id = "job";
+    settings.join.node_id = "node";
+    settings.join.host = "here";
+    settings.join.slots = 2;
+    settings.join.settings.min_nodes = settings.join.settings.max_nodes = 2;
+    settings.server = "10.0.0.1:29400";
+    return settings;
+  }
+
+  static Assignment Round(uint64_t round) {
+    Assignment assignment;
+    assignment.round = round;
+    assignment.group_world_size = 2;
+    assignment.world_size = 4;
+    return assignment;
+  }
+
+  static WorkerFailure Failure(int rank) {
+    WorkerFailure failure;
+    failure.host = "here";
+    failure.rank = failure.local_rank = rank;
+    failure.signal = SIGKILL;
+    failure.message = "killed by SIGKILL";
+    return failure;
+  }
+
+  static Verdict Failed(int code) {
+    Verdict verdict;
+    verdict.exit_code = code;
+    verdict.first_cause = Failure(0);
+    return verdict;
+  }
+
+  std::string Take() {
+    const std::string text = Render(effects_);
+    printed_ = Printed(effects_);
+    effects_.clear();
+    return text;
+  }
+  std::string Connect() {
+    machine_.OnConnected(now_, &effects_);
+    return Take();
+  }
+  std::string Say(rendezvous::ServerMessage message) {
+    machine_.OnServerMessage(message, now_, &effects_);
+    return Take();
+  }
+  std::string End(std::vector<WorkerEnd> ends, size_t cause = 0) {
+    machine_.OnWorkersEnded(ends, cause, now_, &effects_);
+    return Take();
+  }
+  std::string Signal(int signal) {
+    machine_.OnSignal(signal, now_, &effects_);
+    return Take();
+  }
+  std::string Lose(bool permanent = false) {
+    machine_.OnDisconnected("connection refused", permanent, now_, &effects_);
+    return Take();
+  }
+  // Lets the time pass to the next deadline and acts on it.
+  std::string Due() {
+    now_ = machine_.NextDeadline();
+    machine_.OnDeadline(now_, &effects_);
+    return Take();
+  }
+  void Run(uint64_t round = 1) {
+    Connect();
+    Say(rendezvous::Welcome{absl::InfiniteDuration()});
+    ASSERT_EQ(Say(rendezvous::Assign{Round(round)}), absl::StrCat("spawn ", round));
+    ASSERT_EQ(machine_.state(), State::kRunning);
+  }
+
+  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
+  AgentMachine machine_;
+  AgentMachine::Effects effects_;
+  std::string printed_;
+};
+
+TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
+  EXPECT_EQ(Connect(), "join 1 idle");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "");
+  EXPECT_EQ(Say(rendezvous::Assign{Round(1)}), "spawn 1");
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
+  EXPECT_EQ(End({{0, std::nullopt}}), "");
+  EXPECT_EQ(End({{1, std::nullopt}}), "sweep, succeeded 1");
+  Verdict good;
+  good.succeeded = true;
+  EXPECT_EQ(Say(rendezvous::Finish{good}), "sweep, exit 0");
+  EXPECT_EQ(machine_.state(), State::kDone);
+}
+
+TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOther) {
+  Run();
+  EXPECT_EQ(End({{0, Failure(0)}}), "failed 1 rank 0, signal 15");
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 0 failed", std::nullopt}), "");
+  EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1") << "what we killed ourselves is no failure";
+  EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
+}
+
+TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOthersAreSiblings) {
+  Run();
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}, 1), "failed 1 rank 1, sweep, store, ready 1");
+  machine_.OnServerMessage(rendezvous::Finish{Failed(137)}, now_, &effects_);
+  const auto& exit = std::get<effect::Exit>(effects_.back());
+  EXPECT_EQ(exit.code, 137);
+  ASSERT_EQ(exit.siblings.size(), 1u);
+  EXPECT_EQ(exit.siblings[0].rank, 0);
+}
+
+TEST_F(AgentMachineTest, OnPrepare_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b joined", std::nullopt}), "signal 15");
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
+  EXPECT_EQ(Due(), "kill");
+  EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
+}
+
+TEST_F(AgentMachineTest, OnPrepare_AfterSuccess_GoesIdleAtOnce) {
+  Run();
+  End({{0, std::nullopt}, {1, std::nullopt}});
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 3 failed", std::nullopt}), "sweep, store, ready 1");
+}
+
+TEST_F(AgentMachineTest, OnPrepare_OfAnOldRoundOrWithoutOne_IsIgnored) {
+  Connect();
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "", std::nullopt}), "");
+  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "spawn 5");
+  EXPECT_EQ(Say(rendezvous::Prepare{4, "", std::nullopt}), "");
+  EXPECT_EQ(machine_.state(), State::kRunning);
+}
+
+TEST_F(AgentMachineTest, OnAssign_OfTheSameOrAnOlderRound_IsIgnored) {
+  Run(5);
+  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "") << "workers run: only a Prepare may end them";
+  Say(rendezvous::Prepare{5, "", std::nullopt});
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "");
+  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "spawn 6");
+}
+
+TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
+  Run();
+  WorkerFailure missing = Failure(1);
+  missing.restartable = false;
+  machine_.OnSpawnFailed(1, missing, now_, &effects_);
+  EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
+  EXPECT_EQ(Say(rendezvous::Finish{Failed(127)}), "");
+  EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
+}
+
+TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
+  Run();
+  EXPECT_EQ(Signal(SIGINT), "leave, signal 2");
+  EXPECT_EQ(Signal(SIGINT), "kill") << "asked twice: no more patience";
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 130");
+}
+
+TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) {
+  EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143");
+}
+
+TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
+  Run();
+  Say(rendezvous::Prepare{1, "", std::nullopt});
+  EXPECT_EQ(Signal(SIGTERM), "leave");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhereItStands) {
+  Run();
+  EXPECT_EQ(Lose(), "");
+  EXPECT_NE(printed_.find("workers run on"), std::string::npos) << printed_;
+  EXPECT_EQ(Connect(), "join 2 running");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "");
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWhy) {
+  Run();
+  Lose();
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
+  EXPECT_EQ(Due(), "signal 15");
+  EXPECT_NE(printed_.find("no rendezvous server at 10.0.0.1:29400 for 30s (connection refused)"), std::string::npos)
+      << printed_;
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBeforeReady) {
+  Run();
+  Lose();
+  EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "sweep, store") << "nobody to tell";
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "failed 1 rank 0, ready 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_AfterSuccessWithoutServer_JoinTellsIt) {
+  Run();
+  Lose();
+  EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
+  EXPECT_EQ(Connect(), "join 2 succeeded");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
+  EXPECT_EQ(Lose(), "");
+  EXPECT_EQ(Due(), "");
+  EXPECT_NE(printed_.find("waiting for the rendezvous server at 10.0.0.1:29400 (connection refused)"),
+            std::string::npos) << printed_;
+  std::string last;
+  for (int i = 0; i < 20 && machine_.state() != State::kDone; ++i) last = Due();
+  EXPECT_EQ(last, "sweep, exit 1");
+  EXPECT_EQ(now_, SteadyTime::FromStart(absl::Seconds(1000) + absl::Minutes(10)));
+}
+
+TEST_F(AgentMachineTest, OnRejected_ExitsWithUsage) {
+  Connect();
+  EXPECT_EQ(Say(rendezvous::Rejected{"--nnodes is 2 on a but 3 on b"}), "sweep, exit 2");
+  EXPECT_EQ(printed_, "--nnodes is 2 on a but 3 on b\n");
+}
+
+TEST_F(AgentMachineTest, OnDisconnected_Permanent_ExitsWithOne) { EXPECT_EQ(Lose(true), "sweep, exit 1"); }
+
+TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
+  Connect();
+  Say(rendezvous::Welcome{absl::Seconds(1)});
+  EXPECT_EQ(Due(), "heartbeat");
+  Say(rendezvous::HeartbeatAck{});
+  EXPECT_EQ(Due(), "heartbeat");
+  EXPECT_EQ(Due(), "heartbeat");
+  std::string last;
+  for (int i = 0; i < 3 && last != "reset"; ++i) last = Due();
+  EXPECT_EQ(last, "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(4)) << "3 s after the last answer";
+}
+
+TEST_F(AgentMachineTest, OnConnected_ServerNeverAnswers_ConnectsAnew) {
+  Connect();
+  EXPECT_EQ(Due(), "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(3));
+}
+
+TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUntilAllHaveCome) {
+  Run();
+  machine_.OnRanksJoined(3, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(10));
+  EXPECT_EQ(Due(), "missing");
+  EXPECT_EQ(Due(), "missing");
+  machine_.OnRanksJoined(4, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(AgentMachineTest, OnRanksJoined_NobodyComes_NothingIsReported) {
+  Run();
+  machine_.OnRanksJoined(0, now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "workers need not use the store";
+}
+
+TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
+  Run();
+  machine_.OnFatal("no port for the store", now_, &effects_);
+  EXPECT_EQ(Take(), "leave, signal 15");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
+}
+
+TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
+  AgentSettings settings;
+  settings.join.slots = 1;
+  settings.shutdown_timeout = absl::ZeroDuration();
+  const SteadyTime now;
+  AgentMachine machine(settings, now);
+  AgentMachine::Effects effects;
+  machine.Start(&effects);
+  machine.OnConnected(now, &effects);
+  machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
+  Assignment assignment;
+  assignment.round = 1;
+  machine.OnServerMessage(rendezvous::Assign{assignment}, now, &effects);
+  effects.clear();
+  machine.OnServerMessage(rendezvous::Prepare{1, "", std::nullopt}, now, &effects);
+  EXPECT_EQ(Render(effects), "kill");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
