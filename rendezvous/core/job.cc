@@ -122,9 +122,14 @@ SteadyTime Job::StateDeadline() const {
 }
 
 void Job::OnDeadline(const Turn& turn) {
-  while (!ended()) {
-    Node* node = members_.Expired(turn.now);
-    if (node == nullptr) break;
+  RemoveExpired(turn);
+  if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
+  if (!ended() && notices_.Due() <= turn.now) SendNotices(turn);
+}
+
+void Job::RemoveExpired(const Turn& turn) {
+  Departure departure;
+  while (Node* node = members_.Expired(turn.now)) {
     std::string what;
     if (node->connected) {
       what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
@@ -134,10 +139,9 @@ void Job::OnDeadline(const Turn& turn) {
       what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
                           absl::FormatDuration(settings_.reconnect_grace));
     }
-    OnGone(node, std::move(what), turn);
+    Remove(node, std::move(what), &departure);
   }
-  if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
-  if (!ended() && notices_.Due() <= turn.now) SendNotices(turn);
+  if (departure.nodes > 0) OnDeparture(departure, turn);
 }
 
 void Job::OnStateDeadline(const Turn& turn) {

@@ -83,7 +83,17 @@ class Job {
     bool failed = false;                    // because of a worker, which has been charged
   };
 
+  // Nodes that are gone. What is said of them is said of the first that had ranks, else of the first.
+  struct Departure {
+    int nodes = 0;
+    bool had_ranks = false;
+    bool ends_round = false;  // one had not succeeded yet
+    std::string what;
+    WorkerFailure loss;
+  };
+
   // job.cc
+  void RemoveExpired(const Turn& turn);
   // Waiting nodes have to be told, if there are any.
   void NoteChange(SteadyTime now);
   void OnReady(Node* node, const Ready& ready, const Turn& turn);
@@ -129,9 +139,11 @@ class Job {
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
   void HoldOrCharge(WorkerFailure failure, const Turn& turn);
   void JudgeHeldFailure(const Turn& turn);
-  // The node is gone for good; `what` happened, as a sentence that names it.
+  // Takes away a node that is gone for good; `what` happened, as a sentence that names it.
+  void Remove(Node* node, std::string what, Departure* departure);
+  // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
+  void OnDeparture(const Departure& departure, const Turn& turn);
   void OnGone(Node* node, std::string what, const Turn& turn);
-  void GoneFromRound(bool in_round, NodeState state, const std::string& what, const Turn& turn);
   void Succeed(const Turn& turn);
   void Fail(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
   void FailBecauseOf(const WorkerFailure& failure, const Turn& turn);

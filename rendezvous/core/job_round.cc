@@ -173,25 +173,40 @@ void Job::JudgeHeldFailure(const Turn& turn) {
 }
 
 void Job::OnGone(Node* node, std::string what, const Turn& turn) {
-  const bool in_round = node->in_round();
-  const NodeState state = node->state;
-  const WorkerFailure loss = NodeFailure(node->host, what);
+  Departure departure;
+  Remove(node, std::move(what), &departure);
+  OnDeparture(departure, turn);
+}
+
+void Job::Remove(Node* node, std::string what, Departure* departure) {
   if (held_ && held_->suspects.contains(node->node_id)) {
     held_.reset();
     leave_reason_ = next_reason_ = state_reason_ = what;
     leave_cause_.reset();
   }
-  if (state_ == JobState::kRecovering && in_round && state != NodeState::kSucceeded) ForgetReport(node);
-  members_.Remove(node);
-  NoteChange(turn.now);
-  if (members_.size() == 0) {
-    return End(JobState::kFailed, Verdict{false, absl::StrCat("all launchers left; the last: ", what), loss, 1}, turn);
+  const bool first = departure->nodes++ == 0;
+  if (first || (node->in_round() && !departure->had_ranks)) {
+    departure->loss = NodeFailure(node->host, what);
+    departure->what = std::move(what);
   }
-  GoneFromRound(in_round, state, what, turn);
-  if (in_round && !ended()) loss_ = loss;
+  if (node->in_round()) {
+    departure->had_ranks = true;
+    if (node->state != NodeState::kSucceeded) departure->ends_round = true;
+    if (state_ == JobState::kRecovering && node->state != NodeState::kSucceeded) ForgetReport(node);
+  }
+  members_.Remove(node);
 }
 
-void Job::GoneFromRound(bool in_round, NodeState state, const std::string& what, const Turn& turn) {
+void Job::OnDeparture(const Departure& departure, const Turn& turn) {
+  NoteChange(turn.now);
+  const std::string what = departure.nodes == 1
+                               ? departure.what
+                               : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "other"), " with it");
+  if (members_.size() == 0) {
+    return End(JobState::kFailed, Verdict{false, absl::StrCat("all launchers left; the last: ", what), departure.loss, 1},
+               turn);
+  }
+  if (departure.had_ranks) loss_ = departure.loss;
   const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
   switch (state_) {
     case JobState::kLastCall:
@@ -200,10 +215,10 @@ void Job::GoneFromRound(bool in_round, NodeState state, const std::string& what,
       if (state_ == JobState::kPreparing) TryAssign(turn);
       return;
     case JobState::kRunning:
-      if (in_round && state != NodeState::kSucceeded) LeaveRound(what, std::nullopt, turn);
+      if (departure.ends_round) LeaveRound(what, std::nullopt, turn);
       return;
     case JobState::kWaiting:
-      if (in_round) state_reason_ = what;
+      if (departure.had_ranks) state_reason_ = what;
       return;
     case JobState::kRecovering:
     case JobState::kFinished:

@@ -142,6 +142,7 @@ using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceed
 // The Join was accepted.
 struct Welcome {
   absl::Duration heartbeat_interval;  // infinite: send none
+  bool by_launcher = false;           // the server lives in a launcher, and dies with it
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

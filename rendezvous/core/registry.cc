@@ -47,8 +47,8 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     if (live_.size() >= kMaxLiveJobs) {
       return reject(absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
     }
-    // Whoever still runs a round of a job that ended with nobody left brings that job back.
-    const uint64_t recover_from = ended != nullptr && ended->told ? ended->last_round + 1 : 1;
+    // Whoever still runs the last round of a job that ended with nobody left brings that job back.
+    const uint64_t recover_from = ended == nullptr ? 1 : ended->told ? ended->last_round + 1 : ended->last_round;
     auto job = std::make_unique<Job>(join, ended_.RoundFloor(join.job_id), recover_from, now);
     ended_.Remove(join.job_id);
     it = live_.emplace(join.job_id, LiveJob{std::move(job)}).first;

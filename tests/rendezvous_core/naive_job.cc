@@ -1,0 +1,448 @@
+#include "tests/rendezvous_core/naive_job.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Phase = Join::Phase;
+
+// "node12" -> ("node", 12).
+std::pair<std::string, int> Natural(const std::string& name) {
+  const size_t digits = name.find_first_of("0123456789");
+  if (digits == std::string::npos) return {name, -1};
+  return {name.substr(0, digits), std::stoi(name.substr(digits))};
+}
+
+uint64_t RoundOf(const Join& join) { return join.current ? join.current->round : 0; }
+
+bool Works(const NaiveJob::Node& node) { return node.phase == Phase::kRunning || node.phase == Phase::kSucceeded; }
+
+// What CheckJoin refuses, as far as the random events go.
+bool Acceptable(const Join& join) {
+  if (join.phase != Phase::kIdle && !join.current) return false;
+  if (join.phase == Phase::kIdle && join.store_port == 0) return false;
+  return !join.node_rank || *join.node_rank < join.settings.max_nodes;
+}
+
+}  // namespace
+
+NaiveJob::NaiveJob(const Join& first, uint64_t floor, uint64_t recover_from, SteadyTime now)
+    : highest(floor), settings_(first.settings), recover_from_(recover_from), waiting_since_(now) {}
+
+NaiveJob::Node* NaiveJob::Find(const std::string& node_id) {
+  for (Node& node : nodes) {
+    if (node.join.node_id == node_id) return &node;
+  }
+  return nullptr;
+}
+
+void NaiveJob::Say(const Node& node, const std::string& what) {
+  if (node.connected) lines_->push_back(absl::StrCat(node.join.node_id, "#", node.join.incarnation, " ", what));
+}
+
+void NaiveJob::Touch(Node* node, SteadyTime now) {
+  node->stamp = now;
+}
+
+void NaiveJob::TakePhase(Node* node, const Join& join) {
+  node->round = RoundOf(join);
+  node->phase = join.phase;
+  if (join.phase == Phase::kIdle) {
+    node->join.address = join.address;
+    node->join.store_port = join.store_port;
+  }
+  if (!Works(*node)) return;
+  const bool cause = node->round == round && round_left_ && has_cause_;
+  Say(*node, absl::StrCat("prepare ", node->round, cause ? " cause" : ""));
+  node->phase = Phase::kStopping;
+}
+
+void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
+  lines_ = lines;
+  const std::string who = absl::StrCat(join.node_id, "#", join.incarnation);
+  Node* old = Find(join.node_id);
+  if (!(join.settings == settings_)) return lines->push_back(who + " rejected");
+  if (old != nullptr && join.incarnation <= old->join.incarnation) return lines->push_back(who + " close");
+  if (old != nullptr) return Rejoin(old, join, now);
+  for (Node& other : nodes) {
+    if (!join.node_rank || other.join.node_rank != join.node_rank) continue;
+    if (other.connected) return lines->push_back(who + " rejected");
+    other.join.node_rank.reset();
+  }
+  nodes.emplace_back();
+  Node* node = &nodes.back();
+  node->join = join;
+  node->order = ++counter_;
+  Touch(node, now);
+  Say(*node, "welcome");
+  const bool gathering = state == State::kWaiting || state == State::kLastCall;
+  if (gathering && round == 0 && join.current && RoundOf(join) >= recover_from_) {
+    state = State::kRecovering;
+    recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
+  }
+  highest = std::max(highest, RoundOf(join));
+  if (state == State::kRecovering) {
+    Report(node, join);
+  } else {
+    TakePhase(node, join);
+  }
+  Settle(now);
+}
+
+void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
+  Say(*node, "close");
+  node->join.incarnation = join.incarnation;
+  node->connected = true;
+  Touch(node, now);
+  Say(*node, "welcome");
+  highest = std::max(highest, RoundOf(join));
+  const bool member = node->rank >= 0;
+  if (state == State::kRecovering) {
+    if (member) reported_.erase(node->rank);
+    succeeded_.erase(join.node_id);
+    node->rank = -1;
+    node->phase = Phase::kIdle;
+    Report(node, join);
+  } else if (state != State::kRunning || !member) {
+    TakePhase(node, join);
+  } else if (RoundOf(join) < round && join.phase == Phase::kIdle && node->phase == Phase::kRunning) {
+    const std::string store = absl::StrCat(join.address, ":", join.store_port);
+    if (node->rank == 0 && store != master_) {
+      TakePhase(node, join);
+      broken_ = true;
+    } else {
+      Say(*node, absl::StrCat("assign ", node->place));
+    }
+  } else if (RoundOf(join) == round && join.phase != Phase::kIdle) {
+    // In step: what it says is believed, but a success is not taken back.
+    if (node->phase == Phase::kRunning) node->phase = join.phase;
+    if (node->phase == Phase::kStopping && join.phase == Phase::kRunning) node->phase = Phase::kRunning;
+    if (node->phase == Phase::kSucceeded) succeeded_.insert(join.node_id);
+  } else {
+    TakePhase(node, join);
+    broken_ = true;
+  }
+  if (suspects_.erase(join.node_id) > 0 && suspects_.empty() && !ended()) {
+    if (restarts == settings_.max_restarts) {
+      End(State::kFailed, absl::StrCat("finish failed ", held_code_));
+    } else {
+      ++restarts;
+    }
+  }
+  Settle(now);
+}
+
+void NaiveJob::Report(Node* node, const Join& join) {
+  if (RoundOf(join) < round || !join.current) return TakePhase(node, join);
+  const Assignment& a = *join.current;
+  if (a.round > round) {
+    has_cause_ = false;
+    StopAll();
+    for (Node& other : nodes) other.rank = -1;
+    round = a.round;
+    world_nodes_ = a.group_world_size;
+    master_ = absl::StrCat(a.master_addr, ":", a.master_port);
+    succeeded_.clear();
+    reported_.clear();
+    broken_ = charged_ = round_left_ = false;
+  }
+  if (a.group_world_size != world_nodes_ || reported_.count(a.group_rank) > 0) return TakePhase(node, join);
+  reported_.insert(a.group_rank);
+  restarts = std::max(restarts, std::min(a.restart_count, settings_.max_restarts));
+  node->rank = a.group_rank;
+  node->round = a.round;
+  node->place = absl::StrCat(a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size,
+                             " ", a.base_role_rank, "/", a.role_world_size, " ", master_);
+  node->phase = join.phase;
+  if (join.phase == Phase::kIdle) {
+    TakePhase(node, join);
+    if (!broken_) has_cause_ = false;
+    broken_ = round_left_ = true;
+  }
+  if (join.phase == Phase::kSucceeded) succeeded_.insert(join.node_id);
+}
+
+void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
+                         SteadyTime now, Lines* lines) {
+  lines_ = lines;
+  Node* node = Find(node_id);
+  if (node == nullptr || node->join.incarnation != incarnation || !node->connected) return;
+  Touch(node, now);
+  const bool in_play = state == State::kRunning || state == State::kRecovering;
+  if (std::holds_alternative<Heartbeat>(message)) Say(*node, "ack");
+  if (const auto* m = std::get_if<WorkerFailed>(&message)) Failed(node, *m);
+  if (const auto* m = std::get_if<GroupSucceeded>(&message)) {
+    if (in_play && node->rank >= 0 && m->round == round && node->phase == Phase::kRunning) {
+      node->phase = Phase::kSucceeded;
+      succeeded_.insert(node_id);
+    }
+  }
+  if (const auto* m = std::get_if<Ready>(&message); m != nullptr && m->left_round == node->round) {
+    if (m->store_port == 0) {
+      Say(*node, "rejected");
+      Gone(node - nodes.data());
+      return Settle(now);
+    }
+    node->join.store_port = m->store_port;
+    if (node->phase != Phase::kIdle && in_play && node->rank >= 0) {
+      if (!broken_) has_cause_ = false;
+      broken_ = round_left_ = true;
+      succeeded_.erase(node_id);
+    }
+    node->phase = Phase::kIdle;
+  }
+  if (std::holds_alternative<Leave>(message)) Gone(node - nodes.data());
+  Settle(now);
+}
+
+void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
+  const bool in_play = state == State::kRunning || state == State::kRecovering;
+  const bool can = node->phase == Phase::kRunning || node->phase == Phase::kStopping;
+  if (!in_play || !can || node->rank < 0 || node->round != round || m.round != round) return;
+  const std::string finish = absl::StrCat("finish failed ", m.failure.ExitStatus());
+  if (!m.failure.restartable) return End(State::kFailed, finish);
+  if (charged_) return;
+  if (state == State::kRunning) {
+    for (const Node& other : nodes) {
+      if (other.rank >= 0 && !other.connected && other.phase == Phase::kRunning) suspects_.insert(other.join.node_id);
+    }
+    held_code_ = m.failure.ExitStatus();
+  }
+  if (suspects_.empty()) {
+    if (restarts == settings_.max_restarts) return End(State::kFailed, finish);
+    ++restarts;
+  }
+  charged_ = state == State::kRecovering;
+  broken_ = has_cause_ = round_left_ = true;
+}
+
+void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
+  Node* node = Find(node_id);
+  if (node == nullptr || node->join.incarnation != incarnation || !node->connected) return;
+  node->connected = false;
+  Touch(node, now);
+}
+
+void NaiveJob::Gone(size_t index) {
+  const Node node = nodes[index];
+  nodes.erase(nodes.begin() + index);
+  if (suspects_.count(node.join.node_id) > 0) {
+    suspects_.clear();
+    has_cause_ = false;
+  }
+  if (node.rank < 0 || node.phase == Phase::kSucceeded) return;
+  if (state == State::kRunning) {
+    broken_ = round_left_ = true;
+    has_cause_ = false;
+  }
+  if (state == State::kRecovering) reported_.erase(node.rank);
+}
+
+void NaiveJob::StopAll() {
+  for (Node& node : nodes) {
+    if (!Works(node)) continue;
+    Say(node, absl::StrCat("prepare ", node.round, has_cause_ ? " cause" : ""));
+    node.phase = Phase::kStopping;
+  }
+}
+
+void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
+  lines_ = lines;
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = nodes[i];
+    if (node.connected && node.join.in_process) continue;
+    const absl::Duration limit = node.connected ? settings_.heartbeat_timeout : settings_.reconnect_grace;
+    if (node.stamp + limit > now) continue;
+    Say(node, "close");
+    Gone(i);
+  }
+  Settle(now);
+  const auto over = [&](SteadyTime at) { return at <= now; };
+  if (state == State::kWaiting && over(*waiting_since_ + settings_.join_timeout)) {
+    End(State::kFailed, "finish failed 1");
+  } else if (state == State::kLastCall && over(last_call_end_)) {
+    state = State::kPreparing;
+    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+  } else if (state == State::kPreparing && over(stop_by_)) {
+    End(State::kFailed, "finish failed 1");
+  } else if (state == State::kRecovering && over(recover_by_)) {
+    if (!broken_) has_cause_ = false;
+    broken_ = round_left_ = true;
+    for (int r = 0; r < world_nodes_; ++r) reported_.insert(r);
+  }
+  Settle(now);
+}
+
+void NaiveJob::End(State to, const std::string& line) {
+  for (const Node& node : nodes) Say(node, line);
+  verdict = line;
+  state = to;
+}
+
+void NaiveJob::Settle(SteadyTime now) {
+  while (!ended() && ApplyOneRule(now)) {
+  }
+}
+
+bool NaiveJob::Complete() const {
+  int returning = 0, ready = 0;
+  for (const Node& node : nodes) {
+    if (node.rank >= 0 && node.busy()) ++returning;
+    if (!node.busy()) ++ready;
+  }
+  return returning == 0 && ready >= std::min<int>(nodes.size(), settings_.max_nodes);
+}
+
+bool NaiveJob::ApplyOneRule(SteadyTime now) {
+  const int n = nodes.size();
+  if (n == 0) return End(State::kFailed, "finish failed 1"), false;
+  const bool enough = n >= settings_.min_nodes;
+  if (state == State::kRecovering && broken_) StopAll();
+  const bool all_reported = static_cast<int>(reported_.size()) == world_nodes_;
+  if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
+    StopAll();
+    broken_ = charged_ = false;
+    state = enough ? State::kPreparing : State::kWaiting;
+    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+    if (!enough && !waiting_since_) waiting_since_ = now;
+    return true;
+  }
+  if (state == State::kRecovering && all_reported) {
+    waiting_since_.reset();
+    state = State::kRunning;
+    return true;
+  }
+  if (state == State::kRunning && static_cast<int>(succeeded_.size()) == world_nodes_) {
+    End(State::kFinished, "finish succeeded 0");
+    return false;
+  }
+  if (state == State::kRunning && succeeded_.empty() && world_nodes_ < settings_.max_nodes) {
+    for (const Node& node : nodes) {
+      if (node.rank >= 0 || node.phase != Phase::kIdle) continue;
+      has_cause_ = false;
+      return broken_ = round_left_ = true;
+    }
+  }
+  const bool gathering = state == State::kWaiting || state == State::kLastCall;
+  if (!enough && (state == State::kPreparing || state == State::kLastCall)) {
+    state = State::kWaiting;
+    if (!waiting_since_) waiting_since_ = now;
+    return true;
+  }
+  if (gathering && (n >= settings_.max_nodes ||
+                    (state == State::kWaiting && enough && settings_.last_call == absl::ZeroDuration()))) {
+    state = State::kPreparing;
+    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+    return true;
+  }
+  if (state == State::kWaiting && enough) {
+    state = State::kLastCall;
+    last_call_end_ = now + settings_.last_call;
+    return true;
+  }
+  if (state == State::kPreparing && Complete()) {
+    AssignAll();
+    return true;
+  }
+  return false;
+}
+
+void NaiveJob::AssignAll() {
+  std::vector<Node*> chosen;
+  for (const bool survivors : {true, false}) {
+    for (Node& node : nodes) {
+      if ((node.rank >= 0) != survivors || node.busy()) continue;
+      if (static_cast<int>(chosen.size()) < settings_.max_nodes) chosen.push_back(&node);
+    }
+  }
+  const int n = chosen.size();
+  const auto weight = [](const Node* node) {
+    return std::make_tuple(node->rank < 0, node->rank, Natural(node->join.topology), Natural(node->join.host), node->order);
+  };
+  std::sort(chosen.begin(), chosen.end(), [&](Node* a, Node* b) { return weight(a) < weight(b); });
+  // Everybody without a wish in this order, then those with one are pushed in from the lowest on.
+  std::vector<Node*> order, wishers;
+  for (Node* node : chosen) {
+    (node->join.node_rank && *node->join.node_rank < n ? wishers : order).push_back(node);
+  }
+  std::sort(wishers.begin(), wishers.end(), [](Node* a, Node* b) { return *a->join.node_rank < *b->join.node_rank; });
+  for (Node* node : wishers) order.insert(order.begin() + *node->join.node_rank, node);
+
+  round = ++highest;
+  world_nodes_ = n;
+  master_ = absl::StrCat(order[0]->join.address, ":", order[0]->join.store_port);
+  succeeded_.clear();
+  suspects_.clear();
+  has_cause_ = round_left_ = false;
+  waiting_since_.reset();
+  state = State::kRunning;
+  for (int r = 0; r < n; ++r) {
+    int base = 0, world = 0, role_base = 0, role_world = 0;
+    for (int i = 0; i < n; ++i) {
+      const int slots = order[i]->join.slots;
+      const bool same_role = order[i]->join.role == order[r]->join.role;
+      world += slots;
+      if (same_role) role_world += slots;
+      if (i < r) base += slots;
+      if (i < r && same_role) role_base += slots;
+    }
+    Node* node = order[r];
+    node->rank = r;
+    node->round = round;
+    node->phase = Phase::kRunning;
+    node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",
+                               master_);
+    Say(*node, absl::StrCat("assign ", node->place));
+  }
+}
+
+void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
+                            const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines) {
+  const std::string who = absl::StrCat(node_id, "#", incarnation);
+  auto it = jobs.find(job_id);
+  const bool ended = it != jobs.end() && it->second.ended();
+  const bool belonged = ended && [&] {
+    for (const auto& node : it->second.nodes) {
+      if (node.join.node_id == node_id) return true;
+    }
+    return false;
+  }();
+  const auto* join = std::get_if<Join>(&message);
+  if (join == nullptr) {
+    if (ended && belonged && std::holds_alternative<Heartbeat>(message)) lines->push_back(who + " ack");
+    if (it != jobs.end() && !ended) it->second.OnMessage(node_id, incarnation, message, now, lines);
+    return;
+  }
+  if (!Acceptable(*join)) return lines->push_back(who + " rejected");
+  uint64_t floor = 0, recover_from = 1;
+  if (ended) {
+    const bool told = !it->second.nodes.empty();
+    floor = it->second.highest;
+    if (told && (belonged || (join->current && RoundOf(*join) <= floor))) {
+      return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
+    }
+    recover_from = told ? floor + 1 : floor;
+    jobs.erase(it);
+    it = jobs.end();
+  }
+  if (it == jobs.end()) it = jobs.emplace(job_id, NaiveJob(*join, floor, recover_from, now)).first;
+  it->second.OnJoin(*join, now, lines);
+}
+
+void NaiveServer::OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
+                                 SteadyTime now) {
+  const auto it = jobs.find(job_id);
+  if (it != jobs.end() && !it->second.ended()) it->second.OnStreamClosed(node_id, incarnation, now);
+}
+
+void NaiveServer::OnTime(SteadyTime now, NaiveJob::Lines* lines) {
+  for (auto& [unused, job] : jobs) {
+    if (!job.ended()) job.OnTime(now, lines);
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,100 @@
+#ifndef DDPRUN_TESTS_RENDEZVOUS_CORE_NAIVE_JOB_H_
+#define DDPRUN_TESTS_RENDEZVOUS_CORE_NAIVE_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// docs/protocol.md a second time, as simply as can be: every event changes some facts, then rules are applied until
+// nothing changes, each by looking at all nodes. No notices (section 6), no texts. What is said is a line
+// "node#incarnation what". Node names and topologies are letters followed by one number.
+class NaiveJob {
+ public:
+  enum class State { kWaiting, kLastCall, kPreparing, kRunning, kRecovering, kFinished, kFailed };
+  using Lines = std::vector<std::string>;
+
+  NaiveJob(const Join& first, uint64_t floor, uint64_t recover_from, SteadyTime now);
+
+  void OnJoin(const Join& join, SteadyTime now, Lines* lines);
+  void OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message, SteadyTime now,
+                 Lines* lines);
+  void OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now);
+  void OnTime(SteadyTime now, Lines* lines);
+
+  State state = State::kWaiting;
+  uint64_t round = 0;
+  uint64_t highest = 0;  // round known of
+  int restarts = 0;
+  std::string verdict;   // the line that tells it
+  bool ended() const { return state == State::kFinished || state == State::kFailed; }
+
+  struct Node {
+    Join join;  // with the newest incarnation, store port and address
+    Join::Phase phase = Join::Phase::kIdle;
+    bool connected = true;
+    SteadyTime stamp;
+    uint64_t order = 0;
+    uint64_t round = 0;
+    int rank = -1;
+    std::string place;  // the rest of its assignment
+    bool busy() const { return phase != Join::Phase::kIdle || !connected; }
+  };
+  std::vector<Node> nodes;  // in the order in which they joined
+
+ private:
+  Node* Find(const std::string& node_id);
+  void Say(const Node& node, const std::string& what);
+  void Touch(Node* node, SteadyTime now);
+  void TakePhase(Node* node, const Join& join);
+  void Rejoin(Node* node, const Join& join, SteadyTime now);
+  void Report(Node* node, const Join& join);
+  void Failed(Node* node, const WorkerFailed& message);
+  void Gone(size_t index);
+  void StopAll();
+  void AssignAll();
+  void End(State to, const std::string& line);
+  bool ApplyOneRule(SteadyTime now);
+  void Settle(SteadyTime now);
+  bool Complete() const;
+
+  JobSettings settings_;
+  uint64_t recover_from_;
+  Lines* lines_ = nullptr;
+  uint64_t counter_ = 0;
+  int world_nodes_ = 0;  // of the round
+  std::string master_;
+  std::set<std::string> succeeded_;  // node ids of the round, also gone ones
+  std::set<int> reported_;
+  bool broken_ = false;   // the round has to be left
+  bool charged_ = false;  // in this recovery
+  bool has_cause_ = false;
+  bool round_left_ = false;
+  std::set<std::string> suspects_;
+  int held_code_ = -1;
+  std::optional<SteadyTime> waiting_since_;
+  SteadyTime last_call_end_, stop_by_, recover_by_;
+};
+
+// Many naive jobs, with the ended ones.
+class NaiveServer {
+ public:
+  void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
+                 const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
+  void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
+  void OnTime(SteadyTime now, NaiveJob::Lines* lines);
+
+  std::map<std::string, NaiveJob> jobs;  // the newest of each id
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_TESTS_RENDEZVOUS_CORE_NAIVE_JOB_H_

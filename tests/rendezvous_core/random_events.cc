@@ -1,0 +1,144 @@
+#include "tests/rendezvous_core/random_events.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Phase = Join::Phase;
+constexpr int kLaunchers = 7;
+
+}  // namespace
+
+RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 == 0) {
+  settings_.max_nodes = 1 + Below(4);
+  settings_.min_nodes = 1 + Below(settings_.max_nodes);
+  settings_.max_restarts = Below(4);
+  settings_.join_timeout = absl::Seconds(1 + Below(20));
+  settings_.last_call = absl::Seconds(Below(4));
+  settings_.heartbeat_timeout = absl::Seconds(3);
+  settings_.reconnect_grace = absl::Milliseconds(Below(3) * 80);
+  launchers_.resize(kLaunchers);
+}
+
+RandomEvent RandomLaunchers::Next() {
+  if (OneIn(200)) {
+    for (Launcher& launcher : launchers_) launcher.connected = false;
+    return ServerRestarts{};
+  }
+  if (OneIn(9)) return TimePasses{true, absl::ZeroDuration()};
+  if (OneIn(12)) return TimePasses{false, absl::Milliseconds(Below(4) == 0 ? Below(4000) : Below(100))};
+  Launcher* launcher = &launchers_[Below(kLaunchers)];
+  if (!launcher->connected) return JoinAs(launcher);
+  return Act(launcher);
+}
+
+RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
+  Join& join = launcher->join;
+  if (!launcher->joined || OneIn(6)) {
+    join = Join{};
+    join.job_id = OneIn(5) ? "other" : "job";
+    join.node_id = absl::StrCat("n", random_() % 1'000'000);
+    join.host = absl::StrCat("host", Below(12));
+    join.address = join.host;
+    join.slots = 1 + Below(3);
+    join.role = OneIn(3) ? "reader" : "trainer";
+    if (OneIn(3)) join.topology = absl::StrCat("sw", Below(12));
+    if (OneIn(4)) join.node_rank = Below(settings_.max_nodes + (lies_ ? 1 : 0));
+    join.in_process = OneIn(10);
+    join.settings = settings_;
+    if (lies_ && OneIn(30)) ++join.settings.max_restarts;
+    join.store_port = next_port_++;
+    join.incarnation = 0;
+  }
+  ++join.incarnation;
+  Join said = join;
+  if (lies_ && OneIn(join.current ? 5 : 50)) said.phase = static_cast<Phase>(Below(4));
+  if (lies_ && OneIn(12) && said.current) said.current->round += Below(3);
+  if (lies_ && OneIn(20)) said.store_port = OneIn(4) ? 0 : next_port_++;
+  if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
+  launcher->joined = launcher->connected = true;
+  return Said{said.job_id, said.node_id, said.incarnation, said};
+}
+
+Said RandomLaunchers::Say(const Launcher& launcher, LauncherMessage message) {
+  return Said{launcher.join.job_id, launcher.join.node_id, launcher.join.incarnation, std::move(message)};
+}
+
+WorkerFailed RandomLaunchers::Failure(uint64_t round) {
+  WorkerFailed failed;
+  failed.round = round;
+  failed.failure.exit_code = 1 + Below(100);
+  failed.failure.restartable = !OneIn(15);
+  return failed;
+}
+
+LauncherMessage RandomLaunchers::Lie(const Launcher& launcher) {
+  const uint64_t round = (launcher.join.current ? launcher.join.current->round : 0) + Below(3) - 1;
+  switch (Below(3)) {
+    case 0: return Failure(round);
+    case 1: return GroupSucceeded{round};
+    default: return Ready{round, OneIn(5) ? 0 : next_port_++};
+  }
+}
+
+RandomEvent RandomLaunchers::Act(Launcher* launcher) {
+  Join& join = launcher->join;
+  const uint64_t round = join.current ? join.current->round : 0;
+  if (OneIn(8)) {
+    launcher->connected = false;
+    return StreamClosed{join.job_id, join.node_id, join.incarnation};
+  }
+  if (OneIn(40)) {
+    launcher->connected = launcher->joined = false;
+    return Say(*launcher, Leave{"received SIGTERM"});
+  }
+  if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
+  switch (join.phase) {
+    case Phase::kIdle:
+    case Phase::kSucceeded:
+      break;
+    case Phase::kRunning:
+      if (OneIn(5)) {
+        join.phase = Phase::kStopping;
+        return Say(*launcher, Failure(round));
+      }
+      if (OneIn(4)) {
+        join.phase = Phase::kSucceeded;
+        return Say(*launcher, GroupSucceeded{round});
+      }
+      break;
+    case Phase::kStopping:
+      if (OneIn(4)) break;
+      join.phase = Phase::kIdle;
+      join.store_port = next_port_++;
+      return Say(*launcher, Ready{round, join.store_port});
+  }
+  return Say(*launcher, Heartbeat{});
+}
+
+void RandomLaunchers::Hear(const Effects& effects) {
+  for (const Effect& effect : effects) {
+    for (Launcher& launcher : launchers_) {
+      Join& join = launcher.join;
+      if (!launcher.connected || join.job_id != effect.job_id || join.node_id != effect.node_id) continue;
+      if (join.incarnation != effect.incarnation) continue;
+      if (effect.close) launcher.connected = false;
+      if (!effect.message) continue;
+      if (const auto* assign = std::get_if<Assign>(&*effect.message)) {
+        join.current = assign->assignment;
+        join.phase = Phase::kRunning;
+      }
+      if (std::holds_alternative<Prepare>(*effect.message)) join.phase = Phase::kStopping;
+      if (std::holds_alternative<Rejected>(*effect.message)) launcher.joined = false;
+      if (std::holds_alternative<Finish>(*effect.message)) {
+        if (!OneIn(3)) launcher.joined = false;  // the others lost it on the way
+        launcher.connected = false;
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::rendezvous

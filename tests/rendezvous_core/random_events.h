@@ -1,0 +1,67 @@
+#ifndef DDPRUN_TESTS_RENDEZVOUS_CORE_RANDOM_EVENTS_H_
+#define DDPRUN_TESTS_RENDEZVOUS_CORE_RANDOM_EVENTS_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/core/effect.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// One thing that happens to a server.
+struct Said {
+  std::string job_id, node_id;
+  uint64_t incarnation;
+  LauncherMessage message;
+};
+struct StreamClosed {
+  std::string job_id, node_id;
+  uint64_t incarnation;
+};
+struct TimePasses {
+  bool to_deadline;  // else `by`
+  absl::Duration by;
+};
+struct ServerRestarts {};
+using RandomEvent = std::variant<Said, StreamClosed, TimePasses, ServerRestarts>;
+
+// Launchers that do mostly what launchers do, in an order that nobody would think of, and now and then what no
+// launcher may do. The same seed and the same answers give the same events.
+class RandomLaunchers {
+ public:
+  explicit RandomLaunchers(uint64_t seed);
+
+  RandomEvent Next();
+  // Launchers hear what the server says.
+  void Hear(const Effects& effects);
+
+  struct Launcher {
+    Join join;
+    bool joined = false;     // ever
+    bool connected = false;
+  };
+  const std::vector<Launcher>& launchers() const { return launchers_; }
+
+ private:
+  int Below(int n) { return static_cast<int>(random_() % n); }
+  bool OneIn(int n) { return Below(n) == 0; }
+  RandomEvent JoinAs(Launcher* launcher);
+  RandomEvent Act(Launcher* launcher);
+  LauncherMessage Lie(const Launcher& launcher);
+  WorkerFailed Failure(uint64_t round);
+  Said Say(const Launcher& launcher, LauncherMessage message);
+
+  std::mt19937_64 random_;
+  JobSettings settings_;
+  std::vector<Launcher> launchers_;
+  int next_port_ = 1;
+  bool lies_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_TESTS_RENDEZVOUS_CORE_RANDOM_EVENTS_H_

@@ -1,0 +1,191 @@
+// The registry against its naive twin, on random event lists, with invariants after every event.
+#include <cstdio>
+#include <cstdlib>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "rendezvous/core/registry.h"
+#include "tests/rendezvous_core/invariants.h"
+#include "tests/rendezvous_core/naive_job.h"
+#include "tests/rendezvous_core/random_events.h"
+#include "tests/rendezvous_core/render.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int kEvents = 100;
+
+std::string Describe(const Join& join) {
+  constexpr const char* kPhases[] = {"idle", "running", "succeeded", "stopping"};
+  return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase)], " after round ",
+                      join.current ? join.current->round : 0, ", port ", join.store_port,
+                      join.node_rank ? absl::StrCat(", wish ", *join.node_rank) : "");
+}
+
+struct MessageText {
+  std::string operator()(const Join& m) const { return Describe(m); }
+  std::string operator()(const Heartbeat&) const { return "beats"; }
+  std::string operator()(const WorkerFailed& m) const {
+    return absl::StrCat("failed in ", m.round, m.failure.restartable ? "" : " for good");
+  }
+  std::string operator()(const GroupSucceeded& m) const { return absl::StrCat("succeeded in ", m.round); }
+  std::string operator()(const Ready& m) const { return absl::StrCat("ready after ", m.left_round); }
+  std::string operator()(const Leave&) const { return "leaves"; }
+};
+
+std::string Describe(const RandomEvent& event, SteadyTime now) {
+  const std::string at = absl::StrCat(absl::FormatDuration(now.since_start()), " ");
+  if (const auto* said = std::get_if<Said>(&event)) {
+    return absl::StrCat(at, said->job_id, "/", said->node_id, "#", said->incarnation, " ",
+                        std::visit(MessageText{}, said->message));
+  }
+  if (const auto* closed = std::get_if<StreamClosed>(&event)) {
+    return absl::StrCat(at, closed->job_id, "/", closed->node_id, "#", closed->incarnation, " is cut off");
+  }
+  return at + (std::holds_alternative<TimePasses>(event) ? "time passes" : "the server is restarted");
+}
+
+// The twin's words for an effect.
+std::string Line(const Effect& effect) {
+  std::string line = absl::StrCat(effect.node_id, "#", effect.incarnation, " ");
+  if (!effect.message) return line + "close";
+  if (std::holds_alternative<Welcome>(*effect.message)) return line + "welcome";
+  if (std::holds_alternative<HeartbeatAck>(*effect.message)) return line + "ack";
+  if (std::holds_alternative<Rejected>(*effect.message)) return line + "rejected";
+  if (const auto* m = std::get_if<Assign>(&*effect.message)) {
+    const Assignment& a = m->assignment;
+    return absl::StrCat(line, "assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/",
+                        a.world_size, " ", a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":",
+                        a.master_port);
+  }
+  if (const auto* m = std::get_if<Prepare>(&*effect.message)) {
+    return absl::StrCat(line, "prepare ", m->round, m->first_cause ? " cause" : "");
+  }
+  if (const auto* m = std::get_if<Finish>(&*effect.message)) {
+    return absl::StrCat(line, "finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);
+  }
+  return "";  // Waiting: not the twin's
+}
+
+class SideBySide {
+ public:
+  explicit SideBySide(uint64_t seed) : launchers_(seed) {}
+
+  void Do() {
+    const RandomEvent event = launchers_.Next();
+    history_.push_back(Describe(event, now_));
+    Effects effects;
+    NaiveJob::Lines lines;
+    std::string job_id;
+    if (const auto* said = std::get_if<Said>(&event)) {
+      job_id = said->job_id;
+      open_.insert({job_id, said->node_id, said->incarnation});
+      registry_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &effects);
+      twin_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &lines);
+    } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
+      job_id = closed->job_id;
+      open_.erase({job_id, closed->node_id, closed->incarnation});
+      registry_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &effects);
+      twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_);
+    } else if (const auto* passes = std::get_if<TimePasses>(&event)) {
+      const SteadyTime due = registry_->NextDeadline();
+      if (!passes->to_deadline) {
+        now_ = now_ + passes->by;
+      } else if (due < SteadyTime::InfiniteFuture()) {
+        now_ = std::max(now_, due);
+      }
+      registry_->OnDeadline(now_, &effects);
+      twin_->OnTime(now_, &lines);
+    } else {
+      registry_ = std::make_unique<Registry>();
+      twin_ = std::make_unique<NaiveServer>();
+      invariants_.ServerRestarted();
+      open_.clear();
+    }
+    invariants_.Check(*registry_, job_id, effects, open_, now_);
+    Compare(effects, lines);
+    for (const Effect& effect : effects) {
+      if (effect.close) open_.erase({effect.job_id, effect.node_id, effect.incarnation});
+    }
+    launchers_.Hear(effects);
+    for (const Effect& effect : effects) history_.push_back(absl::StrCat("    ", Render(effect, "job")));
+  }
+
+  // All that happened, for people to read.
+  std::string history() const { return absl::StrJoin(history_, "\n"); }
+
+ private:
+  void Compare(const Effects& effects, NaiveJob::Lines lines) {
+    NaiveJob::Lines real;
+    for (const Effect& effect : effects) {
+      if (std::string line = Line(effect); !line.empty()) real.push_back(std::move(line));
+    }
+    std::sort(real.begin(), real.end());
+    std::sort(lines.begin(), lines.end());
+    EXPECT_EQ(absl::StrJoin(real, "\n"), absl::StrJoin(lines, "\n"));
+    const std::vector<JobView> views = registry_->ListJobs(now_);
+    EXPECT_EQ(views.size(), twin_->jobs.size());
+    for (const JobView& view : views) {
+      const auto it = twin_->jobs.find(view.job_id);
+      ASSERT_NE(it, twin_->jobs.end());
+      EXPECT_EQ(static_cast<int>(view.state), static_cast<int>(Same(it->second.state))) << Name(view.state);
+      EXPECT_EQ(view.round, it->second.round);
+      EXPECT_EQ(view.restart_count, it->second.restarts);
+      EXPECT_EQ(view.node_count, it->second.nodes.size());
+    }
+  }
+
+  static JobState Same(NaiveJob::State state) {
+    switch (state) {
+      case NaiveJob::State::kWaiting: return JobState::kWaiting;
+      case NaiveJob::State::kLastCall: return JobState::kLastCall;
+      case NaiveJob::State::kPreparing: return JobState::kPreparing;
+      case NaiveJob::State::kRunning: return JobState::kRunning;
+      case NaiveJob::State::kRecovering: return JobState::kRecovering;
+      case NaiveJob::State::kFinished: return JobState::kFinished;
+      case NaiveJob::State::kFailed: return JobState::kFailed;
+    }
+    return JobState::kFailed;
+  }
+
+  std::vector<std::string> history_;
+  RandomLaunchers launchers_;
+  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>();
+  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>();
+  Invariants invariants_;
+  std::set<Invariants::Stream> open_;
+  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
+};
+
+// DDPRUN_TWIN_SEED=first[:lists] runs other lists than those of every day.
+TEST(TwinTest, SaysTheSameOnRandomEventLists) {
+  uint64_t first = 1, lists = 12'000;
+  if (const char* text = std::getenv("DDPRUN_TWIN_SEED"); text != nullptr) {
+    const std::string given = text;
+    const size_t colon = given.find(':');
+    ASSERT_TRUE(absl::SimpleAtoi(given.substr(0, colon), &first));
+    lists = 1;
+    if (colon != std::string::npos) {
+      ASSERT_TRUE(absl::SimpleAtoi(given.substr(colon + 1), &lists));
+    }
+  }
+  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(first + lists - 1));
+  for (uint64_t seed = first; seed < first + lists; ++seed) {
+    SideBySide run(seed);
+    for (int i = 0; i < kEvents; ++i) {
+      SCOPED_TRACE(absl::StrCat("seed ", seed, ", event ", i));
+      run.Do();
+      if (testing::Test::HasFailure()) FAIL() << run.history();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
