@@ -238,6 +238,15 @@ TEST_F(KeyValueTest, Barrier_LastOneReleasesAll) {
   EXPECT_EQ(Ask(Barrier("/bar", 3)), kReleased);  // never reset
 }
 
+TEST_F(KeyValueTest, Barrier_WritingTheKey_ReleasesToo) {
+  for (const std::string& write : {Set("/bar", "1"), Append("/bar", ""), Add("/bar", 0), MultiSet({{"/bar", "1"}}),
+                                   CompareSet("/bar", "1", "1"), QueuePush("/bar", "")}) {
+    store_ = KeyValue(1 << 20);
+    EXPECT_THAT(Do(2, Barrier("/bar", 3)), IsEmpty());
+    EXPECT_EQ(Do(1, write).count(2), 1u);
+  }
+}
+
 TEST_F(KeyValueTest, Barrier_CanceledParticipant_StaysCounted) {
   Do(2, Barrier("/bar", 2));
   EXPECT_THAT(Do(2, CancelWait()), ElementsAre(Pair(2, kCanceled)));
