@@ -25,6 +25,7 @@ namespace {
 
 // How long a killed process may take to die, and how often all are searched: bounds for what is stuck in the kernel.
 constexpr int kDeathWaitMillis = 1000;
+constexpr int kSecondLookMillis = 100;
 constexpr int kMaxRounds = 30;
 
 constexpr int kSocket = 3;  // where the guard keeps its end
@@ -52,6 +53,18 @@ bool KillRound(const std::string& id) {
   return !killed.empty();
 }
 
+// Until two searches in a row have found nothing: a process that is just about to execute another program shows no
+// environment for a moment.
+void KillAll(const std::string& id) {
+  bool found_before = true;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const bool found = KillRound(id);
+    if (!found && !found_before) return;
+    if (!found) poll(nullptr, 0, kSecondLookMillis);
+    found_before = found;
+  }
+}
+
 // Leaves everything behind that the launcher was started with, but for `socket`.
 void Detach(int socket) {
   setsid();
@@ -75,8 +88,7 @@ void Detach(int socket) {
   do {
     got = recv(kSocket, &goodbye, 1, 0);
   } while (got < 0 && errno == EINTR);
-  for (int round = 0; got <= 0 && round < kMaxRounds && KillRound(id); ++round) {
-  }
+  if (got <= 0) KillAll(id);
   _exit(0);
 }
 

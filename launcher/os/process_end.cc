@@ -2,10 +2,8 @@
 
 #include <sys/wait.h>
 
-#include <csignal>
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
+#include "launcher/core/signal_name.h"
 
 namespace ddprun::launcher {
 
@@ -26,13 +24,6 @@ ProcessEnd ProcessEnd::FromWait(pid_t pid, int wait_status, int64_t max_resident
     end.code = WEXITSTATUS(wait_status);
   }
   return end;
-}
-
-std::string SignalName(int number) {
-  if (const char* name = sigabbrev_np(number)) return absl::StrCat("SIG", name);
-  if (number == SIGRTMIN) return "SIGRTMIN";
-  if (number > SIGRTMIN && number <= SIGRTMAX) return absl::StrCat("SIGRTMIN+", number - SIGRTMIN);
-  return absl::StrCat("signal ", number);
 }
 
 }  // namespace ddprun::launcher

@@ -30,9 +30,6 @@ struct ProcessEnd {
   static ProcessEnd FromWait(pid_t pid, int wait_status, int64_t max_resident_kib);
 };
 
-// "SIGTERM"; "SIGRTMIN+3" for real-time signals; "signal 99" for what is none.
-std::string SignalName(int number);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_OS_PROCESS_END_H_

@@ -32,7 +32,7 @@ class SignalSource {
   // any other thread exists. They stay blocked after the destructor: nothing may die of a late one. A SIGHUP that
   // is ignored at this time (nohup) stays ignored. InvalidArgument for a number that no program can handle.
   static absl::StatusOr<std::unique_ptr<SignalSource>> Create(const std::vector<int>& signals);
-  // If attached, the loop must still exist.
+  // If attached, the loop must still exist: create the loop first (it starts no thread).
   ~SignalSource();
   SignalSource(const SignalSource&) = delete;
   SignalSource& operator=(const SignalSource&) = delete;

@@ -31,12 +31,15 @@ TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
 }
 
 TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
-  Pipe input;
-  SpawnRequest request = RequestFor({"/bin/cat"});
+  Pipe input, output;
+  SpawnRequest request = RequestFor({"/bin/sh", "-c", "echo ready; read line"});
   request.stdin_fd = input.read.get();
+  request.stdout_fd = output.write.get();
   request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
   const auto child = Spawn(request);
   ASSERT_TRUE(child.ok());
+  // Spawn returns a moment before the new program's environment can be seen.
+  ReadPids(output.read.get(), "ready");
   EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "right=this");
   EXPECT_EQ(VariableOfProcess(child->pid, "D"), "");
   input.write.reset();

@@ -28,12 +28,5 @@ TEST(ProcessEndTest, CoreDumped_IsSaid) {
   EXPECT_EQ(ProcessEnd::FromWait(12, SIGSEGV | 0x80, 0).Text(), "killed by SIGSEGV (11), core dumped");
 }
 
-TEST(ProcessEndTest, SignalName_RealTimeAndUnknown) {
-  EXPECT_EQ(SignalName(SIGTERM), "SIGTERM");
-  EXPECT_EQ(SignalName(SIGRTMIN), "SIGRTMIN");
-  EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
-  EXPECT_EQ(SignalName(99), "signal 99");
-}
-
 }  // namespace
 }  // namespace ddprun::launcher

@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
   if (argc < 3) return 99;
   const std::string id = ddprun::RandomId();
   auto guard = Guard::Start(id);
-  auto signals = SignalSource::Create({SIGTERM});
   auto loop = EventLoop::Create();
+  auto signals = SignalSource::Create({SIGTERM});
   if (!guard.ok() || !signals.ok() || !loop.ok() || !BecomeSubreaper().ok()) return 98;
 
   int exit_code = 0;

@@ -27,7 +27,7 @@ bool IsBlocked(int signal) {
 
 bool IsIgnored(int signal) {
   struct sigaction action;
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_DFL;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void PrintDescriptors() {
