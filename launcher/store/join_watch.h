@@ -11,19 +11,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "launcher/core/missing_rank.h"
 #include "launcher/store/registration.h"
 
 namespace ddprun::launcher {
-
-// A rank that has not connected to the store.
-struct MissingRank {
-  int rank = 0;
-  std::optional<int> local_rank;  // not known as long as its launcher has not registered
-  std::string host;               // empty: likewise
-  uint32_t pid = 0;               // 0: likewise
-
-  bool operator==(const MissingRank&) const = default;
-};
 
 // Knows which ranks a round has and which of them have come to its store. Pure; not thread-safe.
 //
