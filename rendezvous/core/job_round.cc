@@ -201,7 +201,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   NoteChange(turn.now);
   const std::string what = departure.nodes == 1
                                ? departure.what
-                               : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "other"), " with it");
+                               : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "more node"), " with it");
   if (members_.size() == 0) {
     return End(JobState::kFailed, Verdict{false, absl::StrCat("all launchers left; the last: ", what), departure.loss, 1},
                turn);

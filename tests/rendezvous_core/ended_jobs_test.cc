@@ -1,0 +1,59 @@
+#include "rendezvous/core/ended_jobs.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+EndedJob Named(const std::string& id, uint64_t last_round, int nodes = 1) {
+  EndedJob job;
+  job.view.job_id = id;
+  job.last_round = last_round;
+  for (int i = 0; i < nodes; ++i) job.node_ids.push_back(absl::StrCat("n", 1'000'000 + i));
+  return job;
+}
+
+TEST(EndedJobsTest, Forgotten_LeaveTheirHighestRound) {
+  EndedJobs jobs;
+  jobs.Add(Named("first", 70));
+  EXPECT_EQ(jobs.RoundFloor("first"), 70u);
+  EXPECT_EQ(jobs.RoundFloor("unknown"), 0u);
+  for (size_t i = 0; i < EndedJobs::kMaxJobs; ++i) jobs.Add(Named(absl::StrCat("job", i), 5));
+  EXPECT_EQ(jobs.Find("first"), nullptr);
+  EXPECT_NE(jobs.Find("job0"), nullptr);
+  EXPECT_EQ(jobs.RoundFloor("first"), 70u);  // it may come again
+  EXPECT_EQ(jobs.RoundFloor("job0"), 70u);
+}
+
+TEST(EndedJobsTest, ManyNodes_MakeOldJobsForgotten) {
+  EndedJobs jobs;
+  for (int i = 0; i < 5; ++i) jobs.Add(Named(absl::StrCat("job", i), 1, 50'000));
+  EXPECT_EQ(jobs.Find("job0"), nullptr);
+  for (int i = 1; i < 5; ++i) EXPECT_NE(jobs.Find(absl::StrCat("job", i)), nullptr);
+  jobs.Remove("job1");
+  jobs.Add(Named("job5", 1, 50'000));
+  EXPECT_NE(jobs.Find("job2"), nullptr);
+}
+
+TEST(EndedJobTest, Concerns_WhoeverBelongedToIt) {
+  EndedJob job = Named("x", 7, 3);
+  Join join;
+  join.node_id = "n1000001";
+  EXPECT_TRUE(job.Concerns(join));
+  join.node_id = "stranger";
+  EXPECT_FALSE(job.Concerns(join));
+  join.current = Assignment{};
+  join.current->round = 7;
+  EXPECT_TRUE(job.Concerns(join));
+  join.current->round = 8;
+  EXPECT_FALSE(job.Concerns(join));
+  join.current->round = 7;
+  job.told = false;
+  EXPECT_FALSE(job.Concerns(join));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,84 @@
+// What it costs the pure core to take the joins of a job and to give out its ranks: time per job, which has to grow
+// with the number of nodes and no faster.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "rendezvous/core/registry.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+std::vector<Join> Launchers(int nodes) {
+  std::vector<Join> joins(nodes);
+  for (int i = 0; i < nodes; ++i) {
+    joins[i].job_id = "job";
+    joins[i].node_id = absl::StrCat("0123456789abcdef", i * 7919LL % nodes);
+    joins[i].host = joins[i].address = absl::StrCat("node", i * 7919LL % nodes, ".cluster");
+    joins[i].store_port = 29500;
+    joins[i].slots = 8;
+    joins[i].settings.min_nodes = joins[i].settings.max_nodes = nodes;
+    joins[i].settings.max_restarts = 1;
+  }
+  return joins;
+}
+
+void BM_JoinAndAssign(benchmark::State& state) {
+  const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
+  const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
+  for (auto _ : state) {
+    Registry registry;
+    Effects effects;
+    effects.reserve(2 * joins.size());
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+    if (effects.size() != 2 * joins.size()) state.SkipWithError("not everybody was given ranks");
+    benchmark::DoNotOptimize(effects);
+  }
+  state.SetComplexityN(state.range(0));
+  state.counters["time_per_node"] =
+      benchmark::Counter(static_cast<double>(joins.size()),
+                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(BM_JoinAndAssign)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
+
+// A worker's failure, everybody's Ready and the next round.
+void BM_Restart(benchmark::State& state) {
+  const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
+  const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
+  for (auto _ : state) {
+    state.PauseTiming();
+    Registry registry;
+    Effects effects;
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+    effects.clear();
+    state.ResumeTiming();
+    registry.OnMessage("job", joins[0].node_id, 1, WorkerFailed{1, {}}, now, &effects);
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, Ready{1, 29501}, now, &effects);
+    if (effects.size() != 2 * joins.size()) state.SkipWithError("not everybody was given ranks");
+  }
+  state.SetComplexityN(state.range(0));
+}
+BENCHMARK(BM_Restart)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
+
+void BM_Heartbeat(benchmark::State& state) {
+  const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
+  SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
+  Registry registry;
+  Effects effects;
+  for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+  size_t next = 0;
+  for (auto _ : state) {
+    effects.clear();
+    now = now + absl::Nanoseconds(1);
+    registry.OnMessage("job", joins[next].node_id, 1, Heartbeat{}, now, &effects);
+    benchmark::DoNotOptimize(registry.NextDeadline());
+    next = next + 1 == joins.size() ? 0 : next + 1;
+  }
+}
+BENCHMARK(BM_Heartbeat)->Arg(1'000)->Arg(10'000)->Arg(100'000);
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+BENCHMARK_MAIN();

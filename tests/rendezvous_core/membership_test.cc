@@ -1,0 +1,117 @@
+#include "rendezvous/core/membership.h"
+
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(3);
+constexpr absl::Duration kGrace = absl::Milliseconds(80);
+
+SteadyTime At(absl::Duration d) { return SteadyTime::FromStart(d); }
+
+Join Named(const std::string& id) {
+  Join join;
+  join.node_id = id;
+  join.host = id;
+  return join;
+}
+
+TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
+  Membership m(kTimeout, kGrace);
+  Node* a = m.Add(Named("a"), At(absl::Seconds(0)));
+  Node* b = m.Add(Named("b"), At(absl::Seconds(1)));
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(3)));
+  m.Heard(a, At(absl::Seconds(2)));
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(4)));
+  EXPECT_EQ(m.Expired(At(absl::Milliseconds(3999))), nullptr);
+  EXPECT_EQ(m.Expired(At(absl::Seconds(4))), b);
+  m.Remove(b);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(5)));
+  EXPECT_EQ(m.Find("b"), nullptr);
+  EXPECT_EQ(m.Find("a"), a);
+}
+
+TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
+  Membership m(kTimeout, kGrace);
+  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+  m.Disconnected(a, At(absl::Seconds(1)));
+  EXPECT_EQ(m.ready(), 0u);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
+  m.Heard(a, At(absl::Seconds(2)));  // of a stream that is gone
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
+  m.Reconnected(a, At(absl::Milliseconds(1010)));
+  EXPECT_EQ(m.ready(), 1u);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Milliseconds(1010) + kTimeout));
+}
+
+TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
+  Membership m(kTimeout, kGrace);
+  Join join = Named("a");
+  join.in_process = true;
+  Node* a = m.Add(join, At(absl::ZeroDuration()));
+  m.Heard(a, At(absl::Seconds(1)));
+  EXPECT_EQ(m.NextExpiry(), SteadyTime::InfiniteFuture());
+  m.Disconnected(a, At(absl::Seconds(1)));
+  EXPECT_EQ(m.Expired(At(absl::Seconds(2))), a);
+}
+
+TEST(MembershipTest, Wishes_MoveToTheNewHolder) {
+  Membership m(kTimeout, kGrace);
+  Join join = Named("a");
+  join.node_rank = 2;
+  Node* a = m.Add(join, At(absl::ZeroDuration()));
+  EXPECT_EQ(m.FindWish(2), a);
+  join.node_id = "b";
+  Node* b = m.Add(join, At(absl::ZeroDuration()));
+  EXPECT_EQ(m.FindWish(2), b);
+  EXPECT_EQ(a->node_rank, std::nullopt);
+  m.Remove(a);
+  EXPECT_EQ(m.FindWish(2), b);
+  m.Remove(b);
+  EXPECT_EQ(m.FindWish(2), nullptr);
+}
+
+TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
+  Membership m(kTimeout, kGrace);
+  std::mt19937 random(3);
+  std::vector<Node*> nodes;
+  SteadyTime now = At(absl::ZeroDuration());
+  for (int i = 0; i < 20'000; ++i) {
+    now = now + absl::Milliseconds(random() % 3);
+    if (nodes.empty() || random() % 9 == 0) nodes.push_back(m.Add(Named(absl::StrCat("n", i)), now));
+    Node*& node = nodes[random() % nodes.size()];
+    switch (random() % 6) {
+      case 0: m.Heard(node, now); break;
+      case 1: m.Disconnected(node, now); break;
+      case 2: m.Reconnected(node, now); break;
+      case 3: m.SetState(node, static_cast<NodeState>(random() % 4)); break;
+      case 4: m.SetGroupRank(node, static_cast<int>(random() % 3) - 1); break;
+      default:
+        if (nodes.size() < 8) break;
+        m.Remove(node);
+        node = nodes.back();
+        nodes.pop_back();
+    }
+    size_t ready = 0, unready_in_round = 0;
+    SteadyTime next = SteadyTime::InfiniteFuture();
+    for (const Node* n : nodes) {
+      if (n->ready()) ++ready;
+      if (n->in_round() && !n->ready()) ++unready_in_round;
+      next = std::min(next, n->last_heard + (n->connected ? kTimeout : kGrace));
+    }
+    ASSERT_EQ(m.ready(), ready);
+    ASSERT_EQ(m.unready_in_round(), unready_in_round);
+    ASSERT_EQ(m.NextExpiry(), next);
+    ASSERT_EQ(m.size(), nodes.size());
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,59 @@
+#include "rendezvous/core/phrases.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+WorkerFailure Failure() {
+  WorkerFailure f;
+  f.host = "node-b";
+  f.rank = 3;
+  f.local_rank = 1;
+  f.pid = 77;
+  f.exit_code = 7;
+  return f;
+}
+
+TEST(PhrasesTest, Failures_SayWhoAndHow) {
+  WorkerFailure f = Failure();
+  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1, pid 77) exited with code 7");
+  f.signal = 9;
+  f.oom_killed = true;
+  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1, pid 77) was killed by signal 9 (out of memory)");
+  f = Failure();
+  f.pid = 0;
+  f.message = "no such file";
+  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1) could not be started: no such file");
+}
+
+TEST(PhrasesTest, GivingUp_SaysWhy) {
+  const WorkerFailure f = Failure();
+  const std::string who = "rank 3 on node-b (local rank 1, pid 77) exited with code 7; ";
+  EXPECT_EQ(DescribeGivingUp(f, 0), who + "no restarts are allowed (--max-restarts 0)");
+  EXPECT_EQ(DescribeGivingUp(f, 1), who + "the only restart is used");
+  EXPECT_EQ(DescribeGivingUp(f, 3), who + "all 3 restarts are used");
+  WorkerFailure final = f;
+  final.restartable = false;
+  EXPECT_EQ(DescribeGivingUp(final, 3), who + "starting it again is no use");
+}
+
+TEST(PhrasesTest, Lists_ReadLikeSentences) {
+  EXPECT_EQ(Counted(1, "node"), "1 node");
+  EXPECT_EQ(Counted(2, "node"), "2 nodes");
+  EXPECT_EQ(HostList({"a"}, 1), "a");
+  EXPECT_EQ(HostList({"a", "b", "c"}, 3), "a, b and c");
+  EXPECT_EQ(HostList({"a", "b"}, 7), "a, b and 5 more");
+}
+
+TEST(PhrasesTest, JoinTimeout_NamesWhoCame) {
+  JobSettings settings;
+  settings.min_nodes = 3;
+  settings.join_timeout = absl::Minutes(1);
+  EXPECT_EQ(DescribeJoinTimeout(settings, 2, {"a", "b"}, ""), "only 2 of 3 nodes joined within 1m: a and b");
+  EXPECT_EQ(DescribeJoinTimeout(settings, 1, {"a"}, "node b left"),
+            "only 1 of 3 nodes joined within 1m: a (node b left)");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

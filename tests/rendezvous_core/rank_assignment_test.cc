@@ -1,0 +1,186 @@
+#include "rendezvous/core/rank_assignment.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "rendezvous/core/natural_order.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+std::vector<std::string> Hosts(const std::vector<RankRequest>& requests) {
+  std::vector<std::string> hosts;
+  for (size_t i : AssignRanks(requests).order) hosts.emplace_back(requests[i].host);
+  return hosts;
+}
+
+RankRequest Newcomer(absl::string_view host, uint64_t join_order) {
+  RankRequest r;
+  r.host = host;
+  r.join_order = join_order;
+  return r;
+}
+
+TEST(AssignRanksTest, Nobody_GetsNothing) {
+  const RankTable table = AssignRanks({});
+  EXPECT_EQ(table.world_size, 0);
+  EXPECT_TRUE(table.places.empty());
+}
+
+TEST(AssignRanksTest, Newcomers_ComeByTopologyThenHostThenJoin) {
+  std::vector<RankRequest> r = {Newcomer("node66", 0), Newcomer("node7", 1), Newcomer("node7", 2), Newcomer("a", 3)};
+  EXPECT_EQ(Hosts(r), (std::vector<std::string>{"a", "node7", "node7", "node66"}));
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{3, 1, 2, 0}));
+  r[3].topology = "switch10";
+  r[0].topology = "switch2";
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0, 3}));
+}
+
+TEST(AssignRanksTest, Survivors_KeepTheirOrderBeforeNewcomers) {
+  std::vector<RankRequest> r = {Newcomer("a", 9), Newcomer("z", 0), Newcomer("y", 1)};
+  r[1].previous_rank = 1;
+  r[2].previous_rank = 5;
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0}));
+}
+
+TEST(AssignRanksTest, Wishes_AreMetExactly) {
+  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2), Newcomer("d", 3)};
+  r[0].node_rank = 2;
+  r[3].node_rank = 0;
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{3, 1, 0, 2}));
+}
+
+TEST(AssignRanksTest, WishBeyondTheNodes_IsNoWish) {
+  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1)};
+  r[0].node_rank = 2;
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1}));
+}
+
+TEST(AssignRanksTest, EqualWishes_GoToTheSurvivorThenTheEarlier) {
+  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2)};
+  for (RankRequest& request : r) request.node_rank = 1;
+  EXPECT_EQ(AssignRanks(r).order[1], 0u);
+  r[2].previous_rank = 0;
+  EXPECT_EQ(AssignRanks(r).order[1], 2u);
+}
+
+// The example of torchelastic's test_assign_worker_ranks: slots 4, 1, 2, 3, 5 and two roles.
+TEST(AssignRanksTest, SlotsAndRoles_AddUp) {
+  std::vector<RankRequest> r;
+  const int slots[] = {4, 1, 2, 3, 5};
+  const char* roles[] = {"ps", "trainer", "trainer", "trainer", "ps"};
+  for (int i = 0; i < 5; ++i) {
+    r.push_back(Newcomer("h", i));
+    r.back().slots = slots[i];
+    r.back().role = roles[i];
+  }
+  const RankTable table = AssignRanks(r);
+  EXPECT_EQ(table.world_size, 15);
+  const int base[] = {0, 4, 5, 7, 10}, role_base[] = {0, 0, 1, 3, 4}, role_world[] = {9, 6, 6, 6, 9};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(table.places[i].group_rank, i);
+    EXPECT_EQ(table.places[i].base_rank, base[i]);
+    EXPECT_EQ(table.places[i].base_role_rank, role_base[i]);
+    EXPECT_EQ(table.places[i].role_world_size, role_world[i]);
+  }
+}
+
+class RandomRequests {
+ public:
+  explicit RandomRequests(uint64_t seed) : random_(seed) {
+    const int n = 1 + random_() % 20;
+    std::vector<int> ranks;
+    for (int i = 0; i < 2 * n; ++i) ranks.push_back(i);
+    std::shuffle(ranks.begin(), ranks.end(), random_);
+    for (int i = 0; i < n; ++i) {
+      names.push_back(absl::StrCat("node", random_() % 30));
+      names.push_back(random_() % 2 == 0 ? "" : absl::StrCat("sw", random_() % 12));
+    }
+    for (int i = 0; i < n; ++i) {
+      RankRequest r = Newcomer(names[2 * i], i);
+      r.topology = names[2 * i + 1];
+      r.slots = 1 + random_() % 8;
+      r.role = random_() % 3 == 0 ? "a" : "b";
+      if (random_() % 2 == 0) r.previous_rank = ranks[i];
+      if (random_() % 3 == 0) r.node_rank = random_() % (n + 2);
+      requests.push_back(r);
+    }
+  }
+  std::vector<std::string> names;
+  std::vector<RankRequest> requests;
+  std::mt19937_64 random_;
+};
+
+void CheckRanks(const std::vector<RankRequest>& requests, const RankTable& table) {
+  const size_t n = requests.size();
+  ASSERT_EQ(table.order.size(), n);
+  int base = 0;
+  std::map<absl::string_view, int> role_base;
+  std::vector<bool> seen(n, false);
+  for (size_t r = 0; r < n; ++r) {
+    const size_t i = table.order[r];
+    ASSERT_FALSE(seen[i]) << "no permutation";
+    seen[i] = true;
+    EXPECT_EQ(table.places[i].group_rank, static_cast<int>(r));
+    EXPECT_EQ(table.places[i].base_rank, base);
+    EXPECT_EQ(table.places[i].base_role_rank, role_base[requests[i].role]);
+    base += requests[i].slots;
+    role_base[requests[i].role] += requests[i].slots;
+  }
+  EXPECT_EQ(table.world_size, base);
+  for (size_t i = 0; i < n; ++i) EXPECT_EQ(table.places[i].role_world_size, role_base[requests[i].role]);
+}
+
+void CheckOrder(const std::vector<RankRequest>& requests, const RankTable& table) {
+  std::map<int, int> wished;
+  for (const RankRequest& r : requests) {
+    if (r.node_rank) ++wished[*r.node_rank];
+  }
+  std::vector<const RankRequest*> without;
+  for (size_t r = 0; r < table.order.size(); ++r) {
+    const RankRequest& request = requests[table.order[r]];
+    const bool met = request.node_rank && *request.node_rank == static_cast<int>(r);
+    if (wished[r] > 0) {
+      EXPECT_TRUE(met) << "a wish for " << r << " was not met";
+    }
+    if (!met) without.push_back(&request);
+  }
+  for (size_t i = 1; i < without.size(); ++i) {
+    const RankRequest &a = *without[i - 1], &b = *without[i];
+    EXPECT_FALSE(a.previous_rank < 0 && b.previous_rank >= 0) << "a newcomer before a survivor";
+    if (a.previous_rank >= 0 && b.previous_rank >= 0) {
+      EXPECT_LT(a.previous_rank, b.previous_rank);
+    }
+    if (a.previous_rank < 0 && b.previous_rank < 0) {
+      EXPECT_LE(NaturalCompare(a.topology, b.topology), 0);
+    }
+  }
+}
+
+TEST(AssignRanksTest, RandomRequests_KeepTheRules) {
+  std::printf("seeds 1 to 5000\n");
+  for (uint64_t seed = 1; seed <= 5000; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomRequests random(seed);
+    const RankTable table = AssignRanks(random.requests);
+    CheckRanks(random.requests, table);
+    CheckOrder(random.requests, table);
+    // The order of the requests does not matter.
+    std::vector<RankRequest> shuffled = random.requests;
+    std::shuffle(shuffled.begin(), shuffled.end(), random.random_);
+    const RankTable again = AssignRanks(shuffled);
+    for (size_t r = 0; r < table.order.size(); ++r) {
+      EXPECT_EQ(random.requests[table.order[r]].join_order, shuffled[again.order[r]].join_order);
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,198 @@
+#include "rendezvous/core/registry.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
+
+Join Of(const std::string& job, const std::string& node, int max_nodes = 1) {
+  Join join;
+  join.job_id = job;
+  join.node_id = node;
+  join.host = node;
+  join.address = node;
+  join.store_port = 1000;
+  join.settings.min_nodes = join.settings.max_nodes = max_nodes;
+  return join;
+}
+
+Effects Tell(Registry* registry, const Join& from, const LauncherMessage& message, SteadyTime now) {
+  Effects effects;
+  registry->OnMessage(from.job_id, from.node_id, from.incarnation, message, now, &effects);
+  return effects;
+}
+
+const Assignment* FindAssign(const Effects& effects) {
+  for (const Effect& effect : effects) {
+    if (!effect.message) continue;
+    if (const auto* assign = std::get_if<Assign>(&*effect.message)) return &assign->assignment;
+  }
+  return nullptr;
+}
+
+TEST(RegistryTest, Empty_HasNothingToDo) {
+  Registry registry;
+  EXPECT_EQ(registry.NextDeadline(), SteadyTime::InfiniteFuture());
+  EXPECT_TRUE(registry.ListJobs(At(0)).empty());
+  EXPECT_FALSE(registry.GetJob("x", At(0)).has_value());
+  Effects effects;
+  registry.OnDeadline(At(1), &effects);
+  registry.OnStreamClosed("x", "n", 1, At(1), &effects);
+  EXPECT_TRUE(effects.empty());
+}
+
+// Protocol 1: whoever has not joined is not heard.
+TEST(RegistryTest, StrangersMessages_AreIgnored) {
+  Registry registry;
+  const Join a = Of("x", "a");
+  Tell(&registry, a, a, At(0));
+  Join other = a;
+  other.incarnation = 2;
+  EXPECT_TRUE(Tell(&registry, other, GroupSucceeded{1}, At(0)).empty());
+  EXPECT_TRUE(Tell(&registry, Of("x", "b"), Leave{}, At(0)).empty());
+  EXPECT_TRUE(Tell(&registry, Of("y", "a"), Heartbeat{}, At(0)).empty());
+  EXPECT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
+}
+
+// Protocol 5.
+TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
+  Registry registry;
+  uint64_t last = 0;
+  for (int i = 0; i < 5; ++i) {
+    const Join join = Of("x", absl::StrCat("n", i));
+    const Effects effects = Tell(&registry, join, join, At(i));
+    const Assignment* assignment = FindAssign(effects);
+    ASSERT_NE(assignment, nullptr);
+    EXPECT_GT(assignment->round, last);
+    EXPECT_EQ(assignment->restart_count, 0);
+    last = assignment->round;
+    Tell(&registry, join, GroupSucceeded{last}, At(i));
+    EXPECT_EQ(registry.GetJob("x", At(i))->state, JobState::kFinished);
+    EXPECT_EQ(registry.live_jobs(), 0u);
+  }
+}
+
+TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
+  Registry registry;
+  uint64_t round = 0;
+  for (int i = 0; i < 50; ++i) {
+    const Join join = Of("x", absl::StrCat("n", i));
+    round = FindAssign(Tell(&registry, join, join, At(0)))->round;
+    Tell(&registry, join, GroupSucceeded{round}, At(0));
+  }
+  for (size_t i = 0; i < EndedJobs::kMaxJobs; ++i) {
+    const Join join = Of(absl::StrCat("job", i), "n");
+    Tell(&registry, join, join, At(0));
+    Tell(&registry, join, Leave{}, At(0));
+  }
+  EXPECT_FALSE(registry.GetJob("x", At(0)).has_value());
+  EXPECT_EQ(registry.ListJobs(At(0)).size(), EndedJobs::kMaxJobs);
+  const Join join = Of("x", "again");
+  EXPECT_GT(FindAssign(Tell(&registry, join, join, At(0)))->round, round);
+}
+
+TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
+  Registry registry;
+  constexpr int kJobs = 300;
+  for (int i = 0; i < kJobs; ++i) {
+    Join join = Of(absl::StrCat("job", i), "a", 2);
+    join.in_process = true;
+    join.settings.join_timeout = absl::Seconds(10 + i);
+    Tell(&registry, join, join, At(0));
+  }
+  EXPECT_EQ(registry.live_jobs(), kJobs);
+  Effects effects;
+  registry.OnDeadline(At(1), &effects);
+  EXPECT_EQ(effects.size(), kJobs) << "each is told what it waits for";
+  for (int i = 0; i < kJobs; ++i) {
+    ASSERT_EQ(registry.NextDeadline(), At(10 + i));
+    effects.clear();
+    registry.OnDeadline(At(10 + i), &effects);
+    ASSERT_EQ(effects.size(), 1u);
+    EXPECT_EQ(effects[0].job_id, absl::StrCat("job", i));
+    EXPECT_TRUE(std::holds_alternative<Finish>(*effects[0].message));
+  }
+  EXPECT_EQ(registry.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
+  Registry registry;
+  for (const char* id : {"a", "b", "c", "d", "e"}) {
+    const Join join = Of(id, "n");
+    Tell(&registry, join, join, At(0));
+    if (*id == 'b' || *id == 'e') Tell(&registry, join, GroupSucceeded{1}, At(0));
+  }
+  std::string seen;
+  std::string after;
+  while (true) {
+    const auto page = registry.ListJobs(At(3), after, 2);
+    if (page.empty()) break;
+    EXPECT_LE(page.size(), 2u);
+    for (const JobView& view : page) {
+      absl::StrAppend(&seen, view.job_id, IsEnd(view.state) ? "! " : " ");
+      EXPECT_EQ(view.age, absl::Seconds(3));
+      EXPECT_TRUE(view.nodes.empty());
+    }
+    after = page.back().job_id;
+  }
+  EXPECT_EQ(seen, "a b! c d e! ");
+}
+
+TEST(RegistryTest, GetJob_ShowsNodes) {
+  Registry registry;
+  Join join = Of("x", "a");
+  join.slots = 3;
+  join.role = "trainer";
+  Tell(&registry, join, join, At(10));
+  const Join spare = Of("x", "b");
+  Tell(&registry, spare, spare, At(12));
+  const auto view = registry.GetJob("x", At(15));
+  ASSERT_TRUE(view.has_value());
+  EXPECT_EQ(view->world_size, 3);
+  EXPECT_EQ(view->round, 1u);
+  ASSERT_EQ(view->nodes.size(), 2u);
+  EXPECT_EQ(view->nodes[0].state, NodeView::State::kRunning);
+  EXPECT_EQ(view->nodes[0].role, "trainer");
+  EXPECT_EQ(view->nodes[0].last_heard, absl::Seconds(5));
+  EXPECT_EQ(view->nodes[1].state, NodeView::State::kSpare);
+  EXPECT_EQ(view->nodes[1].group_rank, -1);
+}
+
+// Protocol 6: at most kMaxHostsNamed of many hosts are named.
+TEST(RegistryTest, Waiting_NamesFewOfManyHosts) {
+  Registry registry;
+  Join join;
+  for (int i = 0; i < 40; ++i) {
+    join = Of("x", absl::StrCat("n", i), 50);
+    Tell(&registry, join, join, At(0));
+  }
+  Effects effects;
+  registry.OnDeadline(At(1), &effects);
+  ASSERT_EQ(effects.size(), 40u);
+  const auto* waiting = std::get_if<Waiting>(&*effects[0].message);
+  ASSERT_NE(waiting, nullptr);
+  EXPECT_EQ(waiting->nodes_joined, 40);
+  EXPECT_EQ(waiting->hosts.size(), static_cast<size_t>(kMaxHostsNamed));
+}
+
+// What is said grows with the nodes, not with their square: nobody hears of the others one by one.
+TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
+  Registry registry;
+  constexpr int kNodes = 1000;
+  size_t said = 0;
+  for (int i = 0; i < kNodes; ++i) {
+    const Join join = Of("x", absl::StrCat("n", i), kNodes);
+    said += Tell(&registry, join, join, At(0)).size();
+  }
+  EXPECT_EQ(said, 2u * kNodes);
+  EXPECT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
