@@ -47,7 +47,9 @@ show_step_log() { tail -n "${1:-20}" "$STEP_LOG" | sed 's/^/    /' >&2; }
 # find_missing_packages NAME...: leaves in MISSING those that dpkg does not know as installed.
 find_missing_packages() {
   local installed name
-  installed=" $(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p' | tr '\n' ' ')"
+  # It complains of those that it has never heard of.
+  installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null || true)
+  installed=" $(sed -n 's/^ii *//p' <<<"$installed" | tr '\n' ' ')"
   MISSING=()
   for name in "$@"; do
     [[ $installed == *" $name "* ]] || MISSING+=("$name")
@@ -74,11 +76,14 @@ need_packages() {
   # A list that could not be renewed matters only if the installation then fails.
   step apt-update "${apt[@]}" update || true
   if ! step apt-install "${apt[@]}" install --no-install-recommends "${MISSING[@]}"; then
+    if grep -qE 'Temporary failure resolving|Could not resolve|Unable to connect|Failed to fetch' "$STEP_LOG"; then
+      die "apt-get could not fetch packages: check network, proxy and package sources, then call $ME again"
+    fi
     show_step_log
     if grep -qE 'Unable to locate package|has no installation candidate' "$STEP_LOG"; then
       die "apt-get does not know a package: check network and package sources; Debian 12 and Ubuntu 24.04 have them all"
     fi
-    die "apt-get could not install the packages: check network, disk and the lines above, then call $ME again"
+    die "apt-get could not install the packages: see the lines above (whole output: $STEP_LOG)"
   fi
 }
 
