@@ -29,7 +29,7 @@ std::string Cause(absl::string_view text) {
 bool SpeaksAnotherProtocol(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return true;
   const std::string text = absl::AsciiStrToLower(status.message());
-  for (const absl::string_view sign : {"http1.x", "http status", "settings", "frame"}) {
+  for (const absl::string_view sign : {"http1.x", "http/2", "http status", "settings", "frame"}) {
     if (absl::StrContains(text, sign)) return true;
   }
   return false;

@@ -30,8 +30,9 @@ grpc::Status Check(const HealthCheckRequest& request, HealthCheckResponse* respo
 // HealthService's queue when the call is over.
 class HealthWatch {
  public:
-  static void AwaitNext(HealthService* health, grpc::ServerCompletionQueue* queue) {
-    auto* watch = new HealthWatch(health, queue);
+  static void AwaitNext(HealthService* health) {
+    auto* watch = new HealthWatch(health);
+    grpc::ServerCompletionQueue* const queue = health->queue_;
     watch->context_.AsyncNotifyWhenDone(static_cast<Completion*>(&watch->done_tag_));
     health->service()->RequestWatch(&watch->context_, &watch->request_, &watch->writer_, queue, queue,
                                     static_cast<Completion*>(&watch->accepted_tag_));
@@ -41,14 +42,14 @@ class HealthWatch {
   void Stop() { context_.TryCancel(); }
 
  private:
-  HealthWatch(HealthService* health, grpc::ServerCompletionQueue* queue) : health_(health), queue_(queue) {}
+  explicit HealthWatch(HealthService* health) : health_(health), token_(health->calls_) {}
 
   void OnAccepted(bool ok) {
     if (!ok) {  // no call, so OnDone never comes
       delete this;
       return;
     }
-    AwaitNext(health_, queue_);
+    AwaitNext(health_);
     ++pending_;  // OnDone
     listed_ = health_->Add(this);
     HealthCheckResponse response;
@@ -72,7 +73,7 @@ class HealthWatch {
   }
 
   HealthService* const health_;
-  grpc::ServerCompletionQueue* const queue_;
+  const CallCounter::Token token_;
   grpc::ServerContext context_;
   HealthCheckRequest request_;
   grpc::ServerAsyncWriter<HealthCheckResponse> writer_{&context_};
@@ -83,15 +84,17 @@ class HealthWatch {
   MemberCompletion<HealthWatch, &HealthWatch::OnDone> done_tag_{this};
 };
 
-void HealthService::Start(grpc::ServerCompletionQueue* queue) {
+void HealthService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls) {
   queue_ = queue;
+  calls_ = calls;
   UnaryCall<HealthCheckRequest, HealthCheckResponse>::Serve(
+      calls,
       [this](grpc::ServerContext* context, HealthCheckRequest* request,
              grpc::ServerAsyncResponseWriter<HealthCheckResponse>* responder, void* tag) {
         service_.RequestCheck(context, request, responder, queue_, queue_, tag);
       },
       Check);
-  HealthWatch::AwaitNext(this, queue);
+  HealthWatch::AwaitNext(this);
 }
 
 void HealthService::Shutdown() {

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "proto/health.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/server/call_counter.h"
 
 namespace ddprun::rendezvous {
 
@@ -24,7 +25,7 @@ class HealthService {
   Async* service() { return &service_; }
 
   // Begins to answer. REQUIRES: the server has started.
-  void Start(grpc::ServerCompletionQueue* queue);
+  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls);
 
   // Ends all watches.
   void Shutdown();
@@ -36,6 +37,7 @@ class HealthService {
 
   Async service_;
   grpc::ServerCompletionQueue* queue_ = nullptr;
+  CallCounter* calls_ = nullptr;
   Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::unordered_set<HealthWatch*> watches_ ABSL_GUARDED_BY(mutex_);

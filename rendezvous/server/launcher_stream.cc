@@ -49,19 +49,19 @@ void LauncherStreams::Remove(const std::shared_ptr<LauncherStream>& stream) {
 void LauncherStream::AwaitNext(LauncherStreams* streams) {
   auto stream = std::make_shared<LauncherStream>(streams);
   stream->self_ = stream;
-  streams->service->RequestSession(&stream->context_, &stream->stream_, streams->queue, streams->queue,
+  streams->service->RequestSession(&stream->call_->context, &stream->call_->stream, streams->queue, streams->queue,
                                    static_cast<Completion*>(&stream->accepted_tag_));
 }
 
 void LauncherStream::OnAccepted(bool ok) {
   if (!ok) {  // the server is shutting down: there is no call
-    self_.reset();
+    const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
     return;
   }
   AwaitNext(streams_);
   // At once, so that the launcher knows that it reached a rendezvous server.
-  context_.AddInitialMetadata(kServerMarker, "1");
-  stream_.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
+  call_->context.AddInitialMetadata(kServerMarker, "1");
+  call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   absl::Status why;
   if (streams_->Add(self_, &why)) {
     ReadNext();
@@ -78,7 +78,7 @@ void LauncherStream::ReadNext() {
     if (end_.has_value()) return;
   }
   reading_ = true;
-  stream_.Read(&inbound_, static_cast<Completion*>(&read_tag_));
+  call_->stream.Read(&inbound_, static_cast<Completion*>(&read_tag_));
 }
 
 void LauncherStream::OnRead(bool ok) {
@@ -120,20 +120,18 @@ void LauncherStream::TellDriverClosed() {
 
 void LauncherStream::Send(const ServerMessage& message) {
   grpc::ByteBuffer bytes = ToByteBuffer(ToProto(message));
-  bool too_slow = false;
   {
     MutexLock lock(&mutex_);
     if (end_.has_value()) return;
     outbound_bytes_ += bytes.Length();
     outbound_.push_back(std::move(bytes));
-    too_slow = outbound_.size() > kMaxQueuedMessages || outbound_bytes_ > kMaxQueuedBytes;
-    if (too_slow) {
+    if (outbound_.size() > kMaxQueuedMessages || outbound_bytes_ > kMaxQueuedBytes) {
       end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the launcher does not read what it is sent");
       outbound_.clear();
+      // The write in flight never ends by itself: its reader is stuck.
+      if (call_ != nullptr) call_->context.TryCancel();
     }
   }
-  // The write in flight never ends by itself: its reader is stuck.
-  if (too_slow) context_.TryCancel();
   WriteNext();
 }
 
@@ -164,9 +162,9 @@ void LauncherStream::WriteNext() {
     writing_ = true;  // nobody else gets beyond this point until the operation is over
   }
   if (end.has_value()) {
-    stream_.Finish(*end, static_cast<Completion*>(&finished_tag_));
+    call_->stream.Finish(*end, static_cast<Completion*>(&finished_tag_));
   } else {
-    stream_.Write(next, static_cast<Completion*>(&written_tag_));
+    call_->stream.Write(next, static_cast<Completion*>(&written_tag_));
   }
 }
 
@@ -189,6 +187,8 @@ void LauncherStream::ReleaseIfOver() {
   TellDriverClosed();
   streams_->Remove(self_);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
+  MutexLock lock(&mutex_);
+  call_ = nullptr;
 }
 
 }  // namespace ddprun::rendezvous

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/wire/completion.h"
@@ -27,8 +28,8 @@ class LauncherStream;
 // All streams of one server. Thread-safe. Outlives the completion queue's thread.
 class LauncherStreams {
  public:
-  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue)
-      : driver(driver), service(service), queue(queue) {}
+  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls)
+      : driver(driver), service(service), queue(queue), calls(calls) {}
 
   // Ends all streams with UNAVAILABLE, also those that come later.
   void Shutdown();
@@ -36,6 +37,7 @@ class LauncherStreams {
   Driver* const driver;
   AsyncRendezvous* const service;
   grpc::ServerCompletionQueue* const queue;
+  CallCounter* const calls;
 
  private:
   friend class LauncherStream;
@@ -56,7 +58,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   // Awaits the next launcher; when it comes, one more is awaited, and so on.
   static void AwaitNext(LauncherStreams* streams);
 
-  explicit LauncherStream(LauncherStreams* streams) : streams_(streams), stream_(&context_) {}
+  explicit LauncherStream(LauncherStreams* streams) : streams_(streams), call_(std::make_unique<Call>(streams->calls)) {}
 
   void Send(const ServerMessage& message) override;
   void End(const absl::Status& status) override;
@@ -79,10 +81,20 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   void WriteNext();
   void ReleaseIfOver();
 
+  // What belongs to gRPC.
+  struct Call {
+    explicit Call(CallCounter* calls) : token(calls) {}
+    const CallCounter::Token token;
+    grpc::ServerContext context;
+    grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream{&context};
+  };
+
   LauncherStreams* const streams_;
-  grpc::ServerContext context_;
-  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
   std::shared_ptr<LauncherStream> self_;
+
+  // Gone when the call is over, for the driver may keep the session for a moment, even longer than the server.
+  // Held by an operation in flight (and `writing_`), else by the mutex.
+  std::unique_ptr<Call> call_;
 
   // Of the completion queue's thread.
   grpc::ByteBuffer inbound_;

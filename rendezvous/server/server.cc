@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/health_service.h"
 #include "rendezvous/server/job_queries.h"
 #include "rendezvous/server/launcher_stream.h"
@@ -72,10 +73,10 @@ class Server::Impl {
     }
     for (size_t i = 0; i < listen.size(); ++i) addresses_.push_back(ToString({listen[i].host, ports[i]}));
     port_ = ports.front();
-    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get());
+    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_);
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
-    health_.Start(queue_.get());
+    health_.Start(queue_.get(), &calls_);
     thread_ = std::thread([this] { RunCompletions(queue_.get()); });
     return absl::OkStatus();
   }
@@ -85,6 +86,7 @@ class Server::Impl {
     streams_->Shutdown();
     health_.Shutdown();
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    calls_.WaitForNone();
     queue_->Shutdown();
     thread_.join();
     server_.reset();
@@ -96,6 +98,7 @@ class Server::Impl {
  private:
   void ServeQueries() {
     UnaryCall<v1::ListJobsRequest, v1::ListJobsResponse>::Serve(
+        &calls_,
         [this](grpc::ServerContext* context, v1::ListJobsRequest* request,
                grpc::ServerAsyncResponseWriter<v1::ListJobsResponse>* responder, void* tag) {
           service_.RequestListJobs(context, request, responder, queue_.get(), queue_.get(), tag);
@@ -104,6 +107,7 @@ class Server::Impl {
           return ToGrpcStatus(ListJobs(*driver_, request, response));
         });
     UnaryCall<v1::GetJobRequest, v1::Job>::Serve(
+        &calls_,
         [this](grpc::ServerContext* context, v1::GetJobRequest* request,
                grpc::ServerAsyncResponseWriter<v1::Job>* responder, void* tag) {
           service_.RequestGetJob(context, request, responder, queue_.get(), queue_.get(), tag);
@@ -120,6 +124,7 @@ class Server::Impl {
   }
 
   Driver* const driver_;
+  CallCounter calls_;
   AsyncRendezvous service_;
   HealthService health_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "rendezvous/server/call_counter.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
@@ -20,10 +21,13 @@ class UnaryCall {
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
 
-  static void Serve(Await await, Handle handle) { (new UnaryCall(std::move(await), std::move(handle)))->Start(); }
+  static void Serve(CallCounter* calls, Await await, Handle handle) {
+    (new UnaryCall(calls, std::move(await), std::move(handle)))->Start();
+  }
 
  private:
-  UnaryCall(Await await, Handle handle) : await_(std::move(await)), handle_(std::move(handle)) {}
+  UnaryCall(CallCounter* calls, Await await, Handle handle)
+      : calls_(calls), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
 
   void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
 
@@ -32,7 +36,7 @@ class UnaryCall {
       delete this;
       return;
     }
-    Serve(await_, handle_);
+    Serve(calls_, await_, handle_);
     Response response;
     const grpc::Status status = handle_(request_, &response);
     if (status.ok()) {
@@ -44,6 +48,8 @@ class UnaryCall {
 
   void OnFinished(bool) { delete this; }
 
+  CallCounter* const calls_;
+  const CallCounter::Token token_;
   const Await await_;
   const Handle handle_;
   grpc::ServerContext context_;

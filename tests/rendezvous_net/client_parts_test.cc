@@ -1,0 +1,107 @@
+// The small parts of the client and the server that need no network.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rendezvous/client/backoff.h"
+#include "rendezvous/client/fake_client.h"
+#include "rendezvous/client/resolver.h"
+#include "rendezvous/client/stream_end.h"
+#include "rendezvous/wire/host_port.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(HostPortTest, Parse_GoodAddresses_RoundTrip) {
+  for (const char* text : {"127.0.0.1:29400", "[::1]:0", "[fe80::1%eth0]:65535", "node-7.example:1"}) {
+    const auto address = ParseHostPort(text);
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(ToString(*address), text);
+  }
+  EXPECT_EQ(ParseHostPort("[::1]:5")->host, "::1");
+}
+
+TEST(ResolverTest, Literal_AddressesOnly) {
+  EXPECT_EQ(Resolver::Literal({"10.0.0.1", 29400}), "ipv4:10.0.0.1:29400");
+  EXPECT_EQ(Resolver::Literal({"::1", 29400}), "ipv6:[::1]:29400");
+  EXPECT_EQ(Resolver::Literal({"localhost", 29400}), std::nullopt);
+}
+
+TEST(BackoffTest, Next_DoublesFromTenMillisecondsToASecond) {
+  Backoff backoff(1);
+  absl::Duration bound = absl::Milliseconds(10);
+  for (int i = 0; i < 12; ++i) {
+    const absl::Duration wait = backoff.Next();
+    EXPECT_LE(wait, bound);
+    EXPECT_GE(wait, bound / 2);
+    bound = std::min(bound * 2, absl::Seconds(1));
+  }
+}
+
+TEST(BackoffTest, Reset_NextIsAtOnceAndOnlyThat) {
+  Backoff backoff(2);
+  for (int i = 0; i < 8; ++i) backoff.Next();
+  backoff.Reset();
+  EXPECT_EQ(backoff.Next(), absl::ZeroDuration());
+  EXPECT_GE(backoff.Next(), absl::Milliseconds(5));
+}
+
+TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
+  struct Case {
+    StreamProgress progress;
+    absl::Status status;
+    std::string reason;
+    bool permanent = false;
+  };
+  const Case cases[] = {
+      {StreamProgress::kNone,
+       absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed "
+                              "to connect to remote host: Connection refused"),
+       "cannot reach rendezvous server at S: connection refused"},
+      {StreamProgress::kNone, absl::UnavailableError("Name or service not known"),
+       "cannot reach rendezvous server at S: name or service not known"},
+      {StreamProgress::kNone, absl::UnimplementedError(""),
+       "what answers at S is not a ddprun rendezvous server: check the endpoint"},
+      {StreamProgress::kTimedOut, absl::CancelledError(), "cannot reach rendezvous server at S: no answer"},
+      {StreamProgress::kAbandoned, absl::CancelledError(), "rendezvous server at S is silent"},
+      {StreamProgress::kOpen, absl::UnavailableError("recvmsg:Connection reset by peer"),
+       "lost rendezvous server at S: connection reset by peer"},
+      {StreamProgress::kOpen, absl::UnavailableError(""), "lost rendezvous server at S: connection lost"},
+      {StreamProgress::kOpen, absl::OkStatus(), "rendezvous server at S ended the stream"},
+      {StreamProgress::kOpen, absl::AbortedError("two\nlines"), "rendezvous server at S refused: two lines", true},
+      {StreamProgress::kOpen, absl::FailedPreconditionError("nnodes differs"),
+       "rendezvous server at S refused: nnodes differs", true},
+      {StreamProgress::kOpen, absl::InvalidArgumentError("join.slots: ..."),
+       "rendezvous server at S refused: join.slots: ...", true},
+  };
+  for (const Case& c : cases) {
+    const Disconnected end = DescribeEnd("S", c.progress, c.status);
+    EXPECT_EQ(end.reason, c.reason);
+    EXPECT_EQ(end.permanent, c.permanent) << c.reason;
+  }
+}
+
+TEST(FakeClientTest, Emit_ReachesHandlerUntilDestroyed) {
+  auto probe = std::make_shared<FakeClientProbe>();
+  int events = 0;
+  auto client = std::make_unique<FakeClient>(probe, [&](ClientEvent) { ++events; });
+  probe->Emit(Connected{});
+  client->Send(Heartbeat{});
+  client->Reset();
+  client->Close();
+  EXPECT_EQ(events, 1);
+  EXPECT_EQ(probe->TakeSent(1).size(), 1);
+  EXPECT_EQ(probe->resets(), 1);
+  EXPECT_TRUE(probe->closed());
+  client.reset();
+  EXPECT_TRUE(probe->destroyed());
+  probe->Emit(Connected{});
+  EXPECT_EQ(events, 1);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,242 @@
+// The driver with sessions of a test's own, and the client in the same process: no gRPC in this binary.
+
+#include "rendezvous/server/driver.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/client/local_client.h"
+#include "rendezvous/server/effect_log.h"
+#include "tests/rendezvous_net/samples.h"
+#include "tests/rendezvous_net/test_launcher.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Keeps what it is told. Fails the test if it is called by two threads at a time, or after its end.
+class RecordingSession final : public Session {
+ public:
+  void Send(const ServerMessage& message) override {
+    const bool alone = !busy_.exchange(true);
+    EXPECT_TRUE(alone);
+    {
+      MutexLock lock(&mutex_);
+      EXPECT_FALSE(end_.has_value());
+      messages_.push_back(message);
+    }
+    changed_.NotifyAll();
+    busy_ = false;
+  }
+  void End(const absl::Status& status) override {
+    {
+      MutexLock lock(&mutex_);
+      if (!end_.has_value()) end_ = status;
+    }
+    changed_.NotifyAll();
+  }
+
+  // Waits for the n-th message of type T, from 0.
+  template <typename T>
+  T Await(int n = 0) {
+    MutexLock lock(&mutex_);
+    while (true) {
+      int seen = 0;
+      for (const ServerMessage& message : messages_) {
+        if (std::holds_alternative<T>(message) && seen++ == n) return std::get<T>(message);
+      }
+      changed_.Wait(&mutex_);
+    }
+  }
+  absl::Status AwaitEnd() {
+    MutexLock lock(&mutex_);
+    while (!end_.has_value()) changed_.Wait(&mutex_);
+    return *end_;
+  }
+  size_t count() {
+    MutexLock lock(&mutex_);
+    return messages_.size();
+  }
+
+ private:
+  std::atomic<bool> busy_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<ServerMessage> messages_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+};
+
+Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnation = 1) {
+  Join join;
+  join.job_id = "job";
+  join.node_id = host;
+  join.incarnation = incarnation;
+  join.host = host;
+  join.address = host;
+  join.store_port = 40'000;
+  join.settings = settings;
+  return join;
+}
+
+TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  auto b = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", PatientSettings(2)));
+  driver.OnMessage(b, NodeJoin("node2", PatientSettings(2)));
+  EXPECT_EQ(a->Await<Assign>().assignment.group_rank, 0);
+  EXPECT_EQ(b->Await<Assign>().assignment.group_rank, 1);
+  ASSERT_TRUE(driver.GetJob("job").has_value());
+  EXPECT_EQ(driver.ListJobs("", 10).size(), 1);
+  driver.OnClosed(a);
+  driver.OnClosed(b);
+}
+
+TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {
+  JobSettings settings = PatientSettings(2);
+  settings.min_nodes = 1;
+  settings.last_call = absl::Milliseconds(20);
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", settings));
+  EXPECT_EQ(a->Await<Assign>().assignment.group_world_size, 1);  // by the timer alone
+  driver.OnClosed(a);
+}
+
+TEST(DriverTest, Timer_NoHeartbeats_SessionIsEndedUnavailable) {
+  JobSettings settings = PatientSettings(1);
+  settings.heartbeat_timeout = absl::Milliseconds(50);
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", settings));
+  EXPECT_EQ(a->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  driver.OnClosed(a);
+}
+
+TEST(DriverTest, OnMessage_AfterEnd_IsIgnored) {
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, Heartbeat{});
+  EXPECT_EQ(a->AwaitEnd().code(), absl::StatusCode::kInvalidArgument);
+  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  EXPECT_EQ(a->count(), 0);
+  EXPECT_FALSE(driver.GetJob("job").has_value());
+  driver.OnClosed(a);
+  driver.OnClosed(a);  // unknown by now
+}
+
+TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
+  Driver driver;
+  EXPECT_TRUE(driver.WaitUntilEveryoneLeft(SteadyNow()));
+  EventLog log;
+  const auto local = NewLocalClient(&driver, log.Handler());
+  log.Await<Connected>();
+  local->Send(NodeJoin("node1", PatientSettings(2)));
+  auto remote = std::make_shared<RecordingSession>();
+  driver.OnMessage(remote, NodeJoin("node2", PatientSettings(2)));
+  log.Await<Assign>();
+  EXPECT_FALSE(driver.WaitUntilEveryoneLeft(SteadyNow() + absl::Milliseconds(1)));
+  std::thread leaver([&] { driver.OnClosed(remote); });
+  EXPECT_TRUE(driver.WaitUntilEveryoneLeft(SteadyTime::InfiniteFuture()));
+  leaver.join();
+}
+
+TEST(DriverTest, ManyThreads_EffectsOfEachSessionInOrder) {
+  constexpr int kThreads = 4;
+  Driver driver;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&driver, t] {
+      JobSettings settings = PatientSettings(1, /*max_restarts=*/1000);
+      auto session = std::make_shared<RecordingSession>();
+      Join join = NodeJoin("node", settings);
+      join.job_id = absl::StrCat("job", t);
+      driver.OnMessage(session, join);
+      for (int i = 0; i < 50; ++i) {
+        const Assignment assignment = session->Await<Assign>(i).assignment;
+        EXPECT_EQ(assignment.restart_count, i);
+        WorkerFailure failure;
+        failure.host = "node";
+        failure.rank = 0;
+        failure.exit_code = 1;
+        driver.OnMessage(session, WorkerFailed{assignment.round, failure});
+        EXPECT_EQ(session->Await<Prepare>(i).round, assignment.round);
+        driver.OnMessage(session, Ready{assignment.round, 40'001 + i});
+      }
+      driver.OnMessage(session, Leave{"done"});
+      EXPECT_TRUE(session->AwaitEnd().ok());
+      driver.OnClosed(session);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(LocalClientTest, Reset_JoinsAgain) {
+  Driver driver;
+  TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
+                 PatientSettings(1));
+  a.ConnectAndJoin();
+  a.AwaitRound();
+  a.client().Reset();
+  EXPECT_FALSE(a.Await<Disconnected>().permanent);
+  a.ConnectAndJoin();
+  a.Succeed();
+  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+}
+
+TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
+  Driver driver;
+  EventLog log;
+  const auto client = NewLocalClient(&driver, log.Handler());
+  log.Await<Connected>();
+  client->Send(NodeJoin("node1", PatientSettings(2)));
+  const std::optional<ClientEvent> event = log.Next();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(std::get<ServerMessage>(*event), ServerMessage(Welcome{absl::InfiniteDuration()}));
+}
+
+TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
+  Driver driver;
+  auto other = std::make_shared<RecordingSession>();
+  driver.OnMessage(other, NodeJoin("node2", PatientSettings(2)));
+  {
+    TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job",
+                   "node1", PatientSettings(2));
+    a.ConnectAndJoin();
+    a.AwaitRound();
+    a.client().Send(Leave{"SIGTERM"});
+    a.client().Close();
+  }
+  other->Await<Prepare>();
+  driver.OnClosed(other);
+}
+
+TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
+  Effects effects;
+  for (const char* job : {"a", "b"}) {
+    for (int node = 0; node < 3; ++node) {
+      Effect effect;
+      effect.job_id = job;
+      effect.node_id = absl::StrCat(node);
+      effect.message = Prepare{4, "rank 1 failed", std::nullopt};
+      effects.push_back(effect);
+    }
+  }
+  Effect close_only;
+  close_only.close = true;
+  effects.push_back(close_only);
+  const std::vector<std::string> lines = DescribeEffects(effects);
+  ASSERT_EQ(lines.size(), 2);
+  EXPECT_EQ(lines[0], "job a: round 4 ends: rank 1 failed");
+  EXPECT_EQ(lines[1], "job b: round 4 ends: rank 1 failed");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
