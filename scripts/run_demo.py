@@ -69,7 +69,9 @@ class Demo:
     def start(self):
         command = self.command(free_port())
         # One thread per worker: four workers share this machine's cores.
-        env = dict(os.environ, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
+        env = dict(os.environ, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1")
+        # PyTorch makes a cache folder when it is imported; it goes when the demo ends.
+        env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.path.dirname(self.snapshot), "inductor")
         say(f"Training a small GPT on {NODES} nodes with {WORKERS} workers each; both nodes are on this machine.")
         print(f"Each node runs:  {shlex.join(command).replace(str(ROOT) + '/', '')}", flush=True)
         for i in range(NODES):
