@@ -33,8 +33,7 @@ Job::Job(const Join& first, uint64_t round_floor, uint64_t recover_from, SteadyT
       max_round_(round_floor),
       waiting_since_(now) {}
 
-void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message,
-                    const Turn& turn) {
+void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
   Node* node = members_.Find(node_id);
   if (node == nullptr || node->incarnation != incarnation || !node->connected) return;
   members_.Heard(node, turn.now);
@@ -77,11 +76,8 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
   switch (state_) {
     case JobState::kWaiting:
-    case JobState::kLastCall:
-      return NoteChange(turn.now);
-    case JobState::kPreparing:
-      NoteChange(turn.now);
-      return TryAssign(turn);
+    case JobState::kLastCall: return NoteChange(turn.now);
+    case JobState::kPreparing: NoteChange(turn.now); return TryAssign(turn);
     case JobState::kRunning:
       if (!node->in_round()) return ConsiderLate(*node, turn);
       return LeaveRound(stopped, std::nullopt, turn);
@@ -89,8 +85,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
       if (node->in_round()) LeaveInRecovery(stopped, std::nullopt, turn);
       return;
     case JobState::kFinished:
-    case JobState::kFailed:
-      return;
+    case JobState::kFailed: return;
   }
 }
 
@@ -158,17 +153,15 @@ void Job::OnStateDeadline(const Turn& turn) {
         if (node->ready()) continue;
         if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
       }
-      return Fail(absl::StrCat("workers did not stop within ",
-                               absl::FormatDuration(settings_.join_timeout + kStopTimeout), " on ",
-                               HostList(hosts, all)),
-                  std::nullopt, turn);
+      return Fail(
+          absl::StrCat("workers did not stop within ", absl::FormatDuration(settings_.join_timeout + kStopTimeout),
+                       " on ", HostList(hosts, all)),
+          std::nullopt, turn);
     }
-    case JobState::kRecovering:
-      return GiveUpRecovery(turn);
+    case JobState::kRecovering: return GiveUpRecovery(turn);
     case JobState::kRunning:
     case JobState::kFinished:
-    case JobState::kFailed:
-      return;
+    case JobState::kFailed: return;
   }
 }
 

@@ -55,8 +55,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   max_round_ = std::max(max_round_, node->round);
   if (starts_recovery) {
     Enter(JobState::kRecovering, "the server was restarted; waiting for the nodes of the running round to report");
-    recovery_.until =
-        turn.now + kRecoveryHeartbeats * settings_.heartbeat_timeout + settings_.reconnect_grace;
+    recovery_.until = turn.now + kRecoveryHeartbeats * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
   if (state_ == JobState::kRecovering) {
     TakeReport(node, join, turn);
@@ -84,20 +83,15 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall:
-    case JobState::kPreparing:
-      TakePhase(node, join, turn);
-      break;
-    case JobState::kRunning:
-      ReconcileRunning(node, join, turn);
-      break;
+    case JobState::kPreparing: TakePhase(node, join, turn); break;
+    case JobState::kRunning: ReconcileRunning(node, join, turn); break;
     case JobState::kRecovering:
       ForgetReport(node);
       members_.SetState(node, NodeState::kIdle);  // until the report says otherwise
       TakeReport(node, join, turn);
       break;
     case JobState::kFinished:
-    case JobState::kFailed:
-      return;
+    case JobState::kFailed: return;
   }
   if (held_ && held_->suspects.erase(node->node_id) > 0 && held_->suspects.empty()) JudgeHeldFailure(turn);
   if (state_ == JobState::kPreparing) TryAssign(turn);
@@ -120,8 +114,7 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
                           latest ? leave_cause_ : std::nullopt},
                   turn);
     }
-    case Phase::kStopping:
-      return members_.SetState(node, NodeState::kStopping);
+    case Phase::kStopping: return members_.SetState(node, NodeState::kStopping);
   }
 }
 
@@ -146,14 +139,12 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
       case Phase::kRunning:
         if (node->state == NodeState::kStopping) members_.SetState(node, NodeState::kRunning);
         return;
-      case Phase::kSucceeded:
-        return OnSucceeded(node, GroupSucceeded{reported}, turn);
+      case Phase::kSucceeded: return OnSucceeded(node, GroupSucceeded{reported}, turn);
       case Phase::kStopping:
         // A worker's failure may have been on the broken stream: it or a Ready follows and decides.
         if (node->state == NodeState::kRunning) members_.SetState(node, NodeState::kStopping);
         return;
-      case Phase::kIdle:
-        break;
+      case Phase::kIdle: break;
     }
   }
   TakePhase(node, join, turn);
@@ -161,9 +152,9 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
-  if (node.state != NodeState::kIdle) return;                       // its Ready will bring it here
-  if (round_.group_world_size >= settings_.max_nodes) return;       // a spare
-  if (round_.succeeded > 0) return;                                 // the job is ending
+  if (node.state != NodeState::kIdle) return;                  // its Ready will bring it here
+  if (round_.group_world_size >= settings_.max_nodes) return;  // a spare
+  if (round_.succeeded > 0) return;                            // the job is ending
   LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn);
 }
 
@@ -187,9 +178,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   members_.SetGroupRank(node, a.group_rank);
   budget_.LearnUsed(a.restart_count);
   switch (join.phase) {
-    case Phase::kRunning:
-      members_.SetState(node, NodeState::kRunning);
-      break;
+    case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
     case Phase::kSucceeded:
       members_.SetState(node, NodeState::kSucceeded);
       ++round_.succeeded;
@@ -200,7 +189,8 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Phase::kIdle:
       TakePhase(node, join, turn);
-      LeaveInRecovery(absl::StrCat("round ", reported, " was ending when the server was restarted"), std::nullopt, turn);
+      LeaveInRecovery(absl::StrCat("round ", reported, " was ending when the server was restarted"), std::nullopt,
+                      turn);
       return;
   }
   if (recovery_.leaving) PrepareAll(turn);
@@ -215,8 +205,13 @@ void Job::AdoptRound(const Assignment& assignment, const Turn& turn) {
   leave_reason_.clear();
   recovery_.reported.clear();
   recovery_.leaving = recovery_.failed = false;
-  round_ = Round{assignment.round,       assignment.group_world_size, assignment.world_size, assignment.master_addr,
-                 assignment.master_port, assignment.reason,           0};
+  round_ = Round{assignment.round,
+                 assignment.group_world_size,
+                 assignment.world_size,
+                 assignment.master_addr,
+                 assignment.master_port,
+                 assignment.reason,
+                 0};
 }
 
 void Job::ForgetReport(Node* node) {

@@ -89,8 +89,13 @@ void Job::Assign(const Turn& turn) {
   }
   const RankTable table = AssignRanks(requests);
   const Node& master = *nodes[table.order[0]];
-  round_ = Round{++max_round_,       static_cast<int32_t>(nodes.size()), table.world_size, master.address,
-                 master.store_port, std::move(next_reason_),             0};
+  round_ = Round{++max_round_,
+                 static_cast<int32_t>(nodes.size()),
+                 table.world_size,
+                 master.address,
+                 master.store_port,
+                 std::move(next_reason_),
+                 0};
   waiting_since_.reset();
   held_.reset();
   loss_.reset();
@@ -131,15 +136,12 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (node->state != NodeState::kRunning && node->state != NodeState::kStopping) return;
   switch (state_) {
     case JobState::kRunning:
-    case JobState::kRecovering:
-      break;
+    case JobState::kRecovering: break;
     case JobState::kWaiting:
     case JobState::kLastCall:
-    case JobState::kPreparing:
-      return;  // the round is left already: this only followed from that
+    case JobState::kPreparing: return;  // the round is left already: this only followed from that
     case JobState::kFinished:
-    case JobState::kFailed:
-      return;
+    case JobState::kFailed: return;
   }
   WorkerFailure failure = Bounded(message.failure);
   if (!failure.restartable) return FailBecauseOf(failure, turn);
@@ -199,12 +201,12 @@ void Job::Remove(Node* node, std::string what, Departure* departure) {
 
 void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   NoteChange(turn.now);
-  const std::string what = departure.nodes == 1
-                               ? departure.what
-                               : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "more node"), " with it");
+  const std::string what =
+      departure.nodes == 1 ? departure.what
+                           : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "more node"), " with it");
   if (members_.size() == 0) {
-    return End(JobState::kFailed, Verdict{false, absl::StrCat("all launchers left; the last: ", what), departure.loss, 1},
-               turn);
+    return End(JobState::kFailed,
+               Verdict{false, absl::StrCat("all launchers left; the last: ", what), departure.loss, 1}, turn);
   }
   if (departure.had_ranks) loss_ = departure.loss;
   const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
@@ -222,13 +224,13 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
-    case JobState::kFailed:
-      return;
+    case JobState::kFailed: return;
   }
 }
 
 void Job::Succeed(const Turn& turn) {
-  const std::string who = round_.world_size == 1 ? "the only worker" : absl::StrCat("all ", round_.world_size, " workers");
+  const std::string who =
+      round_.world_size == 1 ? "the only worker" : absl::StrCat("all ", round_.world_size, " workers");
   End(JobState::kFinished, Verdict{true, absl::StrCat(who, " succeeded"), std::nullopt, 0}, turn);
 }
 

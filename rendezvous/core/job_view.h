@@ -35,8 +35,8 @@ struct JobView {
   int32_t restart_count = 0;
   JobSettings settings;
   int32_t node_count = 0;
-  int32_t world_size = 0;  // of `round`
-  absl::Duration age;      // since its first node joined
+  int32_t world_size = 0;          // of `round`
+  absl::Duration age;              // since its first node joined
   std::optional<Verdict> verdict;  // of an ended job
   std::vector<NodeView> nodes;
 };

@@ -65,8 +65,9 @@ Problem CheckCurrent(const Join& join) {
   if (a.round < 1 || a.round > kMaxRound) {
     return absl::StrCat("Join.current.round is ", a.round, "; it must be 1 to ", kMaxRound);
   }
-  if (auto p = CheckRange("current.group_world_size", a.group_world_size, join.settings.min_nodes,
-                          join.settings.max_nodes)) return p;
+  if (auto p =
+          CheckRange("current.group_world_size", a.group_world_size, join.settings.min_nodes, join.settings.max_nodes))
+    return p;
   if (auto p = CheckRange("current.group_rank", a.group_rank, 0, a.group_world_size - 1)) return p;
   if (auto p = CheckRange("current.world_size", a.world_size, 1, int64_t{kMaxSlots} * kMaxNodes)) return p;
   if (auto p = CheckRange("current.base_rank", a.base_rank, 0, a.world_size - 1)) return p;

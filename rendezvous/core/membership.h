@@ -42,9 +42,9 @@ struct Node {
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // its wish
   NodeState state = NodeState::kIdle;
-  int32_t group_rank = -1;   // in the job's latest round; -1: it is not in it
+  int32_t group_rank = -1;  // in the job's latest round; -1: it is not in it
   bool connected = true;
-  SteadyTime last_heard;     // of a node that is not connected: when its stream broke
+  SteadyTime last_heard;  // of a node that is not connected: when its stream broke
   std::list<std::unique_ptr<Node>>::iterator self;
   std::list<Node*>::iterator place;  // in the line that tells when it expires
 

@@ -17,9 +17,9 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
 }
 
 std::string DescribeFailure(const WorkerFailure& failure) {
-  std::string text = failure.rank >= 0 ? absl::StrCat("rank ", failure.rank, " on ", failure.host, " (local rank ",
-                                                      failure.local_rank)
-                                       : absl::StrCat("a worker on ", failure.host, " (local rank ", failure.local_rank);
+  std::string text =
+      failure.rank >= 0 ? absl::StrCat("rank ", failure.rank, " on ", failure.host, " (local rank ", failure.local_rank)
+                        : absl::StrCat("a worker on ", failure.host, " (local rank ", failure.local_rank);
   if (failure.pid != 0) absl::StrAppend(&text, ", pid ", failure.pid);
   absl::StrAppend(&text, ") ");
   if (failure.pid == 0) {

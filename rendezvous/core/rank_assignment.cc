@@ -44,8 +44,7 @@ std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
   for (size_t i = 0; i < n; ++i) {
     if (!placed[i]) others.push_back(i);
   }
-  std::sort(others.begin(), others.end(),
-            [&](size_t a, size_t b) { return Before(requests[a], requests[b]); });
+  std::sort(others.begin(), others.end(), [&](size_t a, size_t b) { return Before(requests[a], requests[b]); });
   auto next = others.begin();
   for (size_t& holder : order) {
     if (holder == kNobody) holder = *next++;

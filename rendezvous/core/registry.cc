@@ -40,8 +40,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
   if (it == live_.end()) {
     const EndedJob* ended = ended_.Find(join.job_id);
     if (ended != nullptr && ended->Concerns(join)) {
-      effects->push_back(
-          Effect{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}, false});
+      effects->push_back(Effect{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}, false});
       return;
     }
     if (live_.size() >= kMaxLiveJobs) {
@@ -86,8 +85,7 @@ SteadyTime Registry::NextDeadline() const {
 
 void Registry::Settle(Live::iterator it) {
   LiveJob& live = it->second;
-  const SteadyTime next =
-      live.job->ended() ? SteadyTime::InfiniteFuture() : live.job->NextDeadline();
+  const SteadyTime next = live.job->ended() ? SteadyTime::InfiniteFuture() : live.job->NextDeadline();
   if (next != live.indexed_at) {
     if (live.indexed_at != SteadyTime::InfiniteFuture()) deadlines_.erase({live.indexed_at.since_start(), it->first});
     if (next != SteadyTime::InfiniteFuture()) deadlines_.insert({next.since_start(), it->first});

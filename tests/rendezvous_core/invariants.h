@@ -21,8 +21,8 @@ class Invariants {
   };
 
   // `job_id`: whose event it was; empty: a deadline's.
-  void Check(const Registry& registry, const std::string& job_id, const Effects& effects,
-             const std::set<Stream>& open, SteadyTime now);
+  void Check(const Registry& registry, const std::string& job_id, const Effects& effects, const std::set<Stream>& open,
+             SteadyTime now);
 
   // Another server that knows nothing yet.
   void ServerRestarted() { seen_.clear(); }

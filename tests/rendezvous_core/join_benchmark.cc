@@ -36,9 +36,8 @@ void BM_JoinAndAssign(benchmark::State& state) {
     benchmark::DoNotOptimize(effects);
   }
   state.SetComplexityN(state.range(0));
-  state.counters["time_per_node"] =
-      benchmark::Counter(static_cast<double>(joins.size()),
-                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["time_per_node"] = benchmark::Counter(
+      static_cast<double>(joins.size()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(BM_JoinAndAssign)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
 

@@ -111,9 +111,9 @@ TEST(CheckSameSettingsTest, Difference_NamesBothValuesAndHosts) {
 TEST(BoundedTest, LongTexts_AreCutBetweenCharacters) {
   EXPECT_EQ(Bounded("abc", 3), "abc");
   EXPECT_EQ(Bounded("abcd", 3), "abc");
-  EXPECT_EQ(Bounded("ab\xc3\xa4", 3), "ab");            // two bytes
-  EXPECT_EQ(Bounded("a\xf0\x9f\x98\x80z", 4), "a");     // four bytes
-  EXPECT_EQ(Bounded("\x80\x80\x80\x80", 2), "");        // no text at all
+  EXPECT_EQ(Bounded("ab\xc3\xa4", 3), "ab");         // two bytes
+  EXPECT_EQ(Bounded("a\xf0\x9f\x98\x80z", 4), "a");  // four bytes
+  EXPECT_EQ(Bounded("\x80\x80\x80\x80", 2), "");     // no text at all
   WorkerFailure failure;
   failure.traceback.assign(1'000'000, 'x');
   failure.message.assign(1'000'000, 'x');

@@ -44,9 +44,7 @@ void NaiveJob::Say(const Node& node, const std::string& what) {
   if (node.connected) lines_->push_back(absl::StrCat(node.join.node_id, "#", node.join.incarnation, " ", what));
 }
 
-void NaiveJob::Touch(Node* node, SteadyTime now) {
-  node->stamp = now;
-}
+void NaiveJob::Touch(Node* node, SteadyTime now) { node->stamp = now; }
 
 void NaiveJob::TakePhase(Node* node, const Join& join) {
   node->round = RoundOf(join);
@@ -361,7 +359,8 @@ void NaiveJob::AssignAll() {
   }
   const int n = chosen.size();
   const auto weight = [](const Node* node) {
-    return std::make_tuple(node->rank < 0, node->rank, Natural(node->join.topology), Natural(node->join.host), node->order);
+    return std::make_tuple(node->rank < 0, node->rank, Natural(node->join.topology), Natural(node->join.host),
+                           node->order);
   };
   std::sort(chosen.begin(), chosen.end(), [&](Node* a, Node* b) { return weight(a) < weight(b); });
   // Everybody without a wish in this order, then those with one are pushed in from the lowest on.
@@ -394,8 +393,8 @@ void NaiveJob::AssignAll() {
     node->rank = r;
     node->round = round;
     node->phase = Phase::kRunning;
-    node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",
-                               master_);
+    node->place =
+        absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ", master_);
     Say(*node, absl::StrCat("assign ", node->place));
   }
 }

@@ -34,7 +34,7 @@ class NaiveJob {
   uint64_t round = 0;
   uint64_t highest = 0;  // round known of
   int restarts = 0;
-  std::string verdict;   // the line that tells it
+  std::string verdict;  // the line that tells it
   bool ended() const { return state == State::kFinished || state == State::kFailed; }
 
   struct Node {

@@ -98,8 +98,7 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
   switch (join.phase) {
     case Phase::kIdle:
-    case Phase::kSucceeded:
-      break;
+    case Phase::kSucceeded: break;
     case Phase::kRunning:
       if (OneIn(5)) {
         join.phase = Phase::kStopping;

@@ -41,7 +41,7 @@ class RandomLaunchers {
 
   struct Launcher {
     Join join;
-    bool joined = false;     // ever
+    bool joined = false;  // ever
     bool connected = false;
   };
   const std::vector<Launcher>& launchers() const { return launchers_; }

@@ -244,7 +244,8 @@ void Script::Beat() {
 void Script::Take(const Effect& effect) {
   for (auto& [unused, launcher] : launchers_) {
     Join& join = launcher.join;
-    if (join.job_id != effect.job_id || join.node_id != effect.node_id || join.incarnation != effect.incarnation) continue;
+    if (join.job_id != effect.job_id || join.node_id != effect.node_id || join.incarnation != effect.incarnation)
+      continue;
     if (effect.close) launcher.connected = false;
     if (!effect.message) continue;
     if (const auto* m = std::get_if<Assign>(&*effect.message)) {
@@ -256,15 +257,15 @@ void Script::Take(const Effect& effect) {
 }
 
 void Script::Flush() {
-  const std::string when =
-      now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
+  const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
   for (const Effect& effect : effects_) {
     absl::StrAppend(&output_, when, Render(effect, kHome), "\n");
     Take(effect);
   }
   effects_.clear();
   for (const JobView& view : registry_->ListJobs(now_)) {
-    std::string state = absl::StrCat(view.job_id == kHome ? "" : absl::StrCat(view.job_id, " "), "is ", Name(view.state));
+    std::string state =
+        absl::StrCat(view.job_id == kHome ? "" : absl::StrCat(view.job_id, " "), "is ", Name(view.state));
     std::string& shown = shown_[view.job_id];
     if (state != shown) absl::StrAppend(&output_, when, state, "\n");
     shown = std::move(state);
