@@ -60,17 +60,17 @@ TEST(WaitingText, HostileNames_StayOnOneLine) {
 }
 
 TEST(MissingRanksText, OneRank) {
-  EXPECT_EQ(MissingRanksText({{3, "b", 1, 77}}, {0, 1, 2}, absl::Seconds(10)),
+  EXPECT_EQ(MissingRanksText({{3, 1, "b", 77}}, {0, 1, 2}, absl::Seconds(10)),
             "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it");
-  EXPECT_EQ(MissingRanksText({{3, "b"}}, {2}, absl::Seconds(10)),
+  EXPECT_EQ(MissingRanksText({{3, std::nullopt, "b"}}, {2}, absl::Seconds(10)),
             "rank 3 on host b has not joined after 10 s; rank 2 waits for it");
   EXPECT_EQ(MissingRanksText({{3}}, {}, absl::Seconds(10)), "rank 3 has not joined after 10 s");
 }
 
 TEST(MissingRanksText, SeveralRanks) {
-  EXPECT_EQ(MissingRanksText({{5, "c"}, {2, "b"}, {3, "b"}}, {4, 0, 1}, absl::Seconds(20)),
+  EXPECT_EQ(MissingRanksText({{5, std::nullopt, "c"}, {2, std::nullopt, "b"}, {3, std::nullopt, "b"}}, {4, 0, 1}, absl::Seconds(20)),
             "ranks 2-3, 5 (on hosts b, c) have not joined after 20 s; ranks 0-1, 4 wait for them");
-  EXPECT_EQ(MissingRanksText({{2, "b"}, {3, "b"}}, {0}, absl::Seconds(20)),
+  EXPECT_EQ(MissingRanksText({{2, std::nullopt, "b"}, {3, std::nullopt, "b"}}, {0}, absl::Seconds(20)),
             "ranks 2-3 (on host b) have not joined after 20 s; rank 0 waits for them");
 }
 
