@@ -23,7 +23,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES, WORKERS = 2, 2
 STEPS, SNAPSHOT_EVERY = 400, 50
-VICTIM_RANK = NODES * WORKERS - 1  # the last one: on the node that does not host the rendezvous
+VICTIM_RANK = NODES * WORKERS - 1
 LOSS_AIM = 2.2  # a model that only knows which characters are frequent stays above 3
 TIME_LIMIT = 170.0  # seconds; the demo promises three minutes
 
