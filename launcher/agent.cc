@@ -62,9 +62,11 @@ absl::Status Agent::SetUp() {
   if (!address.ok()) return address.status();
   address_ = *std::move(address);
   if (config.server_place != ServerPlace::kInProcess) {
-    Log(LogLevel::kInfo, absl::StrCat("this node is ", host_, ", address ", address_,
-                                      config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
-                                                                  " overrides it)" : " (--local-addr)"));
+    Log(LogLevel::kInfo,
+        absl::StrCat("this node is ", host_, ", address ", address_,
+                     config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
+                                                 " overrides it)"
+                                               : " (--local-addr)"));
   }
 
   AgentSettings agent;
@@ -84,11 +86,11 @@ absl::Status Agent::SetUp() {
                   [this](SteadyTime) { Step([](auto& m, auto now, auto* e) { m.OnDeadline(now, e); }); });
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
-  WorkerGroup::Settings group{
-      &config, LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id), host_,
-      Environment()};
-  absl::StatusOr<std::unique_ptr<WorkerGroup>> workers = WorkerGroup::Create(
-      std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
+  WorkerGroup::Settings group{&config,
+                              LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
+                              host_, Environment()};
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
+      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
         Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, cause, now, e); });
       });
   if (!workers.ok()) return workers.status();
@@ -174,8 +176,8 @@ void Agent::Do(const effect::OpenStore&) {
     });
   }
   if (status.ok()) return;
-  const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(),
-                                          "; --local-addr sets another address");
+  const std::string reason =
+      absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; --local-addr sets another address");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
 }
 

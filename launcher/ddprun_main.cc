@@ -38,9 +38,7 @@ int Fail(const absl::Status& status, int code) {
 }
 
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
-void SetLogLevel() {
-  InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning));
-}
+void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();

@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, pump);
   if (!output.ok()) return output.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), std::move(on_ended)));
-  absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
-      loop, [group = group.get()](std::vector<ProcessEnd> ends) { group->OnProcessesEnded(ends); });
+  absl::StatusOr<std::unique_ptr<ChildWatch>> watch =
+      ChildWatch::Create(loop, [group = group.get()](std::vector<ProcessEnd> ends) { group->OnProcessesEnded(ends); });
   if (!watch.ok()) return watch.status();
   group->watch_ = *std::move(watch);
   return group;
@@ -80,11 +80,10 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   request.program = *program;
   request.argv = config.command.arguments;
   request.argv.insert(request.argv.begin(), *program);
-  request.environment = RankEnvironment(
-      assignment, local_rank,
-      GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
-                    config.signals_to_handle},
-      config.no_files ? "" : streams->error_file.path(), settings_.environment);
+  request.environment = RankEnvironment(assignment, local_rank,
+                                        GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots,
+                                                      config.settings.max_restarts, config.signals_to_handle},
+                                        config.no_files ? "" : streams->error_file.path(), settings_.environment);
   request.stdout_fd = streams->out.get();
   request.stderr_fd = streams->err.get();
   absl::StatusOr<Child> child = Spawn(request);

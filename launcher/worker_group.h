@@ -30,8 +30,8 @@ namespace ddprun::launcher {
 class WorkerGroup {
  public:
   struct Settings {
-    const LaunchConfig* config;            // outlives the group
-    std::string launcher_id;               // value of the workers' DDPRUN_LAUNCHER_ID
+    const LaunchConfig* config;  // outlives the group
+    std::string launcher_id;     // value of the workers' DDPRUN_LAUNCHER_ID
     std::string host;
     std::vector<std::string> environment;  // the launcher's own
   };

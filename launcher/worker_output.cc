@@ -29,9 +29,8 @@ absl::StatusOr<std::string> TemporaryFolder() {
   const char* base = getenv("TMPDIR");
   std::string pattern = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/ddprun_XXXXXX");
   if (mkdtemp(pattern.data()) == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("can't make a folder for logs at ", pattern, ": ", std::generic_category().message(errno),
-                     "; give --log-dir"));
+    return absl::FailedPreconditionError(absl::StrCat("can't make a folder for logs at ", pattern, ": ",
+                                                      std::generic_category().message(errno), "; give --log-dir"));
   }
   return pattern;
 }
@@ -48,8 +47,8 @@ absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, Lo
     Log(LogLevel::kWarning, absl::StrCat("no --log-dir given: logs are in ", base));
   }
   if (base.empty()) return output;
-  output.job_folder_ = absl::StrCat(base, "/", absl::StrReplaceAll(config->job_id, {{"/", "_"}}), "_",
-                                    RandomId().substr(0, 8));
+  output.job_folder_ =
+      absl::StrCat(base, "/", absl::StrReplaceAll(config->job_id, {{"/", "_"}}), "_", RandomId().substr(0, 8));
   if (absl::Status status = MakeFolder(output.job_folder_); !status.ok()) return status;
   return output;
 }

@@ -25,8 +25,7 @@ constexpr absl::Duration kJoinSpread = absl::Seconds(3);
 
 }  // namespace
 
-AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now)
-    : settings_(std::move(settings)), started_(now) {}
+AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now) : settings_(std::move(settings)), started_(now) {}
 
 void AgentMachine::Start(Effects* effects) {
   effects->push_back(effect::OpenStore{});
@@ -73,9 +72,8 @@ void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, Ste
     give_up_at_ = now + settings_.reconnect_timeout;
     effects->push_back(effect::Print{
         LogLevel::kWarning,
-        absl::StrCat("lost the rendezvous server (", reason, "); ",
-                     running_ > 0 ? "workers run on; " : "", "trying again for ",
-                     absl::FormatDuration(settings_.reconnect_timeout))});
+        absl::StrCat("lost the rendezvous server (", reason, "); ", running_ > 0 ? "workers run on; " : "",
+                     "trying again for ", absl::FormatDuration(settings_.reconnect_timeout))});
   } else if (state_ == State::kConnecting) {
     effects->push_back(effect::ShowStatus{WaitText(now)});
   }
@@ -107,8 +105,8 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   next_heartbeat_ = now + heartbeat_interval_;
   if (heartbeat_interval_ == absl::InfiniteDuration()) silent_at_ = SteadyTime::InfiniteFuture();
   if (ever_up_) {
-    effects->push_back(
-        effect::Print{LogLevel::kWarning, absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
+    effects->push_back(effect::Print{LogLevel::kWarning,
+                                     absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
   }
   ever_up_ = true;
   if (state_ == State::kConnecting) BecomeIdle(now);
@@ -158,8 +156,8 @@ void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now,
   switch (state_) {
     case State::kRunning:
     case State::kSucceeded:
-      effects->push_back(effect::Print{LogLevel::kWarning, absl::StrCat("stopping this node's workers for a new round: ",
-                                                                        prepare.reason)});
+      effects->push_back(effect::Print{LogLevel::kWarning,
+                                       absl::StrCat("stopping this node's workers for a new round: ", prepare.reason)});
       return Stop(SIGTERM, now, effects);
     case State::kIdle:
       // It was ready already, but the server does not know.
@@ -167,8 +165,7 @@ void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now,
       return;
     case State::kConnecting:
     case State::kStopping:  // Ready follows by itself
-    case State::kDone:
-      return;
+    case State::kDone: return;
   }
 }
 
@@ -178,8 +175,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   Stop(SIGTERM, now, effects);
 }
 
-void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now,
-                                  Effects* effects) {
+void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now, Effects* effects) {
   running_ = std::max<int>(0, running_ - static_cast<int>(ends.size()));
   if (state_ == State::kRunning) {
     for (size_t i = 0; i < ends.size(); ++i) {
@@ -235,8 +231,8 @@ void AgentMachine::OnSignal(int signal, SteadyTime now, Effects* effects) {
     }
     return;
   }
-  effects->push_back(effect::Print{LogLevel::kWarning,
-                                   absl::StrCat("received ", name, running_ > 0 ? "; stopping workers" : "")});
+  effects->push_back(
+      effect::Print{LogLevel::kWarning, absl::StrCat("received ", name, running_ > 0 ? "; stopping workers" : "")});
   if (link_ != Link::kDown) {
     effects->push_back(effect::Send{rendezvous::Leave{absl::StrCat(settings_.join.host, " received ", name)}});
   }
@@ -290,7 +286,8 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
       kill_at_ = now + kAbandonAfter;
       effects->push_back(effect::KillWorkers{});
     } else {
-      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(running_, " workers did not end on SIGKILL (they "
+      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(running_,
+                                                                      " workers did not end on SIGKILL (they "
                                                                       "hang in the kernel); going on without them")});
       running_ = 0;
       OnStopped(now, effects);
@@ -308,12 +305,12 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   }
   if (give_up_at_ <= now && !exit_ && state_ != State::kDone) {
     give_up_at_ = SteadyTime::InfiniteFuture();
-    effects->push_back(effect::Print{
-        LogLevel::kError,
-        absl::StrCat("no rendezvous server at ", settings_.server, " for ",
-                     absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout : settings_.join.settings.join_timeout),
-                     " (", last_disconnect_.empty() ? "no answer" : last_disconnect_,
-                     "); start it there, or set --rdzv-endpoint to where it is")});
+    effects->push_back(effect::Print{LogLevel::kError,
+                                     absl::StrCat("no rendezvous server at ", settings_.server, " for ",
+                                                  absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout
+                                                                                : settings_.join.settings.join_timeout),
+                                                  " (", last_disconnect_.empty() ? "no answer" : last_disconnect_,
+                                                  "); start it there, or set --rdzv-endpoint to where it is")});
     exit_ = effect::Exit{1, std::nullopt, {}};
     Stop(SIGTERM, now, effects);
   }

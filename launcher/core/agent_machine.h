@@ -26,8 +26,8 @@
 namespace ddprun::launcher {
 
 struct AgentSettings {
-  rendezvous::Join join;          // who this node is; phase, current, incarnation and store_port are filled in
-  std::string server;             // the rendezvous server's address, for messages
+  rendezvous::Join join;  // who this node is; phase, current, incarnation and store_port are filled in
+  std::string server;     // the rendezvous server's address, for messages
   absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
   absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
 };
@@ -40,22 +40,33 @@ struct WorkerEnd {
 
 namespace effect {
 // Give the message to the client, with the present store's port in a Join or Ready.
-struct Send { rendezvous::LauncherMessage message; };
+struct Send {
+  rendezvous::LauncherMessage message;
+};
 struct ResetConnection {};
 // Close the store there is, if any, and listen on another port.
 struct OpenStore {};
-struct SpawnWorkers { rendezvous::Assignment assignment; };
+struct SpawnWorkers {
+  rendezvous::Assignment assignment;
+};
 // To the workers themselves, not to their children.
-struct SignalWorkers { int signal; };
+struct SignalWorkers {
+  int signal;
+};
 // SIGKILL to the process groups of workers that still run.
 struct KillWorkers {};
 // Kill what workers of the ended round left behind outside their process groups.
 struct SweepOrphans {};
 // Say which ranks have not come to the store, if some have and others have not.
 struct ReportMissingRanks {};
-struct Print { LogLevel level; std::string text; };
+struct Print {
+  LogLevel level;
+  std::string text;
+};
 // What the launcher waits for: a line on a terminal that the next one replaces; empty ends it.
-struct ShowStatus { std::string text; };
+struct ShowStatus {
+  std::string text;
+};
 // The end. `verdict` is set if the server gave one; `siblings` failed on this node in the same instant.
 struct Exit {
   int code;
@@ -141,12 +152,12 @@ class AgentMachine {
   SteadyTime started_;
   SteadyTime round_started_;
   SteadyTime next_heartbeat_ = SteadyTime::InfiniteFuture();
-  SteadyTime silent_at_ = SteadyTime::InfiniteFuture();     // the server counts as silent from then on
-  SteadyTime give_up_at_ = SteadyTime::InfiniteFuture();    // no server until then: exit
-  SteadyTime kill_at_ = SteadyTime::InfiniteFuture();       // SIGKILL, then abandon
+  SteadyTime silent_at_ = SteadyTime::InfiniteFuture();   // the server counts as silent from then on
+  SteadyTime give_up_at_ = SteadyTime::InfiniteFuture();  // no server until then: exit
+  SteadyTime kill_at_ = SteadyTime::InfiniteFuture();     // SIGKILL, then abandon
   bool killed_ = false;
-  SteadyTime next_report_ = SteadyTime::InfiniteFuture();   // of what is waited for
-  SteadyTime missing_at_ = SteadyTime::InfiniteFuture();    // report of missing ranks
+  SteadyTime next_report_ = SteadyTime::InfiniteFuture();  // of what is waited for
+  SteadyTime missing_at_ = SteadyTime::InfiniteFuture();   // report of missing ranks
 };
 
 }  // namespace ddprun::launcher

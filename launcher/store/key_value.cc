@@ -56,26 +56,17 @@ absl::Status ReplyTooLarge(size_t max_reply_bytes) {
 
 absl::Status KeyValue::Apply(ClientId client, Request request, size_t max_reply_bytes, std::vector<Reply>* replies) {
   switch (request.opcode) {
-    case Opcode::kSet:
-      return Set(request, replies);
-    case Opcode::kAppend:
-      return Append(request, replies);
-    case Opcode::kMultiSet:
-      return MultiSet(request, replies);
-    case Opcode::kCompareSet:
-      return CompareSet(client, request, max_reply_bytes, replies);
+    case Opcode::kSet: return Set(request, replies);
+    case Opcode::kAppend: return Append(request, replies);
+    case Opcode::kMultiSet: return MultiSet(request, replies);
+    case Opcode::kCompareSet: return CompareSet(client, request, max_reply_bytes, replies);
     case Opcode::kGet:
-    case Opcode::kMultiGet:
-      return Get(client, request, max_reply_bytes, replies);
+    case Opcode::kMultiGet: return Get(client, request, max_reply_bytes, replies);
     case Opcode::kAdd:
-    case Opcode::kBarrier:
-      return AddOrBarrier(client, request, replies);
+    case Opcode::kBarrier: return AddOrBarrier(client, request, replies);
     case Opcode::kCheck:
-    case Opcode::kWait:
-      return CheckOrWait(client, request, replies);
-    case Opcode::kNumKeys:
-      replies->push_back(IntegerReply<int64_t>(client, values_.size()));
-      return absl::OkStatus();
+    case Opcode::kWait: return CheckOrWait(client, request, replies);
+    case Opcode::kNumKeys: replies->push_back(IntegerReply<int64_t>(client, values_.size())); return absl::OkStatus();
     case Opcode::kDeleteKey:
       replies->push_back(IntegerReply<int64_t>(client, DeleteKey(request.keys[0]) ? 1 : 0));
       return absl::OkStatus();
@@ -84,19 +75,15 @@ absl::Status KeyValue::Apply(ClientId client, Request request, size_t max_reply_
       EndWait(client);
       replies->push_back(IntegerReply(client, kWaitCanceled));
       return absl::OkStatus();
-    case Opcode::kQueuePush:
-      return QueuePush(request, replies);
-    case Opcode::kQueuePop:
-      return QueuePop(client, request, max_reply_bytes, replies);
+    case Opcode::kQueuePush: return QueuePush(request, replies);
+    case Opcode::kQueuePop: return QueuePop(client, request, max_reply_bytes, replies);
     case Opcode::kQueueLength:
       replies->push_back(IntegerReply<int64_t>(client, QueueLength(request.keys[0])));
       return absl::OkStatus();
-    case Opcode::kListKeys:
-      return ListKeys(client, max_reply_bytes, replies);
+    case Opcode::kListKeys: return ListKeys(client, max_reply_bytes, replies);
     case Opcode::kValidate:
     case Opcode::kPing:
-    case Opcode::kRegisterNode:
-      break;
+    case Opcode::kRegisterNode: break;
   }
   return absl::InvalidArgumentError("a request that is not for the store's content");
 }

@@ -18,46 +18,26 @@ static_assert(std::endian::native == std::endian::little, "the store protocol is
 // Null: no such request.
 const char* ShapeOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
-    case Opcode::kValidate:
-      return "w";
-    case Opcode::kSet:
-      return "kv";
-    case Opcode::kCompareSet:
-      return "kvv";
-    case Opcode::kGet:
-      return "k";
-    case Opcode::kAdd:
-      return "kq";
-    case Opcode::kCheck:
-      return "nk";
-    case Opcode::kWait:
-      return "nk";
-    case Opcode::kNumKeys:
-      return "";
-    case Opcode::kDeleteKey:
-      return "k";
-    case Opcode::kAppend:
-      return "kv";
-    case Opcode::kMultiGet:
-      return "nk";
-    case Opcode::kMultiSet:
-      return "nkv";
-    case Opcode::kCancelWait:
-      return "";
-    case Opcode::kPing:
-      return "w";
-    case Opcode::kQueuePush:
-      return "kv";
-    case Opcode::kQueuePop:
-      return "k";
-    case Opcode::kQueueLength:
-      return "k";
-    case Opcode::kListKeys:
-      return "";
-    case Opcode::kBarrier:
-      return "kq";
-    case Opcode::kRegisterNode:
-      return "v";
+    case Opcode::kValidate: return "w";
+    case Opcode::kSet: return "kv";
+    case Opcode::kCompareSet: return "kvv";
+    case Opcode::kGet: return "k";
+    case Opcode::kAdd: return "kq";
+    case Opcode::kCheck: return "nk";
+    case Opcode::kWait: return "nk";
+    case Opcode::kNumKeys: return "";
+    case Opcode::kDeleteKey: return "k";
+    case Opcode::kAppend: return "kv";
+    case Opcode::kMultiGet: return "nk";
+    case Opcode::kMultiSet: return "nkv";
+    case Opcode::kCancelWait: return "";
+    case Opcode::kPing: return "w";
+    case Opcode::kQueuePush: return "kv";
+    case Opcode::kQueuePop: return "k";
+    case Opcode::kQueueLength: return "k";
+    case Opcode::kListKeys: return "";
+    case Opcode::kBarrier: return "kq";
+    case Opcode::kRegisterNode: return "v";
   }
   return nullptr;
 }
@@ -99,14 +79,9 @@ RequestParser::Step RequestParser::Begin() {
 RequestParser::Step RequestParser::TakeField() {
   Step step = Step::kTaken;
   switch (fields_[field_]) {
-    case 'w':
-      step = TakeNumber(sizeof(uint32_t));
-      break;
-    case 'q':
-      step = TakeNumber(sizeof(int64_t));
-      break;
-    case 'n':
-      return TakeCount();
+    case 'w': step = TakeNumber(sizeof(uint32_t)); break;
+    case 'q': step = TakeNumber(sizeof(int64_t)); break;
+    case 'n': return TakeCount();
     case 'k': {
       std::string key;
       step = TakeString(limits_.key_bytes, "key", &key);

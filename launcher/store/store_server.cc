@@ -176,12 +176,9 @@ void StoreServer::HandleRequests(Connection& connection) {
     }
     Request request;
     switch (connection.parser().Next(&request)) {
-      case RequestParser::Outcome::kNeedMore:
-        return;
-      case RequestParser::Outcome::kBad:
-        return Reject(connection, connection.parser().error());
-      case RequestParser::Outcome::kRequest:
-        break;
+      case RequestParser::Outcome::kNeedMore: return;
+      case RequestParser::Outcome::kBad: return Reject(connection, connection.parser().error());
+      case RequestParser::Outcome::kRequest: break;
     }
     reply_bytes += HandleRequest(connection, std::move(request));
   }

@@ -22,8 +22,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 }
 
 std::shared_ptr<spdlog::logger> NewLogger(absl::string_view program, LogLevel lowest) {
-  auto logger = std::make_shared<spdlog::logger>(std::string(program),
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%n: %v");
   logger->set_level(ToSpdlog(lowest));
   logger->flush_on(spdlog::level::debug);

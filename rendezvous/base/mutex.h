@@ -45,8 +45,8 @@ class CondVar {
   void WaitUntil(Mutex* mutex, SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (deadline == SteadyTime::InfiniteFuture()) return Wait(mutex);
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait_until(lock, std::chrono::steady_clock::time_point(
-                                    absl::ToChronoNanoseconds(deadline.since_start())));
+    condition_.wait_until(lock,
+                          std::chrono::steady_clock::time_point(absl::ToChronoNanoseconds(deadline.since_start())));
     lock.release();
   }
   void NotifyAll() { condition_.notify_all(); }

@@ -160,8 +160,7 @@ void ClientStream::OperationOver() {
   }
   const std::shared_ptr<ClientStream> keep_until_return = std::move(self_);
   // A server that talks nonsense may do better on another stream: no refusal.
-  events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_)
-                                            : absl::InternalError(malformed_.message()));
+  events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_) : absl::InternalError(malformed_.message()));
 }
 
 void ClientStream::Send(const LauncherMessage& message) {

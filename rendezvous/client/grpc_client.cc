@@ -175,8 +175,7 @@ class GrpcClient final : public Client {
       if (closed_ || permanent) return EndLocked();
       if (wait > absl::ZeroDuration()) {
         state_ = State::kPausing;
-        retry_timer_.Set(&queue_, AfterNow(wait),
-                         static_cast<Completion*>(&retry_tag_));
+        retry_timer_.Set(&queue_, AfterNow(wait), static_cast<Completion*>(&retry_tag_));
         return;
       }
     }

@@ -75,7 +75,9 @@ class LocalClient final : public Client {
     thread_.join();
   }
 
-  void Send(LauncherMessage message) override { queue_->Push(0, Task(std::in_place_type<LauncherMessage>, std::move(message))); }
+  void Send(LauncherMessage message) override {
+    queue_->Push(0, Task(std::in_place_type<LauncherMessage>, std::move(message)));
+  }
   void Reset() override { queue_->Push(0, ResetStream{}); }
   void Close() override { queue_->Push(0, CloseStream{}); }
 
@@ -128,8 +130,8 @@ class LocalClient final : public Client {
 
   // As on the wire; else the settings would differ from those of launchers that come by gRPC.
   static void DropPartsOfNanoseconds(JobSettings* settings) {
-    for (absl::Duration* duration : {&settings->join_timeout, &settings->last_call, &settings->heartbeat_timeout,
-                                     &settings->reconnect_grace}) {
+    for (absl::Duration* duration :
+         {&settings->join_timeout, &settings->last_call, &settings->heartbeat_timeout, &settings->reconnect_grace}) {
       *duration = absl::Trunc(*duration, absl::Nanoseconds(1));
     }
   }

@@ -14,7 +14,8 @@ namespace {
 // "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host:
 // Connection refused".
 std::string Cause(absl::string_view text) {
-  for (const absl::string_view wrapper : {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
+  for (const absl::string_view wrapper :
+       {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
     const size_t at = text.rfind(wrapper);
     if (at != absl::string_view::npos) text.remove_prefix(at + wrapper.size());
   }
@@ -48,12 +49,9 @@ Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, con
         return {absl::StrCat("what answers at ", address, " is not a ddprun rendezvous server: check the endpoint")};
       }
       return {absl::StrCat("cannot reach rendezvous server at ", address, ": ", Cause(status.message()))};
-    case StreamProgress::kTimedOut:
-      return {absl::StrCat("cannot reach rendezvous server at ", address, ": no answer")};
-    case StreamProgress::kAbandoned:
-      return {absl::StrCat("rendezvous server at ", address, " is silent")};
-    case StreamProgress::kOpen:
-      break;
+    case StreamProgress::kTimedOut: return {absl::StrCat("cannot reach rendezvous server at ", address, ": no answer")};
+    case StreamProgress::kAbandoned: return {absl::StrCat("rendezvous server at ", address, " is silent")};
+    case StreamProgress::kOpen: break;
   }
   if (IsRefusal(status)) {
     return {absl::StrCat("rendezvous server at ", address, " refused: ", Cause(status.message())), true};

@@ -17,10 +17,10 @@ namespace ddprun::rendezvous {
 struct JobSettings {
   int min_nodes = 1;
   int max_nodes = 1;
-  int max_restarts = 0;                               // restarts of the whole job's workers
-  absl::Duration join_timeout = absl::Minutes(10);    // how long a job waits for missing nodes
-  absl::Duration last_call = absl::Seconds(30);       // how long it waits for more once min_nodes are there
-  absl::Duration heartbeat_timeout = absl::Seconds(3);  // a silent node is lost after this; beats come at a third
+  int max_restarts = 0;                                     // restarts of the whole job's workers
+  absl::Duration join_timeout = absl::Minutes(10);          // how long a job waits for missing nodes
+  absl::Duration last_call = absl::Seconds(30);             // how long it waits for more once min_nodes are there
+  absl::Duration heartbeat_timeout = absl::Seconds(3);      // a silent node is lost after this; beats come at a third
   absl::Duration reconnect_grace = absl::Milliseconds(80);  // a node whose stream broke is lost after this
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
@@ -29,7 +29,7 @@ struct JobSettings {
 // One worker's end, as its launcher saw it. The first of a round is the job's first cause.
 struct WorkerFailure {
   std::string host;
-  int32_t rank = -1;        // -1: not a worker's failure (a lost node, a timeout)
+  int32_t rank = -1;  // -1: not a worker's failure (a lost node, a timeout)
   int32_t local_rank = -1;
   int64_t pid = 0;          // 0: never started
   int32_t exit_code = 0;    // of a worker that exited; 126 or 127 if its program could not be executed
@@ -38,9 +38,9 @@ struct WorkerFailure {
   bool oom_killed = false;  // the kernel said that it ran out of memory
   absl::Time at;            // wall time on its host: for people, never compared
   absl::Duration ran_for;
-  std::string message;      // one line: the error file's message, else what happened
-  std::string traceback;    // the error file's traceback, at most kMaxTracebackBytes
-  std::string error_file;   // where the error file lies, if it does
+  std::string message;     // one line: the error file's message, else what happened
+  std::string traceback;   // the error file's traceback, at most kMaxTracebackBytes
+  std::string error_file;  // where the error file lies, if it does
 
   // What a shell would report: the exit code, or 128 + signal.
   int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code; }
@@ -51,9 +51,9 @@ inline constexpr int kMaxTracebackBytes = 16 * 1024;
 // How a job ended. The same at every launcher (protocol 5).
 struct Verdict {
   bool succeeded = false;
-  std::string reason;                      // one sentence
+  std::string reason;                        // one sentence
   std::optional<WorkerFailure> first_cause;  // of a failed job that a worker or a node brought down
-  int32_t exit_code = 0;                   // with which every launcher ends
+  int32_t exit_code = 0;                     // with which every launcher ends
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
@@ -63,14 +63,14 @@ struct Assignment {
   uint64_t round = 0;
   int32_t group_rank = 0;
   int32_t group_world_size = 0;
-  int32_t base_rank = 0;        // RANK of the node's local rank 0
+  int32_t base_rank = 0;  // RANK of the node's local rank 0
   int32_t world_size = 0;
-  int32_t base_role_rank = 0;   // ROLE_RANK of the node's local rank 0
+  int32_t base_role_rank = 0;  // ROLE_RANK of the node's local rank 0
   int32_t role_world_size = 0;
-  std::string master_addr;      // where the store of this round listens: the launcher of group rank 0
+  std::string master_addr;  // where the store of this round listens: the launcher of group rank 0
   int32_t master_port = 0;
-  int32_t restart_count = 0;    // restarts charged to the job so far
-  std::string reason;           // one phrase: why this round began
+  int32_t restart_count = 0;  // restarts charged to the job so far
+  std::string reason;         // one phrase: why this round began
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
@@ -88,19 +88,19 @@ struct Join {
   };
 
   std::string job_id;
-  std::string node_id;        // random, one per launcher process
-  uint64_t incarnation = 1;   // grows with every Join of the same node_id
-  std::string host;           // name, for people and for the order of ranks
-  std::string address;        // where other nodes reach this one: MASTER_ADDR if it becomes group rank 0
-  int32_t store_port = 0;     // of the fresh store that it already listens on
-  int32_t slots = 1;          // workers that it starts: nproc_per_node
+  std::string node_id;       // random, one per launcher process
+  uint64_t incarnation = 1;  // grows with every Join of the same node_id
+  std::string host;          // name, for people and for the order of ranks
+  std::string address;       // where other nodes reach this one: MASTER_ADDR if it becomes group rank 0
+  int32_t store_port = 0;    // of the fresh store that it already listens on
+  int32_t slots = 1;         // workers that it starts: nproc_per_node
   std::string role = "default";
   std::optional<int32_t> node_rank;  // a wish
-  std::string topology;       // nodes with the same leading parts are near each other; "" is unknown
+  std::string topology;              // nodes with the same leading parts are near each other; "" is unknown
   JobSettings settings;
   Phase phase = Phase::kIdle;
   std::optional<Assignment> current;  // the last assignment it took, if any
-  bool in_process = false;    // of the server's own process: it sends no heartbeats; never set by a remote node
+  bool in_process = false;            // of the server's own process: it sends no heartbeats; never set by a remote node
 
   friend bool operator==(const Join&, const Join&) = default;
 };
@@ -153,14 +153,14 @@ struct HeartbeatAck {
 
 // What the job waits for. Sent to waiting nodes some time after something changed, never on the fast path.
 struct Waiting {
-  bool spare = false;              // the job runs without this node, which may replace another
+  bool spare = false;  // the job runs without this node, which may replace another
   int32_t nodes_joined = 0;
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
   std::vector<std::string> hosts;  // of nodes that joined: at most kMaxHostsNamed
   absl::Duration remaining;        // until the last call ends, else until the join timeout
   bool last_call = false;
-  std::string reason;              // why it waits again, if it ran before
+  std::string reason;  // why it waits again, if it ran before
   friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 inline constexpr int kMaxHostsNamed = 16;

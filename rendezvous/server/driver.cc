@@ -30,8 +30,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       if (join != nullptr) {
         JoinLocked(session, &peer, *join);
       } else {
-        EndLocked(session, &peer,
-                  absl::InvalidArgumentError("the first message of a stream must be a Join"));
+        EndLocked(session, &peer, absl::InvalidArgumentError("the first message of a stream must be a Join"));
       }
     } else if (join != nullptr) {
       ForgetKeyLocked(&peer);
@@ -57,8 +56,8 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   NodeKey key(join.job_id, join.node_id, join.incarnation);
   if (!joined_.emplace(key, session).second) {
     EndLocked(session, peer,
-              absl::AbortedError(absl::StrCat("node ", join.node_id, " has joined already with incarnation ",
-                                              join.incarnation)));
+              absl::AbortedError(
+                  absl::StrCat("node ", join.node_id, " has joined already with incarnation ", join.incarnation)));
     return;
   }
   peer->state = Peer::State::kJoined;
@@ -145,8 +144,8 @@ void Driver::QueueEffectsLocked(Effects effects) {
 absl::Status Driver::CloseStatusLocked(const Effect& effect) const {
   if (effect.message.has_value() && std::holds_alternative<Rejected>(*effect.message)) {
     const std::string& reason = std::get<Rejected>(*effect.message).reason;
-    const bool full = registry_.live_jobs() >= Registry::kMaxLiveJobs &&
-                      !registry_.GetJob(effect.job_id, SteadyNow()).has_value();
+    const bool full =
+        registry_.live_jobs() >= Registry::kMaxLiveJobs && !registry_.GetJob(effect.job_id, SteadyNow()).has_value();
     return full ? absl::ResourceExhaustedError(reason) : absl::FailedPreconditionError(reason);
   }
   const auto newer = joined_.upper_bound(NodeKey(effect.job_id, effect.node_id, effect.incarnation));

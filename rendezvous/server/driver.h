@@ -70,7 +70,7 @@ class Driver {
     };
     State state = State::kNew;
     NodeKey key;
-    std::string name;       // of host and address, for the log
+    std::string name;  // of host and address, for the log
     bool in_process = false;
     bool finished = false;  // was told Finish
   };

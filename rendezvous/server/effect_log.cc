@@ -15,15 +15,15 @@ struct Describer {
     const Assignment& a = assign.assignment;
     if (a.group_rank != 0) return "";
     return absl::StrCat("job ", effect.job_id, ": round ", a.round, " given out to ", a.group_world_size,
-                        " nodes with ", a.world_size, " workers, store at ", a.master_addr, " port ",
-                        a.master_port, " (", a.reason, ")");
+                        " nodes with ", a.world_size, " workers, store at ", a.master_addr, " port ", a.master_port,
+                        " (", a.reason, ")");
   }
   std::string operator()(const Prepare& prepare) const {
     return absl::StrCat("job ", effect.job_id, ": round ", prepare.round, " ends: ", prepare.reason);
   }
   std::string operator()(const Finish& finish) const {
-    return absl::StrCat("job ", effect.job_id, finish.verdict.succeeded ? " finished: " : " failed: ",
-                        finish.verdict.reason);
+    return absl::StrCat("job ", effect.job_id,
+                        finish.verdict.succeeded ? " finished: " : " failed: ", finish.verdict.reason);
   }
   std::string operator()(const Rejected& rejected) const {
     return absl::StrCat("job ", effect.job_id, ": refused a launcher: ", rejected.reason);

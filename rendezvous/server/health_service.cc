@@ -12,9 +12,7 @@ namespace {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-bool IsServed(const std::string& service) {
-  return service.empty() || service == v1::Rendezvous::service_full_name();
-}
+bool IsServed(const std::string& service) { return service.empty() || service == v1::Rendezvous::service_full_name(); }
 
 grpc::Status Check(const HealthCheckRequest& request, HealthCheckResponse* response) {
   if (!IsServed(request.service())) {
@@ -90,9 +88,8 @@ void HealthService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls
   UnaryCall<HealthCheckRequest, HealthCheckResponse>::Serve(
       calls,
       [this](grpc::ServerContext* context, HealthCheckRequest* request,
-             grpc::ServerAsyncResponseWriter<HealthCheckResponse>* responder, void* tag) {
-        service_.RequestCheck(context, request, responder, queue_, queue_, tag);
-      },
+             grpc::ServerAsyncResponseWriter<HealthCheckResponse>* responder,
+             void* tag) { service_.RequestCheck(context, request, responder, queue_, queue_, tag); },
       Check);
   HealthWatch::AwaitNext(this);
 }

@@ -38,8 +38,7 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
     if (!last.has_value()) return absl::InvalidArgumentError("page_token: is not one of this server's");
     after = *last;
   }
-  const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage
-                                               : std::min(request.page_size(), kMaxJobsPerPage);
+  const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage : std::min(request.page_size(), kMaxJobsPerPage);
   // One more than asked for tells whether there is another page.
   std::vector<JobView> jobs = driver.ListJobs(after, size + 1);
   const bool more = jobs.size() > size;

@@ -58,7 +58,8 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   // Awaits the next launcher; when it comes, one more is awaited, and so on.
   static void AwaitNext(LauncherStreams* streams);
 
-  explicit LauncherStream(LauncherStreams* streams) : streams_(streams), call_(std::make_unique<Call>(streams->calls)) {}
+  explicit LauncherStream(LauncherStreams* streams)
+      : streams_(streams), call_(std::make_unique<Call>(streams->calls)) {}
 
   void Send(const ServerMessage& message) override;
   void End(const absl::Status& status) override;
@@ -100,8 +101,8 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   grpc::ByteBuffer inbound_;
   bool reading_ = false;
   bool finished_ = false;
-  bool driver_knows_ = false;   // OnMessage was called
-  bool closed_told_ = false;    // OnClosed was called
+  bool driver_knows_ = false;  // OnMessage was called
+  bool closed_told_ = false;   // OnClosed was called
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);

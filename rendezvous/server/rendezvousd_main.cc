@@ -30,15 +30,13 @@ struct Options {
 
 // -1: go on; else the exit status to end with.
 int ParseOptions(int argc, char** argv, Options* options) {
-  CLI::App app("Gives out rounds, ranks and the master address to the launchers of any number of jobs.",
-               "rendezvousd");
-  app.add_option("--listen", options->listen, "ADDRESS:PORT to listen on, repeatable; IPv6 in brackets, port 0 is a free one")
+  CLI::App app("Gives out rounds, ranks and the master address to the launchers of any number of jobs.", "rendezvousd");
+  app.add_option("--listen", options->listen,
+                 "ADDRESS:PORT to listen on, repeatable; IPv6 in brackets, port 0 is a free one")
       ->type_name("ADDRESS:PORT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->check([](const std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      })
+      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
       ->capture_default_str();
   app.add_option("--log-level", options->log_level, "What to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))

@@ -27,7 +27,7 @@ constexpr int kMaxStreamsPerConnection = 1000;  // a launcher needs one
 constexpr int kHandshakeTimeoutMs = 5'000;      // for a connection to begin to speak HTTP/2
 constexpr int kKeepaliveTimeMs = 30'000;        // heartbeats find the dead; this only frees their connections
 constexpr int kKeepaliveTimeoutMs = 10'000;
-constexpr int kIdlePollMs = 3'600'000;          // of the reflection service's thread: seldom woken for nothing
+constexpr int kIdlePollMs = 3'600'000;  // of the reflection service's thread: seldom woken for nothing
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 
 void SetLimits(grpc::ServerBuilder* builder) {
@@ -100,18 +100,16 @@ class Server::Impl {
     UnaryCall<v1::ListJobsRequest, v1::ListJobsResponse>::Serve(
         &calls_,
         [this](grpc::ServerContext* context, v1::ListJobsRequest* request,
-               grpc::ServerAsyncResponseWriter<v1::ListJobsResponse>* responder, void* tag) {
-          service_.RequestListJobs(context, request, responder, queue_.get(), queue_.get(), tag);
-        },
+               grpc::ServerAsyncResponseWriter<v1::ListJobsResponse>* responder,
+               void* tag) { service_.RequestListJobs(context, request, responder, queue_.get(), queue_.get(), tag); },
         [this](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
           return ToGrpcStatus(ListJobs(*driver_, request, response));
         });
     UnaryCall<v1::GetJobRequest, v1::Job>::Serve(
         &calls_,
         [this](grpc::ServerContext* context, v1::GetJobRequest* request,
-               grpc::ServerAsyncResponseWriter<v1::Job>* responder, void* tag) {
-          service_.RequestGetJob(context, request, responder, queue_.get(), queue_.get(), tag);
-        },
+               grpc::ServerAsyncResponseWriter<v1::Job>* responder,
+               void* tag) { service_.RequestGetJob(context, request, responder, queue_.get(), queue_.get(), tag); },
         [this](const v1::GetJobRequest& request, v1::Job* response) {
           return ToGrpcStatus(GetJob(*driver_, request, response));
         });

@@ -39,13 +39,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 void QuietGrpc() {
   static const bool done = [] {
-    gpr_set_log_function([](gpr_log_func_args* args) {
-      Log(LogLevel::kDebug, absl::StrCat("grpc: ", args->message));
+    gpr_set_log_function([](gpr_log_func_args* args) { Log(LogLevel::kDebug, absl::StrCat("grpc: ", args->message)); });
+    google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+      Log(LogLevel::kDebug, absl::StrCat("protobuf: ", message));
     });
-    google::protobuf::SetLogHandler(
-        [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
-          Log(LogLevel::kDebug, absl::StrCat("protobuf: ", message));
-        });
     return true;
   }();
   (void)done;

@@ -118,24 +118,14 @@ absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto) {
   absl::Status status;
   LauncherMessage message;
   switch (proto.message_case()) {
-    case v1::LauncherMessage::kJoin:
-      message = ReadJoin(proto.join(), FieldReader("join", &status));
-      break;
-    case v1::LauncherMessage::kHeartbeat:
-      message = Heartbeat{};
-      break;
+    case v1::LauncherMessage::kJoin: message = ReadJoin(proto.join(), FieldReader("join", &status)); break;
+    case v1::LauncherMessage::kHeartbeat: message = Heartbeat{}; break;
     case v1::LauncherMessage::kWorkerFailed:
       message = ReadWorkerFailed(proto.worker_failed(), FieldReader("worker_failed", &status));
       break;
-    case v1::LauncherMessage::kGroupSucceeded:
-      message = GroupSucceeded{proto.group_succeeded().round()};
-      break;
-    case v1::LauncherMessage::kReady:
-      message = ReadReady(proto.ready(), FieldReader("ready", &status));
-      break;
-    case v1::LauncherMessage::kLeave:
-      message = ReadLeave(proto.leave(), FieldReader("leave", &status));
-      break;
+    case v1::LauncherMessage::kGroupSucceeded: message = GroupSucceeded{proto.group_succeeded().round()}; break;
+    case v1::LauncherMessage::kReady: message = ReadReady(proto.ready(), FieldReader("ready", &status)); break;
+    case v1::LauncherMessage::kLeave: message = ReadLeave(proto.leave(), FieldReader("leave", &status)); break;
     case v1::LauncherMessage::MESSAGE_NOT_SET:
       status = absl::InvalidArgumentError("message: is missing or of an unknown kind");
       break;

@@ -35,8 +35,7 @@ JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
   settings.heartbeat_timeout =
       fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
   if (settings.heartbeat_timeout == absl::ZeroDuration()) fields.Fail("heartbeat_timeout", "must not be 0");
-  settings.reconnect_grace =
-      fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
+  settings.reconnect_grace = fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
   return settings;
 }
 
@@ -117,12 +116,10 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
   assignment.round = proto.round();
   if (proto.round() == 0) fields.Fail("round", "must not be 0");
   assignment.group_world_size = fields.Number("group_world_size", proto.group_world_size(), 1, kMaxNodes);
-  assignment.group_rank =
-      fields.Number("group_rank", proto.group_rank(), 0, assignment.group_world_size - 1);
+  assignment.group_rank = fields.Number("group_rank", proto.group_rank(), 0, assignment.group_world_size - 1);
   assignment.world_size = fields.Number("world_size", proto.world_size(), 1, kMaxInt);
   assignment.base_rank = fields.Number("base_rank", proto.base_rank(), 0, assignment.world_size - 1);
-  assignment.role_world_size =
-      fields.Number("role_world_size", proto.role_world_size(), 1, assignment.world_size);
+  assignment.role_world_size = fields.Number("role_world_size", proto.role_world_size(), 1, assignment.world_size);
   assignment.base_role_rank =
       fields.Number("base_role_rank", proto.base_role_rank(), 0, assignment.role_world_size - 1);
   assignment.master_addr = fields.Name("master_addr", proto.master_addr(), kMaxNameBytes);

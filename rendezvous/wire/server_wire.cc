@@ -44,9 +44,7 @@ struct Writer {
     out->set_reason(CleanText(prepare.reason, kMaxTextBytes));
     if (prepare.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*prepare.first_cause);
   }
-  void operator()(const Finish& finish) const {
-    *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict);
-  }
+  void operator()(const Finish& finish) const { *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict); }
   void operator()(const Rejected& rejected) const {
     proto->mutable_rejected()->set_reason(CleanText(rejected.reason, kMaxTextBytes));
   }
@@ -115,24 +113,12 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
   absl::Status status;
   ServerMessage message;
   switch (proto.message_case()) {
-    case v1::ServerMessage::kWelcome:
-      message = ReadWelcome(proto.welcome(), FieldReader("welcome", &status));
-      break;
-    case v1::ServerMessage::kHeartbeatAck:
-      message = HeartbeatAck{};
-      break;
-    case v1::ServerMessage::kWaiting:
-      message = ReadWaiting(proto.waiting(), FieldReader("waiting", &status));
-      break;
-    case v1::ServerMessage::kAssign:
-      message = ReadAssign(proto.assign(), FieldReader("assign", &status));
-      break;
-    case v1::ServerMessage::kPrepare:
-      message = ReadPrepare(proto.prepare(), FieldReader("prepare", &status));
-      break;
-    case v1::ServerMessage::kFinish:
-      message = ReadFinish(proto.finish(), FieldReader("finish", &status));
-      break;
+    case v1::ServerMessage::kWelcome: message = ReadWelcome(proto.welcome(), FieldReader("welcome", &status)); break;
+    case v1::ServerMessage::kHeartbeatAck: message = HeartbeatAck{}; break;
+    case v1::ServerMessage::kWaiting: message = ReadWaiting(proto.waiting(), FieldReader("waiting", &status)); break;
+    case v1::ServerMessage::kAssign: message = ReadAssign(proto.assign(), FieldReader("assign", &status)); break;
+    case v1::ServerMessage::kPrepare: message = ReadPrepare(proto.prepare(), FieldReader("prepare", &status)); break;
+    case v1::ServerMessage::kFinish: message = ReadFinish(proto.finish(), FieldReader("finish", &status)); break;
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
       break;

@@ -23,8 +23,8 @@ class Launcher : public Process {
 };
 
 // Flags of one node of a job, then the shell worker `script` (run by sh -c).
-inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots,
-                                          std::vector<std::string> more, const std::string& script) {
+inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,
+                                          const std::string& script) {
   std::vector<std::string> flags = {"--nnodes", nnodes, absl::StrCat("--nproc-per-node=", slots),
                                     absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=job"};
   flags.insert(flags.end(), more.begin(), more.end());

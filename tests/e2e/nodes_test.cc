@@ -58,8 +58,9 @@ TEST(NodesTest, NodeRank_IsHonoured) {
 TEST(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
   const std::string port = absl::StrCat("--master-port=", FreePort());
   auto flags = [&](int rank) {
-    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--node_rank=", rank), "--master_addr=127.0.0.1", port,
-                                    "--no-python", "sh", "-c", kSayRank};
+    return std::vector<std::string>{
+        "--nnodes=2", absl::StrCat("--node_rank=", rank), "--master_addr=127.0.0.1", port, "--no-python", "sh", "-c",
+        kSayRank};
   };
   Launcher a(flags(1)), b(flags(0));
   EXPECT_EQ(a.Wait(), 0) << a.Err();
@@ -229,7 +230,8 @@ TEST(NodesTest, ServerKilledAndRestarted_WorkersRunOn) {
 TEST(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
   const int port = FreePort();
   auto server = std::make_unique<Rendezvousd>(port);
-  auto flags = NodeFlags(port, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
+  auto flags =
+      NodeFlags(port, "1", 1, {"--rdzv-conf=reconnect_timeout=0.5"}, std::string(kSayRank) + "exec sleep 1000");
   Launcher a(flags);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   server = nullptr;
@@ -240,8 +242,9 @@ TEST(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
 TEST(NodesTest, Ipv6_Works) {
   const int port = FreePort();
   auto flags = [&] {
-    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--rdzv-endpoint=[::1]:", port), "--no-python", "sh", "-c",
-                                    std::string(kSayRank) + "echo master=$MASTER_ADDR"};
+    return std::vector<std::string>{"--nnodes=2",  absl::StrCat("--rdzv-endpoint=[::1]:", port),
+                                    "--no-python", "sh",
+                                    "-c",          std::string(kSayRank) + "echo master=$MASTER_ADDR"};
   };
   Launcher a(flags()), b(flags());
   EXPECT_EQ(a.Wait(), 0) << a.Err();
@@ -253,8 +256,9 @@ TEST(NodesTest, TwoJobsOnOneServer_DoNotMix) {
   const int port = FreePort();
   Rendezvousd server(port);
   auto flags = [&](const std::string& id) {
-    return std::vector<std::string>{"--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=" + id,
-                                    "--no-python", "sh", "-c", "echo $TORCHELASTIC_RUN_ID $RANK/$WORLD_SIZE"};
+    return std::vector<std::string>{
+        "--nnodes=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port), "--rdzv-id=" + id, "--no-python", "sh",
+        "-c",         "echo $TORCHELASTIC_RUN_ID $RANK/$WORLD_SIZE"};
   };
   Launcher a(flags("x")), b(flags("y")), c(flags("x")), d(flags("y"));
   for (Launcher* launcher : {&a, &b, &c, &d}) EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();

@@ -57,9 +57,8 @@ TEST(OneNodeTest, WorkerKilled_ExitsWith128PlusSignal) {
 
 TEST(OneNodeTest, WorkerFails_RestartsLeft_AllWorkersRestartWithTheSameCount) {
   Launcher launcher(Standalone(3, {"--max-restarts=2"},
-                               std::string(kSayRank) +
-                                   "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
-                                   "  if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000; fi"));
+                               std::string(kSayRank) + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "
+                                                       "  if [ $RANK = 1 ]; then exit 3; fi; exec sleep 1000; fi"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "attempt=1"), 3) << launcher.Out();
 }
@@ -115,8 +114,7 @@ TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
 }
 
 TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
-  Launcher launcher(
-      Standalone(2, {}, "trap 'echo saved $RANK; exit 0' TERM; echo up; while :; do sleep 0.02; done"));
+  Launcher launcher(Standalone(2, {}, "trap 'echo saved $RANK; exit 0' TERM; echo up; while :; do sleep 0.02; done"));
   ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
@@ -124,7 +122,8 @@ TEST(OneNodeTest, Sigterm_ReachesTheWorkersWhichMaySaveBeforeTheyGo) {
 }
 
 TEST(OneNodeTest, Sigint_WorkersIgnoreIt_AreKilledAfterTheGrace) {
-  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, "trap '' TERM INT; echo up; while :; do sleep 0.02; done"));
+  Launcher launcher(
+      Standalone(2, {"--shutdown-timeout=0.2"}, "trap '' TERM INT; echo up; while :; do sleep 0.02; done"));
   ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), "up") == 2; }));
   launcher.Signal(SIGINT);
   EXPECT_EQ(launcher.Wait(), 128 + SIGINT);

@@ -234,9 +234,7 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 130");
 }
 
-TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) {
-  EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143");
-}
+TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) { EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143"); }
 
 TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
   Run();
@@ -283,7 +281,8 @@ TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTim
   EXPECT_EQ(Lose(), "");
   EXPECT_EQ(Due(), "");
   EXPECT_NE(printed_.find("waiting for the rendezvous server at 10.0.0.1:29400 (connection refused)"),
-            std::string::npos) << printed_;
+            std::string::npos)
+      << printed_;
   std::string last;
   for (int i = 0; i < 20 && machine_.state() != State::kDone; ++i) last = Due();
   EXPECT_EQ(last, "sweep, exit 1");

@@ -68,7 +68,8 @@ TEST(MissingRanksText, OneRank) {
 }
 
 TEST(MissingRanksText, SeveralRanks) {
-  EXPECT_EQ(MissingRanksText({{5, std::nullopt, "c"}, {2, std::nullopt, "b"}, {3, std::nullopt, "b"}}, {4, 0, 1}, absl::Seconds(20)),
+  EXPECT_EQ(MissingRanksText({{5, std::nullopt, "c"}, {2, std::nullopt, "b"}, {3, std::nullopt, "b"}}, {4, 0, 1},
+                             absl::Seconds(20)),
             "ranks 2-3, 5 (on hosts b, c) have not joined after 20 s; ranks 0-1, 4 wait for them");
   EXPECT_EQ(MissingRanksText({{2, std::nullopt, "b"}, {3, std::nullopt, "b"}}, {0}, absl::Seconds(20)),
             "ranks 2-3 (on host b) have not joined after 20 s; rank 0 waits for them");
