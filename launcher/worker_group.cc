@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/error_file.h"
-#include "launcher/core/exit_status.h"
 #include "launcher/core/first_cause.h"
 #include "launcher/core/rank_environment.h"
 #include "launcher/os/resolve_program.h"

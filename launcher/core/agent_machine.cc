@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/exit_status.h"
-#include "launcher/core/signal_name.h"
+#include "rendezvous/core/failure_text.h"
+#include "rendezvous/base/signal_name.h"
 #include "launcher/core/wait_text.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "launcher/core/duration_text.h"
-#include "launcher/core/exit_status.h"
-#include "launcher/core/signal_name.h"
-#include "launcher/core/text.h"
+#include "rendezvous/core/failure_text.h"
+#include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -64,6 +64,7 @@ std::string MessageText(const WorkerFailure& failure) {
     text =
         absl::StrFormat("Signal %d (%s) received by PID %d", failure.signal, SignalName(failure.signal), failure.pid);
   }
+  if (text.empty() && failure.pid != 0) text = "it left no error report: see its output";
   if (text.empty()) text = absl::StrCat(DescribeWho(failure), " ", DescribeEnd(failure));
   if (failure.oom_killed && !absl::StrContains(text, "memory")) {
     absl::StrAppend(&text, "; the kernel killed it because memory ran out");

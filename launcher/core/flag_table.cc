@@ -12,7 +12,7 @@
 #include "absl/strings/strip.h"
 #include "launcher/core/flag_value.h"
 #include "launcher/core/nearest_word.h"
-#include "launcher/core/signal_name.h"
+#include "launcher/core/signal_list.h"
 
 namespace ddprun::launcher {
 namespace {

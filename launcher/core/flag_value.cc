@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {

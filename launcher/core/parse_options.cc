@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "launcher/core/flag_table.h"
 #include "launcher/core/flag_value.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 
 // The only file that knows CLI11. It splits the words of the command line and lays out the help; what the values
 // mean, and every message about them, is flag_table's part.

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/signal_name.h"
+#include "launcher/core/signal_list.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun::launcher {

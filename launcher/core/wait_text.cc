@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "launcher/core/duration_text.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {

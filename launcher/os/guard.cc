@@ -19,6 +19,7 @@
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
+#include "worker_contract/environment.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -43,7 +44,7 @@ bool KillRound(const std::string& id) {
     if (pid == self || pid == 1 || !OwnedByUs(pid)) continue;
     // Opened before the look at its environment, so that the signal goes to the very process that was looked at.
     UniqueFd pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || !NamesLauncher(VariableOfProcess(pid, kLauncherIdVariable), id)) continue;
+    if (!pidfd.valid() || !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
     if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
   }
   for (const UniqueFd& pidfd : killed) {

@@ -11,10 +11,10 @@
 
 namespace ddprun::launcher {
 
-// The environment variable by which the guard knows the processes of its launcher: every worker must be started
-// with it. Its value is a list of launcher ids with ':' between them, the outermost launcher first, so that the
-// guard of an outer launcher also finds what an inner one has started.
-inline constexpr char kLauncherIdVariable[] = "DDPRUN_LAUNCHER_ID";
+// The guard knows the processes of its launcher by the environment variable DDPRUN_LAUNCHER_ID
+// (worker_contract/environment.h): every worker must be started with it. Its value is a list of launcher ids with ':'
+// between them, the outermost launcher first, so that the guard of an outer launcher also finds what an inner one has
+// started.
 
 // The variable's value for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
 // it has none).

@@ -1,6 +1,7 @@
 #include "rendezvous/core/phrases.h"
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {
 
@@ -13,23 +14,6 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
     absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", hosts[i]);
   }
   if (all > hosts.size()) absl::StrAppend(&text, " and ", all - hosts.size(), " more");
-  return text;
-}
-
-std::string DescribeFailure(const WorkerFailure& failure) {
-  std::string text =
-      failure.rank >= 0 ? absl::StrCat("rank ", failure.rank, " on ", failure.host, " (local rank ", failure.local_rank)
-                        : absl::StrCat("a worker on ", failure.host, " (local rank ", failure.local_rank);
-  if (failure.pid != 0) absl::StrAppend(&text, ", pid ", failure.pid);
-  absl::StrAppend(&text, ") ");
-  if (failure.pid == 0) {
-    absl::StrAppend(&text, "could not be started", failure.message.empty() ? "" : ": ", failure.message);
-  } else if (failure.signal != 0) {
-    absl::StrAppend(&text, "was killed by signal ", failure.signal);
-  } else {
-    absl::StrAppend(&text, "exited with code ", failure.exit_code);
-  }
-  if (failure.oom_killed) absl::StrAppend(&text, " (out of memory)");
   return text;
 }
 

@@ -18,9 +18,6 @@ std::string Counted(int64_t n, absl::string_view what);
 // "a, b and c"; of more than kMaxHostsNamed the first ones "and 5 more".
 std::string HostList(const std::vector<std::string>& hosts, size_t all);
 
-// "rank 3 on node-b (local rank 1, pid 77) exited with code 7".
-std::string DescribeFailure(const WorkerFailure& failure);
-
 // "...; all 3 restarts are used", "...; no restarts are allowed (--max-restarts 0)", "...; starting it again is no use".
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {

@@ -15,18 +15,6 @@ WorkerFailure Failure() {
   return f;
 }
 
-TEST(PhrasesTest, Failures_SayWhoAndHow) {
-  WorkerFailure f = Failure();
-  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1, pid 77) exited with code 7");
-  f.signal = 9;
-  f.oom_killed = true;
-  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1, pid 77) was killed by signal 9 (out of memory)");
-  f = Failure();
-  f.pid = 0;
-  f.message = "no such file";
-  EXPECT_EQ(DescribeFailure(f), "rank 3 on node-b (local rank 1) could not be started: no such file");
-}
-
 TEST(PhrasesTest, GivingUp_SaysWhy) {
   const WorkerFailure f = Failure();
   const std::string who = "rank 3 on node-b (local rank 1, pid 77) exited with code 7; ";

@@ -17,6 +17,7 @@
 #include "launcher/os/signal_source.h"
 #include "launcher/os/spawn.h"
 #include "rendezvous/base/random_id.h"
+#include "worker_contract/environment.h"
 
 extern char** environ;
 
@@ -25,8 +26,8 @@ namespace {
 using namespace ddprun::launcher;  // NOLINT: a test program
 
 std::vector<std::string> WorkerEnvironment(const std::string& id) {
-  const char* inherited = getenv(kLauncherIdVariable);
-  const std::string prefix = std::string(kLauncherIdVariable) + "=";
+  const char* inherited = getenv(ddprun::worker_contract::kLauncherId);
+  const std::string prefix = std::string(ddprun::worker_contract::kLauncherId) + "=";
   std::vector<std::string> environment = {prefix + LauncherIdForWorkers(inherited ? inherited : "", id)};
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (std::string(*variable).compare(0, prefix.size(), prefix) != 0) environment.push_back(*variable);

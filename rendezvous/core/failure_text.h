@@ -1,12 +1,12 @@
-#ifndef DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_
-#define DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_
+#ifndef DDPRUN_RENDEZVOUS_CORE_FAILURE_TEXT_H_
+#define DDPRUN_RENDEZVOUS_CORE_FAILURE_TEXT_H_
 
 #include <string>
 
 #include "rendezvous/core/messages.h"
 
 // Words for the end of a worker.
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 
 // What a shell says when a program can't be executed (126) or is not there (127).
 inline constexpr int kExitCannotExecute = 126;
@@ -14,14 +14,14 @@ inline constexpr int kExitNotFound = 127;
 
 // "exited with code 3", "was killed by SIGKILL (the kernel ran out of memory)", "was not started: no such program",
 // "was lost" (a failure that is not a worker's).
-std::string DescribeEnd(const rendezvous::WorkerFailure& failure);
+std::string DescribeEnd(const WorkerFailure& failure);
 
 // "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is not a worker's.
-std::string DescribeWho(const rendezvous::WorkerFailure& failure);
+std::string DescribeWho(const WorkerFailure& failure);
 
 // One sentence without full stop: who, how it ended, and its message if that says more.
-std::string DescribeFailure(const rendezvous::WorkerFailure& failure);
+std::string DescribeFailure(const WorkerFailure& failure);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_LAUNCHER_CORE_EXIT_STATUS_H_
+#endif  // DDPRUN_RENDEZVOUS_CORE_FAILURE_TEXT_H_

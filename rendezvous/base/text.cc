@@ -1,4 +1,4 @@
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 
 #include <cassert>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
@@ -99,4 +99,4 @@ std::string CutMiddle(absl::string_view text, size_t max_bytes) {
   return absl::StrCat(text.substr(0, head), "\n... ", tail - head, " bytes left out ...\n", text.substr(tail));
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,4 +1,5 @@
-#include "launcher/core/signal_name.h"
+#include "launcher/core/signal_list.h"
+#include "rendezvous/base/signal_name.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
-#include "launcher/core/exit_status.h"
+#include "rendezvous/core/failure_text.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 namespace {
 
-rendezvous::WorkerFailure Failure() {
-  rendezvous::WorkerFailure failure;
+WorkerFailure Failure() {
+  WorkerFailure failure;
   failure.host = "node-b";
   failure.rank = 3;
   failure.local_rank = 1;
@@ -17,7 +17,7 @@ rendezvous::WorkerFailure Failure() {
 }
 
 TEST(DescribeFailure, ExitCode) {
-  rendezvous::WorkerFailure failure = Failure();
+  WorkerFailure failure = Failure();
   EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
   failure.message = "ValueError: bad\nsecond line";
   EXPECT_EQ(DescribeFailure(failure),
@@ -27,7 +27,7 @@ TEST(DescribeFailure, ExitCode) {
 }
 
 TEST(DescribeFailure, Signal) {
-  rendezvous::WorkerFailure failure = Failure();
+  WorkerFailure failure = Failure();
   failure.signal = SIGKILL;
   EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL");
   failure.oom_killed = true;
@@ -35,7 +35,7 @@ TEST(DescribeFailure, Signal) {
 }
 
 TEST(DescribeFailure, NeverStarted) {
-  rendezvous::WorkerFailure failure = Failure();
+  WorkerFailure failure = Failure();
   failure.pid = 0;
   failure.restartable = false;
   failure.exit_code = kExitNotFound;
@@ -47,13 +47,13 @@ TEST(DescribeFailure, NeverStarted) {
 }
 
 TEST(DescribeFailure, AWorkersOwn127_IsAnExit) {
-  rendezvous::WorkerFailure failure = Failure();
+  WorkerFailure failure = Failure();
   failure.exit_code = 127;
   EXPECT_EQ(DescribeEnd(failure), "exited with code 127");
 }
 
 TEST(DescribeFailure, LostNode) {
-  rendezvous::WorkerFailure failure;
+  WorkerFailure failure;
   failure.host = "node-b";
   failure.message = "no heartbeat for 3 s";
   EXPECT_EQ(DescribeFailure(failure), "node node-b was lost: no heartbeat for 3 s");
@@ -62,4 +62,4 @@ TEST(DescribeFailure, LostNode) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::rendezvous

@@ -1,4 +1,4 @@
-#include "launcher/core/signal_name.h"
+#include "launcher/core/signal_list.h"
 
 #include <signal.h>
 
@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/core/flag_value.h"
+#include "rendezvous/base/signal_name.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -45,15 +46,6 @@ const Signal* FindByName(absl::string_view name) {
 }
 
 }  // namespace
-
-std::string SignalName(int signal) {
-  const Signal* found =
-      std::find_if(std::begin(kSignals), std::end(kSignals), [&](const Signal& s) { return s.number == signal; });
-  if (found != std::end(kSignals)) return found->name;
-  if (signal == SIGRTMIN) return "SIGRTMIN";
-  if (signal > SIGRTMIN && signal <= SIGRTMAX) return absl::StrCat("SIGRTMIN+", signal - SIGRTMIN);
-  return absl::StrCat("signal ", signal);
-}
 
 std::optional<int> SignalNumber(absl::string_view name) {
   const Signal* found = FindByName(name);

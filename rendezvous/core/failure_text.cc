@@ -1,26 +1,26 @@
-#include "launcher/core/exit_status.h"
+#include "rendezvous/core/failure_text.h"
 
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/core/signal_name.h"
-#include "launcher/core/text.h"
+#include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/text.h"
 
-namespace ddprun::launcher {
+namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 300;
 constexpr size_t kMaxHostBytes = 253;
 
-std::string Host(const rendezvous::WorkerFailure& failure) {
+std::string Host(const WorkerFailure& failure) {
   return failure.host.empty() ? "an unknown host" : OneLine(failure.host, kMaxHostBytes);
 }
 
 }  // namespace
 
-std::string DescribeEnd(const rendezvous::WorkerFailure& failure) {
+std::string DescribeEnd(const WorkerFailure& failure) {
   if (failure.rank < 0) return "was lost";
   if (failure.signal != 0) {
     return absl::StrCat("was killed by ", SignalName(failure.signal),
@@ -33,7 +33,7 @@ std::string DescribeEnd(const rendezvous::WorkerFailure& failure) {
   return absl::StrCat("exited with code ", failure.exit_code);
 }
 
-std::string DescribeWho(const rendezvous::WorkerFailure& failure) {
+std::string DescribeWho(const WorkerFailure& failure) {
   if (failure.rank < 0) return absl::StrCat("node ", Host(failure));
   std::vector<std::string> details;
   if (failure.local_rank >= 0) details.push_back(absl::StrCat("local rank ", failure.local_rank));
@@ -42,7 +42,7 @@ std::string DescribeWho(const rendezvous::WorkerFailure& failure) {
                       absl::StrJoin(details, ", "), details.empty() ? "" : ")");
 }
 
-std::string DescribeFailure(const rendezvous::WorkerFailure& failure) {
+std::string DescribeFailure(const WorkerFailure& failure) {
   const std::string end = DescribeEnd(failure);
   std::string text = absl::StrCat(DescribeWho(failure), " ", end);
   const std::string message = OneLine(failure.message, kMaxMessageBytes);
@@ -50,4 +50,4 @@ std::string DescribeFailure(const rendezvous::WorkerFailure& failure) {
   return text;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun::rendezvous

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_SIGNAL_NAME_H_
-#define DDPRUN_LAUNCHER_CORE_SIGNAL_NAME_H_
+#ifndef DDPRUN_LAUNCHER_CORE_SIGNAL_LIST_H_
+#define DDPRUN_LAUNCHER_CORE_SIGNAL_LIST_H_
 
 #include <optional>
 #include <string>
@@ -10,9 +10,6 @@
 #include "absl/types/span.h"
 
 namespace ddprun::launcher {
-
-// "SIGKILL", "SIGRTMIN+3"; "signal 77" for a number that Linux does not have.
-std::string SignalName(int signal);
 
 // The number of "SIGTERM" or "TERM".
 std::optional<int> SignalNumber(absl::string_view name);
@@ -27,4 +24,4 @@ std::string SignalNames(absl::Span<const int> signals);
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CORE_SIGNAL_NAME_H_
+#endif  // DDPRUN_LAUNCHER_CORE_SIGNAL_LIST_H_

@@ -1,8 +1,8 @@
-#include "launcher/core/text.h"
+#include "rendezvous/base/text.h"
 
 #include <gtest/gtest.h>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 TEST(CleanText, ValidText_StaysAsItIs) {
@@ -59,4 +59,4 @@ TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun

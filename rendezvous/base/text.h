@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_TEXT_H_
-#define DDPRUN_LAUNCHER_CORE_TEXT_H_
+#ifndef DDPRUN_RENDEZVOUS_BASE_TEXT_H_
+#define DDPRUN_RENDEZVOUS_BASE_TEXT_H_
 
 #include <cstddef>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 
 // Making foreign bytes (a worker's error file, a flag's value) fit to be shown on a terminal and put into a message.
-namespace ddprun::launcher {
+namespace ddprun {
 
 // Valid UTF-8 without control characters but tab and newline: other bytes become '?', "\r\n" becomes "\n".
 std::string CleanText(absl::string_view bytes);
@@ -20,6 +20,6 @@ std::string OneLine(absl::string_view bytes, size_t max_bytes);
 // tracebacks have their point. A line in the middle says how much was left out. REQUIRES: max_bytes >= 256.
 std::string CutMiddle(absl::string_view text, size_t max_bytes);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
 
-#endif  // DDPRUN_LAUNCHER_CORE_TEXT_H_
+#endif  // DDPRUN_RENDEZVOUS_BASE_TEXT_H_
