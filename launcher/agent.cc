@@ -275,7 +275,8 @@ int Agent::Finish() {
     const std::string summary = FailureSummary(report);
     (void)!write(2, summary.data(), summary.size());
   }
-  link_->Close(SteadyNow() + kLinger);
+  // Without a verdict the others go on, and there is nothing that they would have to fetch first.
+  link_->Close(SteadyNow() + (exit_->verdict ? kLinger : absl::ZeroDuration()));
   return exit_->code;
 }
 

@@ -40,7 +40,11 @@ absl::StatusOr<std::vector<std::string>> ListenAddresses(const LaunchConfig& con
 }  // namespace
 
 absl::StatusOr<std::string> RendezvousLink::LocalAddress(const LaunchConfig& config) {
-  if (!config.local_addr.empty()) return config.local_addr;
+  if (!config.local_addr.empty()) {
+    absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(config.local_addr);
+    if (numeric.ok()) return numeric->front();
+    return absl::InvalidArgumentError(absl::StrCat("--local-addr: ", numeric.status().message()));
+  }
   if (config.server_place == ServerPlace::kInProcess) return std::string(kLoopback);
   absl::StatusOr<std::string> address =
       LocalAddressTowards(config.endpoint.host, static_cast<uint16_t>(config.endpoint.port));

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/failure_text.h"
-#include "rendezvous/base/signal_name.h"
 #include "launcher/core/wait_text.h"
+#include "rendezvous/base/signal_name.h"
+#include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -141,13 +141,21 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   round_started_ = now;
   next_report_ = SteadyTime::InfiniteFuture();
   effects->push_back(effect::ShowStatus{""});
-  effects->push_back(effect::Print{
-      LogLevel::kInfo,
-      absl::StrCat("round ", assignment.round, " (", assignment.reason, "): group rank ", assignment.group_rank, " of ",
-                   assignment.group_world_size, ", ranks ", assignment.base_rank, "-",
-                   assignment.base_rank + settings_.join.slots - 1, " of ", assignment.world_size, ", master ",
-                   assignment.master_addr, ":", assignment.master_port, ", restarts ", assignment.restart_count)});
+  effects->push_back(
+      effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
   effects->push_back(effect::SpawnWorkers{assignment});
+}
+
+std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment) const {
+  const Join& join = settings_.join;
+  std::string text = absl::StrCat("round ", assignment.round, ": ", join.host, " (", join.address, ") is node ",
+                                  assignment.group_rank, " of ", assignment.group_world_size, ", ");
+  const int32_t last = assignment.base_rank + join.slots - 1;
+  absl::StrAppend(&text, join.slots == 1 ? "rank " : "ranks ", assignment.base_rank);
+  if (join.slots > 1) absl::StrAppend(&text, "-", last);
+  absl::StrAppend(&text, " of ", assignment.world_size, "; master ", assignment.master_addr, ":",
+                  assignment.master_port, "; ", assignment.reason);
+  return text;
 }
 
 void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects) {

@@ -129,6 +129,7 @@ class AgentMachine {
   void OnStopped(SteadyTime now, Effects* effects);
   void ExitWith(int code, SteadyTime now, Effects* effects);
   void BecomeIdle(SteadyTime now);
+  std::string DescribeRound(const rendezvous::Assignment& assignment) const;
   std::string WaitText(SteadyTime now) const;
 
   AgentSettings settings_;

@@ -39,6 +39,23 @@ TEST_F(GlooTest, TwoNodes_AllReduceAgainAfterRankZeroDied) {
   EXPECT_EQ(Count(a.Out() + b.Out(), "attempt=1"), 4) << a.Out() << b.Out();
 }
 
+TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
+  TempDir dir;
+  const std::vector<std::string> flags =
+      Flags({"--nnodes=2", "--nproc-per-node=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", FreePort())},
+            {"--late=3:" + dir.File("go")});
+  std::vector<std::string> first = flags, second = flags;
+  first.insert(first.begin(), "--node-rank=0");
+  second.insert(second.begin(), "--node-rank=1");
+  Launcher a(first, Environment()), b(second, Environment());
+  EXPECT_TRUE(a.WaitForErr("rank 3 on ")) << a.Err();
+  EXPECT_NE(a.Err().find("has not joined"), std::string::npos) << a.Err();
+  fclose(fopen(dir.File("go").c_str(), "w"));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(b.Err().find("has not joined"), std::string::npos) << "only the store's host says it: " << b.Err();
+}
+
 TEST_F(GlooTest, ExceptionInOneRank_SummaryHasItsTypeMessageAndTraceback) {
   Launcher launcher(Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
   EXPECT_EQ(launcher.Wait(), 1);

@@ -1,12 +1,15 @@
 """A plain DDP-style worker: joins by env://, sums the ranks, and may be told to die in some attempts.
 
-    gloo_worker.py [--die RANK:ATTEMPT:HOW]...      HOW: kill, exit CODE, raise
+    gloo_worker.py [--die RANK:ATTEMPT:HOW]... [--late RANK:FILE]
+
+HOW is kill, raise or an exit code. The late rank begins when FILE exists.
 """
 
 import argparse
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -17,7 +20,12 @@ from torch.distributed.elastic.multiprocessing.errors import record
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--die", action="append", default=[])
+    parser.add_argument("--late")
     arguments = parser.parse_args()
+    if arguments.late:
+        who, file = arguments.late.split(":")
+        while os.environ["RANK"] == who and not os.path.exists(file):
+            time.sleep(0.05)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])

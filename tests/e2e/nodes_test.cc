@@ -155,6 +155,34 @@ TEST(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   EXPECT_EQ(a.Wait(), 0) << a.Err();
 }
 
+TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=0.5"};
+  Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGSTOP);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  b.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
+TEST(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
+  const int port = FreePort();
+  auto flags = [&](std::vector<std::string> more) { return NodeFlags(port, "2", 1, more, "echo at=$MASTER_ADDR"); };
+  Launcher a(flags({"--node-rank=0"})), b(flags({"--local-addr=127.0.0.2"}));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_NE(a.Err().find("(127.0.0.1)"), std::string::npos) << a.Err();
+  EXPECT_NE(b.Err().find("(127.0.0.2)"), std::string::npos) << b.Err();
+  EXPECT_EQ(b.Out(), "at=127.0.0.1\n");
+}
+
 TEST(NodesTest, LateNode_JoinsInANewRound) {
   const int port = FreePort();
   Rendezvousd server(port);
