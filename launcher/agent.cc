@@ -34,7 +34,8 @@ std::vector<std::string> Environment() {
 
 }  // namespace
 
-Agent::Agent(Settings settings) : settings_(std::move(settings)), host_(Hostname()) {}
+Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
+    : settings_(std::move(settings)), host_(Hostname()), signals_(std::move(signals)) {}
 
 Agent::~Agent() {
   link_ = nullptr;
@@ -96,7 +97,7 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  if (absl::Status status = settings_.signals->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
+  if (absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
       !status.ok()) {
     return status;
   }

@@ -29,11 +29,10 @@ class Agent {
   struct Settings {
     LaunchConfig config;
     std::string launcher_id;
-    Guard* guard;           // outlives the agent
-    SignalSource* signals;  // outlives the agent
+    Guard* guard;  // outlives the agent
   };
 
-  explicit Agent(Settings settings);
+  Agent(Settings settings, std::unique_ptr<SignalSource> signals);
   ~Agent();
 
   // Runs the job to its end on this node and returns the exit code. Once only.
@@ -70,6 +69,7 @@ class Agent {
   std::string host_;
   std::string address_;
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<SignalSource> signals_;
   LogPump pump_;
   StatusLine status_line_;
   std::unique_ptr<AgentMachine> machine_;

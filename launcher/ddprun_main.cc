@@ -72,7 +72,7 @@ int Main(const std::vector<std::string>& arguments) {
 
   int code;
   {
-    Agent agent({*std::move(config), launcher_id, &*guard, source->get()});
+    Agent agent({*std::move(config), launcher_id, &*guard}, *std::move(source));
     code = agent.Run();
   }
   guard->Dismiss();
