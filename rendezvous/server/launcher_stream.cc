@@ -145,6 +145,7 @@ void LauncherStream::End(const absl::Status& status) {
 }
 
 void LauncherStream::WriteNext() {
+  Call* call = nullptr;
   grpc::ByteBuffer next;
   std::optional<grpc::Status> end;
   {
@@ -160,11 +161,12 @@ void LauncherStream::WriteNext() {
       return;
     }
     writing_ = true;  // nobody else gets beyond this point until the operation is over
+    call = call_.get();
   }
   if (end.has_value()) {
-    call_->stream.Finish(*end, static_cast<Completion*>(&finished_tag_));
+    call->stream.Finish(*end, static_cast<Completion*>(&finished_tag_));
   } else {
-    call_->stream.Write(next, static_cast<Completion*>(&written_tag_));
+    call->stream.Write(next, static_cast<Completion*>(&written_tag_));
   }
 }
 

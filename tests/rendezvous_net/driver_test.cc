@@ -207,8 +207,8 @@ TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
   auto other = std::make_shared<RecordingSession>();
   driver.OnMessage(other, NodeJoin("node2", PatientSettings(2)));
   {
-    TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job",
-                   "node1", PatientSettings(2));
+    TestLauncher a([&](Client::Handler handler) { return NewLocalClient(&driver, std::move(handler)); }, "job", "node1",
+                   PatientSettings(2));
     a.ConnectAndJoin();
     a.AwaitRound();
     a.client().Send(Leave{"SIGTERM"});

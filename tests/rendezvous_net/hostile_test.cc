@@ -44,7 +44,7 @@ std::string RandomFrame(std::mt19937* random) {
   frame.push_back(static_cast<char>((*random)() % 12));  // type
   frame.push_back(static_cast<char>((*random)()));       // flags
   frame += std::string("\0\0\0", 3);
-  frame.push_back(static_cast<char>((*random)() % 8));   // stream
+  frame.push_back(static_cast<char>((*random)() % 8));  // stream
   return frame + RandomBytes(random, size);
 }
 

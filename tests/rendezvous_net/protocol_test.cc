@@ -72,9 +72,8 @@ TEST_F(ProtocolTest, MalformedMessages_InvalidArgument) {
   nameless.mutable_join()->clear_job_id();
   v1::LauncherMessage unknown_field;
   ASSERT_TRUE(unknown_field.ParseFromString("\xFA\x01\x02hi"));
-  for (const std::string& bytes :
-       {std::string("\xFF\xFF\xFF"), std::string("\x0A\x7F"), std::string(1000, '\0'), std::string(),
-        nameless.SerializeAsString(), unknown_field.SerializeAsString()}) {
+  for (const std::string& bytes : {std::string("\xFF\xFF\xFF"), std::string("\x0A\x7F"), std::string(1000, '\0'),
+                                   std::string(), nameless.SerializeAsString(), unknown_field.SerializeAsString()}) {
     RawClient raw(server_.port());
     ASSERT_TRUE(raw.WriteBytes(bytes));
     const absl::Status status = raw.Finish();
@@ -208,8 +207,8 @@ TEST_F(ProtocolTest, HealthAndReflection_Answer) {
 TEST_F(ProtocolTest, ListJobs_Paged_EveryJobOnce) {
   std::vector<std::unique_ptr<TestLauncher>> launchers;
   for (int i = 0; i < 25; ++i) {
-    launchers.push_back(std::make_unique<TestLauncher>(server_.Local(), absl::StrCat("job", 100 + i), "node1",
-                                                       PatientSettings(2)));
+    launchers.push_back(
+        std::make_unique<TestLauncher>(server_.Local(), absl::StrCat("job", 100 + i), "node1", PatientSettings(2)));
     launchers.back()->ConnectAndJoin();
     launchers.back()->log().Next();  // Welcome
   }
@@ -281,8 +280,8 @@ TEST(ServerTest, Start_PortTaken_AlreadyExists) {
 
 TEST(ServerTest, Start_BadAddresses_SayWhy) {
   Driver driver;
-  for (const char* text : {"", "29400", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "::1:0",
-                           "[::1]", "[]:0", ":0", "a b:0"}) {
+  for (const char* text : {"", "29400", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "::1:0", "[::1]",
+                           "[]:0", ":0", "a b:0"}) {
     EXPECT_EQ(Server::Start(&driver, {text}).status().code(), Code::kInvalidArgument) << text;
   }
   EXPECT_EQ(Server::Start(&driver, {}).status().code(), Code::kInvalidArgument);

@@ -31,6 +31,7 @@ std::shared_ptr<grpc::Channel> NewChannel(int port) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps the window small that a slow reader offers
   return grpc::CreateCustomChannel(absl::StrCat("ipv4:127.0.0.1:", port), grpc::InsecureChannelCredentials(),
                                    arguments);
 }

@@ -94,8 +94,7 @@ TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
   const auto client = NewGrpcClient({"127.0.0.1", port}, log.Handler());
   for (int i = 0; i < 4; ++i) {
     const Disconnected gone = log.Await<Disconnected>();
-    EXPECT_EQ(gone.reason,
-              absl::StrCat("cannot reach rendezvous server at 127.0.0.1:", port, ": connection refused"));
+    EXPECT_EQ(gone.reason, absl::StrCat("cannot reach rendezvous server at 127.0.0.1:", port, ": connection refused"));
     EXPECT_FALSE(gone.permanent);
   }
 }
@@ -103,7 +102,9 @@ TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
 TEST(ReconnectTest, NameWithSeveralAddresses_AllAreTried) {
   TestServer server;  // on 127.0.0.1 only, while localhost may be ::1 first
   TestLauncher a(
-      [&](Client::Handler handler) { return NewGrpcClient({"localhost", server.port()}, std::move(handler)); },
+      [&](Client::Handler handler) {
+        return NewGrpcClient({"localhost", server.port()}, std::move(handler));
+      },
       "job", "node1", PatientSettings(1));
   a.ConnectAndJoin();
   a.AwaitRound();

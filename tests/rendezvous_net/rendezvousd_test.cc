@@ -105,8 +105,11 @@ TEST(RendezvousdTest, Sigterm_StreamsEnd_ExitsWithZero) {
   for (const int number : {SIGTERM, SIGINT}) {
     Process server({"--listen", "127.0.0.1:0"});
     const int port = PortOf(server.ReadLine());
-    TestLauncher a([&](Client::Handler handler) { return NewGrpcClient({"127.0.0.1", port}, std::move(handler)); },
-                   "job", "node1", PatientSettings(1));
+    TestLauncher a(
+        [&](Client::Handler handler) {
+          return NewGrpcClient({"127.0.0.1", port}, std::move(handler));
+        },
+        "job", "node1", PatientSettings(1));
     a.ConnectAndJoin();
     a.AwaitRound();
     server.Signal(number);
@@ -129,9 +132,13 @@ TEST(RendezvousdTest, SeveralAddresses_AreAllListed) {
 }
 
 TEST(RendezvousdTest, BadFlags_OneLineAndExitTwo) {
-  const std::vector<std::vector<std::string>> cases = {
-      {"--no-such-flag"}, {"--listen"},          {"--listen", "nonsense"}, {"--listen", "127.0.0.1:99999"},
-      {"extra"},          {"--log-level", "loud"}, {"--listen", "::1:29400"}};
+  const std::vector<std::vector<std::string>> cases = {{"--no-such-flag"},
+                                                       {"--listen"},
+                                                       {"--listen", "nonsense"},
+                                                       {"--listen", "127.0.0.1:99999"},
+                                                       {"extra"},
+                                                       {"--log-level", "loud"},
+                                                       {"--listen", "::1:29400"}};
   for (const std::vector<std::string>& arguments : cases) {
     Process server(arguments);
     const std::string errors = server.ReadErrors();

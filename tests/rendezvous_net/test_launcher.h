@@ -96,9 +96,9 @@ class EventLog {
  private:
   static bool IsNotice(const ClientEvent& event) {
     const auto* message = std::get_if<ServerMessage>(&event);
-    return message != nullptr && (std::holds_alternative<Welcome>(*message) ||
-                                  std::holds_alternative<HeartbeatAck>(*message) ||
-                                  std::holds_alternative<Waiting>(*message));
+    return message != nullptr &&
+           (std::holds_alternative<Welcome>(*message) || std::holds_alternative<HeartbeatAck>(*message) ||
+            std::holds_alternative<Waiting>(*message));
   }
 
   Mutex mutex_;

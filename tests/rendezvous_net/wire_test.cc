@@ -43,14 +43,21 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   forever.phase = Join::Phase::kStopping;
   WorkerFailure lost;
   lost.host = "node2";
-  const std::vector<LauncherMessage> messages = {
-      SampleJoin(), plain,         forever, Heartbeat{}, WorkerFailed{8, SampleFailure()}, WorkerFailed{1, lost},
-      GroupSucceeded{9}, Ready{8, 40002}, Leave{"SIGTERM"}};
+  const std::vector<LauncherMessage> messages = {SampleJoin(),
+                                                 plain,
+                                                 forever,
+                                                 Heartbeat{},
+                                                 WorkerFailed{8, SampleFailure()},
+                                                 WorkerFailed{1, lost},
+                                                 GroupSucceeded{9},
+                                                 Ready{8, 40002},
+                                                 Leave{"SIGTERM"}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
 TEST(LauncherWireTest, RoundTrip_EveryPhase_IsUnchanged) {
-  for (const auto phase : {Join::Phase::kIdle, Join::Phase::kRunning, Join::Phase::kSucceeded, Join::Phase::kStopping}) {
+  for (const auto phase :
+       {Join::Phase::kIdle, Join::Phase::kRunning, Join::Phase::kSucceeded, Join::Phase::kStopping}) {
     LauncherMessage message = SampleJoin();
     std::get<Join>(message).phase = phase;
     EXPECT_EQ(OverTheWire(message), message);
@@ -98,7 +105,10 @@ TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
 TEST(FieldsTest, CleanText_Utf8_KeepsWholeCharacters) {
   EXPECT_EQ(CleanText("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 100), "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
   EXPECT_EQ(CleanText("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
-  EXPECT_EQ(CleanText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80" "a", 100), "?????????a");  // overlong, surrogate, too great
+  EXPECT_EQ(CleanText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80"
+                      "a",
+                      100),
+            "?????????a");  // overlong, surrogate, too great
   EXPECT_EQ(CleanText("", 5), "");
 }
 
