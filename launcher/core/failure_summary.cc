@@ -7,9 +7,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "launcher/core/duration_text.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
 namespace {

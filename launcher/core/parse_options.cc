@@ -13,6 +13,7 @@
 #include "launcher/core/flag_table.h"
 #include "launcher/core/flag_value.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/version.h"
 
 // The only file that knows CLI11. It splits the words of the command line and lays out the help; what the values
 // mean, and every message about them, is flag_table's part.

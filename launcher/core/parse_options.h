@@ -12,8 +12,6 @@
 
 namespace ddprun::launcher {
 
-inline constexpr char kVersion[] = "0.1.0";
-
 // Value of an environment variable, if it is set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
-#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 

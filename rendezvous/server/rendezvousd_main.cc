@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/version.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/wire/host_port.h"
@@ -19,7 +20,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "launcher/core/flag_table.h"
+#include "rendezvous/base/version.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,9 +1,10 @@
 #include "launcher/core/signal_list.h"
-#include "rendezvous/base/signal_name.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <string.h>
+
+#include "rendezvous/base/signal_name.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "rendezvous/client/backoff.h"
-#include "rendezvous/client/fake_client.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/host_port.h"
@@ -83,24 +82,6 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
     EXPECT_EQ(end.reason, c.reason);
     EXPECT_EQ(end.permanent, c.permanent) << c.reason;
   }
-}
-
-TEST(FakeClientTest, Emit_ReachesHandlerUntilDestroyed) {
-  auto probe = std::make_shared<FakeClientProbe>();
-  int events = 0;
-  auto client = std::make_unique<FakeClient>(probe, [&](ClientEvent) { ++events; });
-  probe->Emit(Connected{});
-  client->Send(Heartbeat{});
-  client->Reset();
-  client->Close();
-  EXPECT_EQ(events, 1);
-  EXPECT_EQ(probe->TakeSent(1).size(), 1);
-  EXPECT_EQ(probe->resets(), 1);
-  EXPECT_TRUE(probe->closed());
-  client.reset();
-  EXPECT_TRUE(probe->destroyed());
-  probe->Emit(Connected{});
-  EXPECT_EQ(events, 1);
 }
 
 }  // namespace
