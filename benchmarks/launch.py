@@ -34,7 +34,7 @@ class Bench:
         self.measure = self.compile("measure")
         self.worker = self.compile("first_instruction")
         # torchrun warns about this variable if it is unset.
-        self.env = dict(os.environ, OMP_NUM_THREADS="1")
+        self.env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR")
 
     def compile(self, name):
         program = str(self.folder / name)
