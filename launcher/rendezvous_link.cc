@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -112,12 +111,8 @@ void RendezvousLink::Connect() {
 
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {
   return [this, generation = generation_](rendezvous::ClientEvent event) {
-    const bool connected = std::holds_alternative<rendezvous::Connected>(event);
-    const uint64_t connection = connected ? ++connections_ : 0;
-    loop_->Post([this, generation, connected, connection, event = std::move(event)] {
-      // The answer to a Connected is a Join. If that stream broke meanwhile and another stands, it must not get two.
-      if (generation != generation_ || (connected && connection != connections_)) return;
-      handler_(event);
+    loop_->Post([this, generation, event = std::move(event)] {
+      if (generation == generation_) handler_(event);
     });
   };
 }

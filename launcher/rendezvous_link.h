@@ -1,7 +1,6 @@
 #ifndef DDPRUN_LAUNCHER_RENDEZVOUS_LINK_H_
 #define DDPRUN_LAUNCHER_RENDEZVOUS_LINK_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,8 +65,7 @@ class RendezvousLink {
   const Handler handler_;
   const bool may_host_;
   bool hosting_ = false;
-  uint64_t generation_ = 0;               // of client_: events of an older one are dropped
-  std::atomic<uint64_t> connections_{0};  // Connected events so far, counted by the client's thread
+  uint64_t generation_ = 0;  // of client_: events of an older one are dropped
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Client> client_;

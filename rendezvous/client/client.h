@@ -31,7 +31,8 @@ class Client {
 
   virtual ~Client() = default;
 
-  // Queues a message for the present stream. Dropped if there is none.
+  // Queues a message for the present stream. Dropped if there is none, and where it does not belong: before the
+  // stream's Join, or a second Join.
   virtual void Send(LauncherMessage message) = 0;
 
   // Takes the present stream for dead (the server is silent) and connects anew.

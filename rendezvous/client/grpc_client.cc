@@ -12,6 +12,7 @@
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/client/backoff.h"
 #include "rendezvous/client/client_stream.h"
+#include "rendezvous/client/join_first.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
@@ -56,7 +57,7 @@ class GrpcClient final : public Client {
     std::shared_ptr<ClientStream> stream;
     {
       MutexLock lock(&mutex_);
-      if (state_ == State::kOpen && !closed_) stream = stream_;
+      if (state_ == State::kOpen && !closed_ && join_first_.Admits(message)) stream = stream_;
     }
     if (stream != nullptr) stream->Send(message);
   }
@@ -134,6 +135,7 @@ class GrpcClient final : public Client {
       if (closed_) return EndLocked();
       state_ = State::kConnecting;
       stream_ = stream;
+      join_first_.OnNewStream();
     }
     stream->Connect();
   }
@@ -211,6 +213,7 @@ class GrpcClient final : public Client {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kResolving;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mutex_);
+  JoinFirst join_first_ ABSL_GUARDED_BY(mutex_);
   Resolver::Result resolved_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("");
   CondVar stream_over_;
   grpc::Alarm retry_timer_;

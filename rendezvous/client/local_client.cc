@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/client/join_first.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/server/session.h"
 
@@ -97,6 +98,7 @@ class LocalClient final : public Client {
 
   void Open() {
     session_ = std::make_shared<LocalSession>(++stream_, queue_);
+    join_first_.OnNewStream();
     handler_(Connected{});
   }
 
@@ -106,6 +108,7 @@ class LocalClient final : public Client {
   }
 
   void Do(LauncherMessage message) {
+    if (!join_first_.Admits(message)) return;
     if (Join* join = std::get_if<Join>(&message)) {
       join->in_process = true;
       DropPartsOfNanoseconds(&join->settings);
@@ -139,7 +142,8 @@ class LocalClient final : public Client {
   Driver* const driver_;
   const Handler handler_;
   const std::shared_ptr<TaskQueue> queue_;
-  uint64_t stream_ = 0;               // counts sessions
+  uint64_t stream_ = 0;  // counts sessions
+  JoinFirst join_first_;
   std::shared_ptr<Session> session_;  // null once closed
   std::thread thread_;                // last: started when all else exists
 };

@@ -48,6 +48,22 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
   EXPECT_EQ(proxy.accepted(), 4);  // each time at once, by one new connection
 }
 
+// A launcher that is slow to hear that its stream broke speaks to the next one as if it had joined it.
+TEST(ReconnectTest, Send_MeantForTheStreamBefore_DoesNotSpoilTheNextOne) {
+  TestServer server;
+  for (const bool local : {false, true}) {
+    TestLauncher a(local ? server.Local() : server.Grpc(), local ? "local" : "remote", "node1", PatientSettings(1));
+    a.Await<Connected>();
+    a.client().Send(Heartbeat{});
+    a.client().Send(Ready{7, 1234});
+    a.SendJoin();
+    a.SendJoin();
+    a.AwaitRound();
+    a.Succeed();
+    EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+  }
+}
+
 TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   TestServer server;
   TcpProxy proxy(server.port());
