@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, pump);
   if (!output.ok()) return output.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), std::move(on_ended)));
-  absl::StatusOr<std::unique_ptr<ChildWatch>> watch =
-      ChildWatch::Create(loop, [group = group.get()](std::vector<ProcessEnd> ends) { group->OnProcessesEnded(ends); });
+  absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
+      loop, [group = group.get()](const std::vector<ProcessEnd>& ends) { group->OnProcessesEnded(ends); });
   if (!watch.ok()) return watch.status();
   group->watch_ = *std::move(watch);
   return group;
