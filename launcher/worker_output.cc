@@ -49,7 +49,9 @@ absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, Lo
   if (base.empty()) return output;
   output.job_folder_ =
       absl::StrCat(base, "/", absl::StrReplaceAll(config->job_id, {{"/", "_"}}), "_", RandomId().substr(0, 8));
-  if (absl::Status status = MakeFolder(output.job_folder_); !status.ok()) return status;
+  if (absl::Status status = MakeFolder(output.job_folder_); !status.ok()) {
+    return absl::InvalidArgumentError(status.message());
+  }
   return output;
 }
 

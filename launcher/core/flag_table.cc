@@ -13,6 +13,7 @@
 #include "launcher/core/flag_value.h"
 #include "launcher/core/nearest_word.h"
 #include "launcher/core/signal_list.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -60,15 +61,13 @@ constexpr char kWorkers[] = "Workers";
 constexpr char kOutput[] = "Output";
 constexpr char kStopping[] = "Watching and stopping";
 
-constexpr int kMaxRestarts = 1'000'000'000;
-
 constexpr Flag kFlags[] = {
     {"nnodes", "", "N|MIN:MAX", kJob, "nodes of the job (1)",
      [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
     {"nproc-per-node", "", "N|cpu|gpu|auto", kJob, "workers on this node (1)",
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
     {"max-restarts", "", "N", kJob, "restarts of the job's workers after a failure (0)",
-     [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxRestarts, &o->max_restarts); }},
+     [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
     {"standalone", "", "", kRendezvous, "one node, nothing to meet: no network needed",

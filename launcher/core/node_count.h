@@ -3,11 +3,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
 
-inline constexpr int kMaxNodes = 1'000'000;
-inline constexpr int kMaxProcesses = 10'000;  // on one node
+inline constexpr int kMaxNodes = rendezvous::kMaxNodes;
+inline constexpr int kMaxProcesses = rendezvous::kMaxSlots;  // on one node
 
 // How many nodes a job runs on: 0 < min <= max <= kMaxNodes.
 struct NodeCount {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {

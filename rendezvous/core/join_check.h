@@ -12,13 +12,6 @@
 // What a launcher may bring (protocol 2). Pure functions.
 namespace ddprun::rendezvous {
 
-inline constexpr int32_t kMaxSlots = 4096;
-inline constexpr int32_t kMaxNodes = 100'000;
-inline constexpr size_t kMaxNameBytes = 256;  // ids, host, address, role
-inline constexpr size_t kMaxTopologyBytes = 4096;
-inline constexpr size_t kMaxTextBytes = 4096;             // one-line texts of failures and leaves
-inline constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
-
 // nullopt, or one line that names the field of the Join that is out of bounds.
 std::optional<std::string> CheckJoin(const Join& join);
 

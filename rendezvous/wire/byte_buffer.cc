@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/wire/limits.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/wire/limits.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,7 +1,7 @@
 #include "rendezvous/wire/job_wire.h"
 
+#include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/limits.h"
 #include "rendezvous/wire/parts.h"
 
 namespace ddprun::rendezvous {

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "rendezvous/wire/limits.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/limits.h"
 #include "rendezvous/wire/parts.h"
 
 namespace ddprun::rendezvous {

@@ -93,6 +93,7 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
       {"--rdzv-endpoint=host:99999", "--nnodes=2", "x.py"},
       {"--max-restarts=-1", "x.py"},
       {"--rdzv-conf=join_timeot=3", "x.py"},
+      {"--log-dir=/dev/null/logs", "--tee=3", "x.py"},
   };
   for (const auto& arguments : bad) {
     Launcher launcher(arguments, {{"TMPDIR", dir.path()}});

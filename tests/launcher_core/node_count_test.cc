@@ -10,7 +10,7 @@ TEST(ParseNodeCount, NumberAndRange_AreRead) {
   EXPECT_EQ(*ParseNodeCount("12"), (NodeCount{12, 12}));
   EXPECT_EQ(*ParseNodeCount("1:4"), (NodeCount{1, 4}));
   EXPECT_EQ(*ParseNodeCount("3:3"), (NodeCount{3, 3}));
-  EXPECT_EQ(*ParseNodeCount("1000000"), (NodeCount{1000000, 1000000}));
+  EXPECT_EQ(*ParseNodeCount("100000"), (NodeCount{100000, 100000}));
 }
 
 TEST(ParseNodeCount, AnythingElse_IsRefused) {

@@ -75,7 +75,7 @@ const std::vector<BadInput>& BadInputs() {
       {{"--nproc-per-node=0", "y"}, {"--nproc-per-node", "cpu, gpu or auto"}},
       {{"--nproc-per-node=xpu", "y"}, {"'xpu'"}},
       {{"--nproc_per_node=gpu", "y"}, {"--nproc-per-node=gpu", "no GPU"}},
-      {{"--nproc-per-node=999999", "y"}, {"1 to 10000"}},
+      {{"--nproc-per-node=999999", "y"}, {"1 to 4096"}},
       {{"--max-restarts=-1", "y"}, {"--max-restarts", "'-1'"}},
       {{"--max-restarts=many", "y"}, {"'many'"}},
       {{"--role", "", "y"}, {"--role", "empty"}},

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {

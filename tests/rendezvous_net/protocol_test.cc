@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/host_port.h"
 #include "rendezvous/wire/launcher_wire.h"
-#include "rendezvous/wire/limits.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/samples.h"

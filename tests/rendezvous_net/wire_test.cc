@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/job_wire.h"
 #include "rendezvous/wire/launcher_wire.h"
-#include "rendezvous/wire/limits.h"
 #include "rendezvous/wire/server_wire.h"
 #include "tests/rendezvous_net/samples.h"
 
