@@ -11,9 +11,22 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
-// Length of the valid UTF-8 character at the start of `bytes`, 0 if there is none (RFC 3629: no overlong forms, no
-// surrogates, nothing above U+10FFFF).
-size_t CharacterLength(absl::string_view bytes) {
+// U+0080 to U+009F: terminals take them for control characters too.
+bool IsC1Control(absl::string_view character) {
+  return character.size() == 2 && static_cast<uint8_t>(character[0]) == 0xc2 &&
+         static_cast<uint8_t>(character[1]) < 0xa0;
+}
+
+// The largest position <= `position` at which a character of valid `text` begins.
+size_t CharacterStart(absl::string_view text, size_t position) {
+  while (position > 0 && position < text.size() && IsContinuation(text[position])) --position;
+  return position;
+}
+
+}  // namespace
+
+size_t Utf8CharacterLength(absl::string_view bytes) {
+  if (bytes.empty()) return 0;
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
@@ -32,25 +45,11 @@ size_t CharacterLength(absl::string_view bytes) {
   return length;
 }
 
-// U+0080 to U+009F: terminals take them for control characters too.
-bool IsC1Control(absl::string_view character) {
-  return character.size() == 2 && static_cast<uint8_t>(character[0]) == 0xc2 &&
-         static_cast<uint8_t>(character[1]) < 0xa0;
-}
-
-// The largest position <= `position` at which a character of valid `text` begins.
-size_t CharacterStart(absl::string_view text, size_t position) {
-  while (position > 0 && position < text.size() && IsContinuation(text[position])) --position;
-  return position;
-}
-
-}  // namespace
-
 std::string CleanText(absl::string_view bytes) {
   std::string clean;
   clean.reserve(bytes.size());
   while (!bytes.empty()) {
-    const size_t length = CharacterLength(bytes);
+    const size_t length = Utf8CharacterLength(bytes);
     const char c = bytes[0];
     if (length == 0) {
       clean.push_back('?');

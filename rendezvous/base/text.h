@@ -9,6 +9,10 @@
 // Making foreign bytes (a worker's error file, a flag's value) fit to be shown on a terminal and put into a message.
 namespace ddprun {
 
+// Length in bytes of the valid UTF-8 character at the start of `bytes`, 0 if there is none (RFC 3629: no overlong
+// forms, no surrogates, nothing above U+10FFFF).
+size_t Utf8CharacterLength(absl::string_view bytes);
+
 // Valid UTF-8 without control characters but tab and newline: other bytes become '?', "\r\n" becomes "\n".
 std::string CleanText(absl::string_view bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
@@ -16,29 +17,9 @@ constexpr absl::string_view kEllipsis = "...";
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// Bytes of the well-formed UTF-8 character that `text` begins with (Unicode table 3-7); 0 if there is none.
-size_t CharacterLength(absl::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return text.empty() ? 0 : 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = first == 0xED && byte(1) > 0x9F;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90;
-    const bool too_great = first == 0xF4 && byte(1) > 0x8F;
-    return follows(1) && follows(2) && follows(3) && !overlong && !too_great ? 4 : 0;
-  }
-  return 0;
-}
-
 bool IsUtf8(absl::string_view text) {
   while (!text.empty()) {
-    const size_t length = CharacterLength(text);
+    const size_t length = Utf8CharacterLength(text);
     if (length == 0) return false;
     text.remove_prefix(length);
   }
@@ -131,12 +112,12 @@ void SetTime(absl::Time value, google::protobuf::Timestamp* proto) {
   proto->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(value - absl::FromUnixSeconds(seconds))));
 }
 
-std::string CleanText(absl::string_view text, size_t max_bytes) {
+std::string FitText(absl::string_view text, size_t max_bytes) {
   const bool too_long = text.size() > max_bytes;
   const size_t room = too_long ? max_bytes - kEllipsis.size() : max_bytes;
   std::string clean;
   while (!text.empty()) {
-    const size_t length = CharacterLength(text);
+    const size_t length = Utf8CharacterLength(text);
     const absl::string_view next = length == 0 ? "?" : text.substr(0, length);
     if (clean.size() + next.size() > room) break;
     clean.append(next.data(), next.size());

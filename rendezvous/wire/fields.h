@@ -55,7 +55,7 @@ void SetDuration(absl::Duration value, google::protobuf::Duration* proto);
 void SetTime(absl::Time value, google::protobuf::Timestamp* proto);
 
 // `text` as valid UTF-8 (bad bytes become '?') of at most `max_bytes`: what is too long ends in "...".
-std::string CleanText(absl::string_view text, size_t max_bytes);
+std::string FitText(absl::string_view text, size_t max_bytes);
 
 }  // namespace ddprun::rendezvous
 

@@ -51,7 +51,7 @@ v1::Job ToProto(const JobView& job) {
   v1::Job proto;
   proto.set_job_id(job.job_id);
   proto.set_state(StateToProto(job.state));
-  proto.set_reason(CleanText(job.reason, kMaxTextBytes));
+  proto.set_reason(FitText(job.reason, kMaxTextBytes));
   proto.set_round(job.round);
   proto.set_restart_count(job.restart_count);
   *proto.mutable_settings() = ToProto(job.settings);

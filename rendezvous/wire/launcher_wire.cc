@@ -64,7 +64,7 @@ struct Writer {
     proto->mutable_ready()->set_store_port(ready.store_port);
   }
   void operator()(const Leave& leave) const {
-    proto->mutable_leave()->set_reason(CleanText(leave.reason, kMaxTextBytes));
+    proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
   }
 };
 

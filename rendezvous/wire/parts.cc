@@ -51,9 +51,9 @@ v1::WorkerFailure ToProto(const WorkerFailure& failure) {
   proto.set_oom_killed(failure.oom_killed);
   SetTime(failure.at, proto.mutable_at());
   SetDuration(failure.ran_for, proto.mutable_ran_for());
-  proto.set_message(CleanText(failure.message, kMaxTextBytes));
-  proto.set_traceback(CleanText(failure.traceback, kMaxTracebackBytes));
-  proto.set_error_file(CleanText(failure.error_file, kMaxTextBytes));
+  proto.set_message(FitText(failure.message, kMaxTextBytes));
+  proto.set_traceback(FitText(failure.traceback, kMaxTracebackBytes));
+  proto.set_error_file(FitText(failure.error_file, kMaxTextBytes));
   return proto;
 }
 
@@ -78,7 +78,7 @@ WorkerFailure FromProto(const v1::WorkerFailure& proto, FieldReader fields) {
 v1::Verdict ToProto(const Verdict& verdict) {
   v1::Verdict proto;
   proto.set_succeeded(verdict.succeeded);
-  proto.set_reason(CleanText(verdict.reason, kMaxTextBytes));
+  proto.set_reason(FitText(verdict.reason, kMaxTextBytes));
   if (verdict.first_cause.has_value()) *proto.mutable_first_cause() = ToProto(*verdict.first_cause);
   proto.set_exit_code(verdict.exit_code);
   return proto;
@@ -107,7 +107,7 @@ v1::Assignment ToProto(const Assignment& assignment) {
   proto.set_master_addr(assignment.master_addr);
   proto.set_master_port(assignment.master_port);
   proto.set_restart_count(assignment.restart_count);
-  proto.set_reason(CleanText(assignment.reason, kMaxTextBytes));
+  proto.set_reason(FitText(assignment.reason, kMaxTextBytes));
   return proto;
 }
 

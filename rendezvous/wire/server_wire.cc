@@ -30,10 +30,10 @@ struct Writer {
     out->set_min_nodes(waiting.min_nodes);
     out->set_max_nodes(waiting.max_nodes);
     const size_t named = std::min<size_t>(waiting.hosts.size(), kMaxHostsNamed);
-    for (size_t i = 0; i < named; ++i) out->add_hosts(CleanText(waiting.hosts[i], kMaxNameBytes));
+    for (size_t i = 0; i < named; ++i) out->add_hosts(FitText(waiting.hosts[i], kMaxNameBytes));
     SetDuration(waiting.remaining, out->mutable_remaining());
     out->set_last_call(waiting.last_call);
-    out->set_reason(CleanText(waiting.reason, kMaxTextBytes));
+    out->set_reason(FitText(waiting.reason, kMaxTextBytes));
   }
   void operator()(const Assign& assign) const {
     *proto->mutable_assign()->mutable_assignment() = ToProto(assign.assignment);
@@ -41,12 +41,12 @@ struct Writer {
   void operator()(const Prepare& prepare) const {
     v1::Prepare* out = proto->mutable_prepare();
     out->set_round(prepare.round);
-    out->set_reason(CleanText(prepare.reason, kMaxTextBytes));
+    out->set_reason(FitText(prepare.reason, kMaxTextBytes));
     if (prepare.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*prepare.first_cause);
   }
   void operator()(const Finish& finish) const { *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict); }
   void operator()(const Rejected& rejected) const {
-    proto->mutable_rejected()->set_reason(CleanText(rejected.reason, kMaxTextBytes));
+    proto->mutable_rejected()->set_reason(FitText(rejected.reason, kMaxTextBytes));
   }
 };
 

@@ -103,13 +103,13 @@ TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
 }
 
 TEST(FieldsTest, CleanText_Utf8_KeepsWholeCharacters) {
-  EXPECT_EQ(CleanText("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 100), "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
-  EXPECT_EQ(CleanText("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
-  EXPECT_EQ(CleanText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80"
-                      "a",
-                      100),
+  EXPECT_EQ(FitText("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 100), "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
+  EXPECT_EQ(FitText("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
+  EXPECT_EQ(FitText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80"
+                    "a",
+                    100),
             "?????????a");  // overlong, surrogate, too great
-  EXPECT_EQ(CleanText("", 5), "");
+  EXPECT_EQ(FitText("", 5), "");
 }
 
 struct BadLauncherMessage {
