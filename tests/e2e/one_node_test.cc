@@ -192,7 +192,8 @@ TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
 TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   TempDir dir;
   FILE* script = fopen(dir.File("t.py").c_str(), "w");
-  fputs("import os, sys; print(os.environ['RANK'], sys.argv[1:])\n", script);
+  // One write a line: unbuffered prints of two workers would mix.
+  fputs("import os, sys; os.write(1, f'{os.environ[\"RANK\"]} {sys.argv[1:]}\\n'.encode())\n", script);
   fclose(script);
   Launcher launcher({"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
