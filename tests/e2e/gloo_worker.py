@@ -41,8 +41,12 @@ def main():
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raise":
+                # torch may abort a process that ends with a group of its own, which would hide the exception.
+                dist.destroy_process_group()
                 raise RuntimeError("the weights are not finite")
             os._exit(int(how))
+        if when == str(attempt) and how == "raise":
+            signal.pause()  # so that no rank but that one has anything to report
     dist.barrier()
     dist.destroy_process_group()
 
