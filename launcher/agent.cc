@@ -184,7 +184,6 @@ void Agent::Do(const effect::OpenStore&) {
 
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
-  world_size_ = spawn.assignment.world_size;
   // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
   if (spawn.assignment.group_rank == 0) store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size);
   const std::optional<rendezvous::WorkerFailure> failure = workers_->Start(spawn.assignment);

@@ -78,7 +78,6 @@ class Agent {
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;
   SteadyTime round_started_;
-  int world_size_ = 0;
   // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
   bool may_take_over_ = true;
   std::vector<AgentEffect> pending_;  // effects that are still to be carried out, oldest first

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/error_file.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -13,7 +14,7 @@ namespace ddprun::launcher {
 // Thread-compatible.
 class ErrorFile {
  public:
-  static constexpr size_t kMaxRead = 1024 * 1024;
+  static constexpr size_t kMaxRead = kMaxErrorFileBytes;
 
   // In memory. Its path leads through /proc of this process: workers of the same user in the same pid namespace
   // can write there by name. (A worker inside a container of its own can't; give it a real file.)

@@ -74,10 +74,6 @@ class TempDir {
   std::string path_;
 };
 
-// Polls `condition` until it holds; false after Process::kPatience.
-template <typename Condition>
-bool Eventually(Condition condition);
-
 // A TCP port of the loopback interface that was free a moment ago.
 int FreePort();
 
@@ -98,6 +94,7 @@ std::string VenvPython();
 
 bool WaitUntil(bool (*condition)(void*), void* argument);
 
+// Polls `condition` until it holds; false after Process::kPatience.
 template <typename Condition>
 bool Eventually(Condition condition) {
   return WaitUntil([](void* c) -> bool { return (*static_cast<Condition*>(c))(); }, &condition);
