@@ -24,7 +24,9 @@ def _libtorch_impl(ctx):
             ctx.symlink(entry, "include/" + entry.basename)
 
     # The wheel's real folder is the run path: its libraries find those of NVIDIA relative to where they lie.
-    linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-ltorch", "-ltorch_cpu", "-lc10"]
+    # libtorch_cpu names CUDA's profiling libraries, which the loader finds and the linker need not.
+    linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10"]
+    cuda_linkopts = []
     defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO", "USE_RPC", "USE_TENSORPIPE"]
     includes = ["include", "include/torch/csrc/api/include"]
 
@@ -37,13 +39,14 @@ def _libtorch_impl(ctx):
         includes += ["cuda", "nccl"]
         defines.append("USE_C10D_NCCL")
 
-        # Nothing names a symbol of these libraries; loading them is what registers CUDA.
-        linkopts += ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda", "-Wl,--as-needed"]
+        # Loading them registers CUDA, whether or not a symbol of theirs is named.
+        cuda_linkopts = ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda", "-Wl,--as-needed"]
 
     ctx.template("BUILD", ctx.attr.build_template, {
         "%{DEFINES}": repr(defines),
         "%{INCLUDES}": repr(includes),
         "%{LINKOPTS}": repr(linkopts),
+        "%{CUDA_LINKOPTS}": repr(cuda_linkopts),
     })
 
 libtorch_repository = repository_rule(
