@@ -1,0 +1,31 @@
+#ifndef DDPRUN_WORKER_RUNTIME_NN_LINEAR_H_
+#define DDPRUN_WORKER_RUNTIME_NN_LINEAR_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <optional>
+
+namespace ddprun {
+
+// torch::nn::Linear with the kernel that Python's nn.Linear takes. For inputs of three and more dimensions the C++
+// frontend multiplies by the transposed weight and adds the bias afterwards, which rounds differently from Python's
+// at::linear; for two dimensions both are the same. Names of parameters and their initialisation are the stock ones.
+//
+// Thread-compatible, as every torch::nn::Module.
+class LinearImpl : public torch::nn::LinearImpl {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+
+  // input: [..., in_features] of the weight's dtype; returns [..., out_features].
+  at::Tensor forward(const at::Tensor& input);
+
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override;
+};
+TORCH_MODULE(Linear);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_NN_LINEAR_H_
