@@ -1,0 +1,50 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/checkpoint/file_system.h"
+
+namespace ddprun {
+
+// A file that is there whole or not at all, whenever the program or the machine stops: written under another name in the
+// same folder (.NAME.RANDOM.tmp), synced, renamed, and the folder synced. What bore the name before is kept until the
+// rename. Thread-compatible.
+//
+// Errors are those of FileSystem. After one, only the destructor may be called.
+class AtomicFile {
+ public:
+  // `files` outlives the object.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, FileSystem& files);
+
+  // Removes what was written, unless Commit succeeded.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  absl::Status Append(absl::string_view bytes);
+
+  // When this returns OK, the file lies under its name on the disk.
+  absl::Status Commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary, int fd, FileSystem& files);
+
+  const std::string path_;
+  const std::string temporary_;
+  FileSystem& files_;
+  int fd_;  // -1: closed
+  bool renamed_ = false;
+};
+
+// Removes what AtomicFiles of dead processes left in `folder`, on this host or, where locks work over the network, on
+// others. Does what it can; those of living processes are not touched.
+void RemoveLeftOvers(const std::string& folder, FileSystem& files);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_

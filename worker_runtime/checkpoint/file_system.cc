@@ -1,0 +1,133 @@
+#include "worker_runtime/checkpoint/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return absl::StatusCode::kResourceExhausted;
+    case ENOENT:
+    case ENOTDIR: return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM: return absl::StatusCode::kPermissionDenied;
+    case EROFS: return absl::StatusCode::kFailedPrecondition;
+    case EEXIST: return absl::StatusCode::kAlreadyExists;
+    default: return absl::StatusCode::kUnavailable;
+  }
+}
+
+absl::Status SystemError(absl::string_view doing, const std::string& path, int error) {
+  return absl::Status(CodeOf(error), absl::StrCat("can't ", doing, " ", path, ": ", std::strerror(error)));
+}
+
+// One write of the kernel takes at most 2 GiB.
+constexpr size_t kMostPerWrite = size_t{1} << 30;
+
+class RealFileSystem : public FileSystem {
+ public:
+  absl::StatusOr<int> Create(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) return SystemError("write", path, errno);
+    // Somebody who cleans up may have seen the file before it was locked, and taken it for a dead writer's.
+    struct stat found;
+    const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (locked && ::fstat(fd, &found) == 0 && found.st_nlink > 0) return fd;
+    ::close(fd);
+    return absl::AlreadyExistsError(absl::StrCat(path, " was taken for a left-over file and removed"));
+  }
+
+  absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), kMostPerWrite));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return SystemError("write", path, errno);
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync(int fd, const std::string& path) override {
+    if (::fsync(fd) != 0) return SystemError("write", path, errno);
+    return absl::OkStatus();
+  }
+
+  void Close(int fd) override { ::close(fd); }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return SystemError("write", to, errno);
+    return absl::OkStatus();
+  }
+
+  absl::Status SyncFolder(const std::string& folder) override {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return SystemError("open folder", folder, errno);
+    // Some network file systems have no sync for folders, as they write names at once.
+    const int error = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    ::close(fd);
+    return error == 0 ? absl::OkStatus() : SystemError("write folder", folder, error);
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return SystemError("remove", path, errno);
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+FileSystem& FileSystem::Real() {
+  static RealFileSystem* const real = new RealFileSystem();
+  return *real;
+}
+
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder) {
+  DIR* const stream = ::opendir(folder.c_str());
+  if (stream == nullptr) return SystemError("read folder", folder, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  const int error = errno;
+  ::closedir(stream);
+  if (error != 0) return SystemError("read folder", folder, error);
+  return names;
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  for (size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
+    const std::string part = folder.substr(0, slash);
+    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return SystemError("make folder", part, errno);
+    if (slash == std::string::npos) break;
+  }
+  struct stat found;
+  if (::stat(folder.c_str(), &found) != 0) return SystemError("make folder", folder, errno);
+  if (!S_ISDIR(found.st_mode)) return SystemError("make folder", folder, ENOTDIR);
+  return absl::OkStatus();
+}
+
+bool IfNobodyWrites(const std::string& path, absl::FunctionRef<void()> action) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (free) action();
+  ::close(fd);
+  return free;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,99 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_HEADER_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_HEADER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// The header of a safetensors file (github.com/huggingface/safetensors): eight bytes with the length of a JSON text
+// (little-endian), that text, then the bytes of the tensors without gaps. PURE: values in, values out.
+namespace ddprun {
+
+// Element types, all little-endian. Names in the file are those of SafetensorsDtypeName.
+enum class SafetensorsDtype {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kC64,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kF8E8M0,
+};
+
+absl::string_view SafetensorsDtypeName(SafetensorsDtype dtype);
+std::optional<SafetensorsDtype> SafetensorsDtypeFromName(absl::string_view name);
+// Bytes of one element.
+uint64_t SafetensorsDtypeBytes(SafetensorsDtype dtype);
+
+// One tensor of a file. Row-major, contiguous. A shape without dimensions is a scalar.
+struct SafetensorsTensor {
+  std::string name;
+  SafetensorsDtype dtype = SafetensorsDtype::kF32;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // bytes, counted from the end of the header
+  uint64_t end = 0;
+
+  uint64_t bytes() const { return end - begin; }
+};
+
+struct SafetensorsHeader {
+  // In the order in which they lie in the file; empty ones of the same place by name.
+  std::vector<SafetensorsTensor> tensors;
+  // What the file says about itself under "__metadata__".
+  std::map<std::string, std::string> metadata;
+  // Where the first tensor's bytes begin in the file. Set by reading; writing chooses it.
+  uint64_t data_begin = 0;
+
+  // Bytes of all tensors together.
+  uint64_t data_bytes() const { return tensors.empty() ? 0 : tensors.back().end; }
+  // Nullptr if there is none of this name.
+  const SafetensorsTensor* Find(absl::string_view name) const;
+};
+
+// Longer headers are refused, as by the format's own library.
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+// The eight bytes in front of the header.
+inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
+
+// Gives each tensor its place (`begin` and `end` are overwritten) and sorts them: those of larger elements first, so that
+// every tensor is aligned to its element, then by name.
+// Errors: InvalidArgument names a tensor that is there twice, has a reserved name, or a shape that is too large.
+absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
+                                                    std::map<std::string, std::string> metadata);
+
+// The JSON text of a header, padded with blanks so that the data begins at a multiple of 64 bytes of the file.
+std::string SafetensorsHeaderText(const SafetensorsHeader& header);
+// The eight bytes for a text of this length.
+std::string SafetensorsPrefix(uint64_t text_bytes);
+
+// Length of the JSON text, from the file's first bytes (at least eight, if the file has as many).
+// Errors: DataLoss names `file` and says why it can't be one: too short, or a length that does not fit.
+absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::string_view prefix, uint64_t file_bytes);
+
+// Reads the JSON text of a file of `file_bytes` bytes. Whatever the text holds, all that is returned fits: each tensor
+// lies in the file, has the bytes of its shape and dtype, and tensors neither overlap nor leave gaps.
+// Errors: DataLoss names `file`, the tensor and what is wrong with it.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view file, absl::string_view text,
+                                                         uint64_t file_bytes);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_HEADER_H_

@@ -1,0 +1,69 @@
+#include "worker_runtime/checkpoint/seal.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/checkpoint/checksum.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kTensorKey[] = "ddprun.tensor_xxh3";
+constexpr char kHeaderKey[] = "ddprun.header_xxh3";
+// As it stands in the text. A text inside the JSON can't look like it, as its quotation marks are escaped there.
+constexpr char kHeaderField[] = "\"ddprun.header_xxh3\":\"";
+
+std::string Zeros() { return std::string(kChecksumTextBytes, '0'); }
+
+absl::Status Damaged(absl::string_view file, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(file, " is damaged: ", what));
+}
+
+}  // namespace
+
+SealedHeader SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums) {
+  std::string all;
+  for (const uint64_t checksum : tensor_checksums) absl::StrAppend(&all, ChecksumText(checksum));
+  header.metadata[kTensorKey] = all;
+  header.metadata[kHeaderKey] = Zeros();
+  SealedHeader sealed;
+  sealed.text = SafetensorsHeaderText(header);
+  sealed.checksum = Checksum(sealed.text);
+  const size_t place = sealed.text.find(kHeaderField) + sizeof(kHeaderField) - 1;
+  sealed.text.replace(place, kChecksumTextBytes, ChecksumText(sealed.checksum));
+  return sealed;
+}
+
+absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
+                                             const SafetensorsHeader& header) {
+  const auto stated = header.metadata.find(kHeaderKey);
+  if (stated == header.metadata.end()) {
+    // One flipped bit in the key must not turn a file of ours into one of somebody else.
+    for (const auto& [key, value] : header.metadata) {
+      if (absl::StartsWith(key, "ddprun.")) return Damaged(file, "its header has no checksum");
+    }
+    return std::optional<Seal>();
+  }
+  const size_t field = text.find(kHeaderField);
+  if (field == absl::string_view::npos) return Damaged(file, "its header was written by another program");
+  std::string zeroed(text);
+  const size_t place = field + sizeof(kHeaderField) - 1;
+  if (place + kChecksumTextBytes > zeroed.size()) return Damaged(file, "the checksum of its header is cut off");
+  zeroed.replace(place, kChecksumTextBytes, Zeros());
+  Seal seal;
+  seal.header_checksum = Checksum(zeroed);
+  if (stated->second != ChecksumText(seal.header_checksum)) return Damaged(file, "the checksum of its header is wrong");
+
+  const auto all = header.metadata.find(kTensorKey);
+  if (all == header.metadata.end() || all->second.size() != header.tensors.size() * kChecksumTextBytes) {
+    return Damaged(file, "it has not one checksum per tensor");
+  }
+  for (size_t i = 0; i < header.tensors.size(); ++i) {
+    const absl::string_view digits = absl::string_view(all->second).substr(i * kChecksumTextBytes, kChecksumTextBytes);
+    const std::optional<uint64_t> checksum = ChecksumFromText(digits);
+    if (!checksum) return Damaged(file, "a tensor's checksum is no number");
+    seal.tensor_checksums.push_back(*checksum);
+  }
+  return seal;
+}
+
+}  // namespace ddprun

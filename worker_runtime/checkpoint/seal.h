@@ -1,0 +1,40 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker_runtime/checkpoint/safetensors_header.h"
+
+// Checksums inside a safetensors file, in metadata that other readers overlook. PURE.
+//
+//   ddprun.tensor_xxh3   one checksum per tensor, sixteen digits each, in the order of the tensors' bytes
+//   ddprun.header_xxh3   checksum of the JSON text with sixteen zeros in this place
+namespace ddprun {
+
+struct SealedHeader {
+  std::string text;       // as it stands in the file
+  uint64_t checksum = 0;  // of the text, and thereby of all that the file holds
+};
+
+// The JSON text of a header whose tensors have these checksums.
+SealedHeader SealHeader(SafetensorsHeader header, absl::Span<const uint64_t> tensor_checksums);
+
+struct Seal {
+  uint64_t header_checksum = 0;
+  std::vector<uint64_t> tensor_checksums;  // one per tensor of the header
+};
+
+// The seal of a header that was read from `text`. Nullopt: the file has none, as somebody else wrote it.
+// Errors: DataLoss names `file` if the header is not as it was written.
+absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
+                                             const SafetensorsHeader& header);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
