@@ -6,7 +6,8 @@ On one machine with two workers, or on two machines:
     bin/ddprun --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=node0:29400 --max-restarts=3 \
         examples/python/train_gpt.py --snapshot=/shared/gpt.pt
 
-Nothing here knows which launcher started it: ranks and addresses come from the environment (torchrun works as well).
+It does what examples/cpp/train_gpt.cc does, and prints the same losses; its snapshots are PyTorch's own. Nothing here
+knows which launcher started it: ranks and addresses come from the environment (torchrun works as well).
 The text is --text FILE, or the licence texts that every Debian machine has. The snapshot is written by rank 0; a restart
 loads it if rank 0 finds it, so with several machines it should lie in a folder that they share.
 """
@@ -22,10 +23,11 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.distributed import DistributedSampler
+
+import gpt_model
 
 
 def say(text):
@@ -56,72 +58,11 @@ class CharDataset(Dataset):
 
 def read_text(path):
     if path:
-        return pathlib.Path(path).read_text(encoding="utf-8")
+        return pathlib.Path(path).read_bytes().decode("utf-8")
     licences = sorted(p for p in pathlib.Path("/usr/share/common-licenses").glob("*") if not p.is_symlink())
     if not licences:
         raise SystemExit("train_gpt.py: there is no /usr/share/common-licenses here: give a text with --text FILE")
-    return "".join(p.read_text(encoding="utf-8", errors="ignore") for p in licences)
-
-
-# ---- model ----
-
-
-class Block(nn.Module):
-    """Causal self-attention, then a small network for each position; both are added to their input."""
-
-    def __init__(self, n_embd, n_head):
-        super().__init__()
-        self.n_head = n_head
-        self.norm1 = nn.LayerNorm(n_embd)
-        self.qkv = nn.Linear(n_embd, 3 * n_embd)
-        self.out = nn.Linear(n_embd, n_embd)
-        self.norm2 = nn.LayerNorm(n_embd)
-        self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.GELU(), nn.Linear(4 * n_embd, n_embd))
-
-    def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = (
-            part.view(b, t, self.n_head, c // self.n_head).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).split(c, dim=2)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-        return x + self.mlp(self.norm2(x))
-
-
-class GPT(nn.Module):
-    def __init__(self, vocab_size, block_size, n_layer, n_embd, n_head):
-        super().__init__()
-        self.block_size = block_size
-        self.token = nn.Embedding(vocab_size, n_embd)
-        self.position = nn.Embedding(block_size, n_embd)
-        self.blocks = nn.Sequential(*[Block(n_embd, n_head) for _ in range(n_layer)])
-        self.norm = nn.LayerNorm(n_embd)
-        self.head = nn.Linear(n_embd, vocab_size, bias=False)
-        self.apply(self._init)
-
-    @staticmethod
-    def _init(module):
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
-
-    def forward(self, x, targets=None):
-        x = self.token(x) + self.position(torch.arange(x.shape[1], device=x.device))
-        logits = self.head(self.norm(self.blocks(x)))
-        if targets is None:
-            return logits
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-    @torch.no_grad()
-    def write(self, start, length, temperature=0.7):
-        """Continues `start` (one row of character numbers) by `length` characters."""
-        x = start
-        for _ in range(length):
-            logits = self(x[:, -self.block_size :])[:, -1] / temperature
-            x = torch.cat([x, torch.multinomial(logits.softmax(dim=-1), 1)], dim=1)
-        return x
+    return "".join(p.read_bytes().decode("utf-8") for p in licences)
 
 
 # ---- training ----
@@ -137,9 +78,14 @@ class Trainer:
         self.batches_per_epoch = self.sampler.num_samples // args.batch
         if self.batches_per_epoch == 0:
             raise SystemExit("train_gpt.py: the text is too short for this --batch and --block-size on so many workers")
-        model = GPT(len(self.dataset.chars), args.block_size, args.n_layer, args.n_embd, args.n_head).to(device)
+        config = gpt_model.Config(
+            len(self.dataset.chars), args.block_size, args.n_layer, args.n_head, args.n_embd, args.dropout
+        )
+        model = gpt_model.GPT(config).to(device)
         self.model = DDP(model, device_ids=[device.index] if device.type == "cuda" else None)
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+        decay, no_decay = gpt_model.group_parameters(model)
+        groups = [{"params": decay, "weight_decay": args.weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95))
         # Where the training stands: optimizer steps in all, the epoch, and how far all ranks together are in it.
         self.step = self.epoch = self.samples_in_epoch = 0
         self.load_snapshot()
@@ -187,7 +133,7 @@ class Trainer:
         say(f"snapshot of step {self.step} saved")
 
     def shape(self):
-        return [self.args.block_size, self.args.n_layer, self.args.n_embd, self.args.n_head]
+        return [self.args.block_size, self.args.n_layer, self.args.n_head, self.args.n_embd]
 
     def batches(self):
         """The rest of this epoch. Every rank draws its own part of an order that seed and epoch decide."""
@@ -217,7 +163,7 @@ class Trainer:
         rate = min((self.step + 1) / 20, 0.55 + 0.45 * math.cos(math.pi * done))
         for group in self.optimizer.param_groups:
             group["lr"] = self.args.lr * rate
-        loss = self.model(x, y)
+        loss = gpt_model.loss(self.model(x), y)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # DDP averages the gradients over all ranks meanwhile
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -241,7 +187,7 @@ class Trainer:
         """Rank 0 shows what the model writes by now."""
         if self.rank == 0 and length > 0:
             start = torch.zeros((1, 1), dtype=torch.long, device=self.device)
-            numbers = self.model.module.eval().write(start, length)[0].tolist()
+            numbers = self.model.module.eval().generate(start, length, temperature=0.7)[0].tolist()
             text = "".join(self.dataset.chars[i] for i in numbers)
             say(f"--- sample of generated text ---\n{text.strip()}\n--- end of sample ---")
 
@@ -256,6 +202,8 @@ def parse_args():
     parser.add_argument("--n-head", type=int, default=4)
     parser.add_argument("--n-embd", type=int, default=64)
     parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--snapshot", help="file to save to and to resume from")
     parser.add_argument("--snapshot-every", type=int, default=50, metavar="N", help="steps between snapshots")
