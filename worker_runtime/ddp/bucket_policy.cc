@@ -1,0 +1,71 @@
+#include "worker_runtime/ddp/bucket_policy.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int64_t kMiB = 1024 * 1024;
+constexpr int64_t kDefaultFirstBytes = kMiB;
+constexpr double kDefaultCapMb = 25;
+constexpr double kMaxCapMb = 1e9;
+
+absl::Status CheckLayout(const BucketLayout& layout, size_t parameters) {
+  std::vector<bool> seen(parameters, false);
+  size_t count = 0;
+  for (const std::vector<size_t>& bucket : layout) {
+    if (bucket.empty()) return absl::InvalidArgumentError("initial_bucket_layout has an empty bucket");
+    for (size_t index : bucket) {
+      if (index >= parameters) {
+        return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout names parameter ", index,
+                                                       ", but the module has ", parameters,
+                                                       " that need a gradient; give the layout of the same model"));
+      }
+      if (seen[index]) {
+        return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout names parameter ", index, " twice"));
+      }
+      seen[index] = true;
+      ++count;
+    }
+  }
+  if (count != parameters) {
+    return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout holds ", count, " of ", parameters,
+                                                   " parameters; give the layout of the same model"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+BucketLimits ChooseBucketLimits(const DdpOptions& options) {
+  BucketLimits limits;
+  limits.cap_bytes = static_cast<int64_t>(options.bucket_cap_mb.value_or(kDefaultCapMb) * kMiB);
+  limits.first_bytes = options.bucket_cap_mb.has_value() ? limits.cap_bytes : kDefaultFirstBytes;
+  if (options.static_graph || !options.find_unused_parameters) {
+    // One bucket: the order in which gradients become ready is known only after the first backward pass, and buckets in
+    // another order could meet the collectives of another rank.
+    limits.initial = {static_cast<size_t>(std::numeric_limits<int64_t>::max())};
+  } else if (options.bucket_cap_mb.has_value()) {
+    limits.initial = {static_cast<size_t>(limits.cap_bytes)};
+  } else {
+    limits.initial = {static_cast<size_t>(limits.first_bytes), static_cast<size_t>(limits.cap_bytes)};
+  }
+  return limits;
+}
+
+absl::Status CheckDdpOptions(const DdpOptions& options, size_t parameters) {
+  if (options.bucket_cap_mb.has_value()) {
+    const double cap = *options.bucket_cap_mb;
+    if (!(cap > 0 && cap <= kMaxCapMb)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bucket_cap_mb is ", cap, ", but must be a number of MiB above 0"));
+    }
+  }
+  if (options.initial_bucket_layout.has_value()) return CheckLayout(*options.initial_bucket_layout, parameters);
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

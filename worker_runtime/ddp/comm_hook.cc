@@ -1,0 +1,76 @@
+#include "worker_runtime/ddp/comm_hook.h"
+
+#include <c10/util/Exception.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+// An asynchronous all-reduce's future holds a list of one tensor, other hooks' the tensor itself.
+at::Tensor ResultOf(c10::ivalue::Future& future) {
+  const c10::IValue value = future.value();
+  return value.isTensor() ? value.toTensor() : value.toTensorVector().front();
+}
+
+CommHook::Future Completed(at::Tensor tensor) {
+  // A future of a GPU's tensor must know the device, to order streams by it.
+  std::vector<c10::Device> devices;
+  if (!tensor.is_cpu()) devices.push_back(tensor.device());
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
+  future->markCompleted(std::move(tensor));
+  return future;
+}
+
+// Inside backward an error has to travel as an exception of LibTorch's, of the kind that ProcessGroup::Try turns back.
+void ThrowIfError(const absl::Status& status) {
+  if (status.ok()) return;
+  if (absl::IsDeadlineExceeded(status)) C10_THROW_ERROR(DistStoreError, absl::StrCat("timed out: ", status.message()));
+  if (absl::IsUnavailable(status)) C10_THROW_ERROR(DistNetworkError, std::string(status.message()));
+  TORCH_CHECK(false, std::string(status.message()));
+}
+
+CommHook CompressHook(std::string name, c10::ScalarType dtype, CommHook inner) {
+  return {.name = std::move(name), .run = [dtype, inner = std::move(inner)](at::Tensor bucket, ProcessGroup& group) {
+            return inner.run(bucket.to(dtype), group)
+                ->then(
+                    [bucket](c10::ivalue::Future& reduced) {
+                      bucket.copy_(ResultOf(reduced));
+                      return c10::IValue(bucket);
+                    },
+                    c10::TensorType::get());
+          }};
+}
+
+}  // namespace
+
+CommHook AllReduceHook() {
+  return {.name = "allreduce", .run = [](at::Tensor bucket, ProcessGroup& group) {
+            // First divided, so that half does not overflow in the sum.
+            std::vector<at::Tensor> tensors = {bucket.div_(group.size())};
+            return group.c10d()->allreduce(tensors)->getFuture();
+          }};
+}
+
+CommHook Fp16CompressHook(CommHook inner) {
+  std::string name = absl::StrCat("fp16_compress(", inner.name, ")");
+  return CompressHook(std::move(name), at::kHalf, std::move(inner));
+}
+
+CommHook Bf16CompressHook(CommHook inner) {
+  std::string name = absl::StrCat("bf16_compress(", inner.name, ")");
+  return CompressHook(std::move(name), at::kBFloat16, std::move(inner));
+}
+
+CommHook SynchronousHook(std::string name, std::function<absl::Status(at::Tensor bucket, ProcessGroup& group)> reduce) {
+  return {.name = std::move(name), .run = [reduce = std::move(reduce)](at::Tensor bucket, ProcessGroup& group) {
+            ThrowIfError(reduce(bucket, group));
+            return Completed(std::move(bucket));
+          }};
+}
+
+}  // namespace ddprun

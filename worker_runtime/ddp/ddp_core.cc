@@ -1,0 +1,197 @@
+#include "worker_runtime/ddp/ddp_core.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "worker_runtime/ddp/bucket_policy.h"
+#include "worker_runtime/ddp/ddp_state.h"
+#include "worker_runtime/ddp/join.h"
+#include "worker_runtime/ddp/model_agreement.h"
+#include "worker_runtime/ddp/output_sink.h"
+#include "worker_runtime/optim/zero_gradients.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kNamesInErrors = 5;
+
+// LibTorch's interface for hooks around one of ours.
+class HookAdapter : public c10d::CommHookInterface {
+ public:
+  HookAdapter(CommHook hook, std::shared_ptr<ProcessGroup> group) : hook_(std::move(hook)), group_(std::move(group)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    return hook_.run(bucket.getBuffer(), *group_);
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  const CommHook hook_;
+  const std::shared_ptr<ProcessGroup> group_;
+};
+
+void MakeReducerAndLogger(DdpState& state) {
+  const BucketLimits limits = ChooseBucketLimits(state.options);
+  ReducerArguments arguments;
+  if (state.options.initial_bucket_layout.has_value()) {
+    arguments.buckets = *state.options.initial_bucket_layout;
+  } else {
+    arguments.buckets = std::get<0>(
+        c10d::compute_bucket_assignment_by_size(state.trained.tensors, limits.initial, state.trained.sparse));
+    // Gradients become ready about in the reverse order of the parameters' definition.
+    std::reverse(arguments.buckets.begin(), arguments.buckets.end());
+  }
+  for (size_t i = 0; i < state.trained.names.size(); ++i) arguments.names[i] = state.trained.names[i];
+  arguments.parameters = state.trained.tensors;
+  arguments.group = state.group->c10d();
+  arguments.sparse = state.trained.sparse;
+  arguments.cap_bytes = limits.cap_bytes;
+  arguments.first_bytes = limits.first_bytes;
+  arguments.find_unused_parameters = state.options.find_unused_parameters;
+  arguments.gradient_as_bucket_view = state.options.gradient_as_bucket_view;
+  state.reducer = MakeReducer(std::move(arguments));
+  state.logger = std::make_shared<c10d::Logger>(state.reducer);
+  state.reducer->set_logger(state.logger);
+  state.logger->set_construction_data_and_log(state.module->name(), /*device_ids=*/{}, /*output_device=*/-1,
+                                              state.options.broadcast_buffers, /*has_sync_bn=*/false,
+                                              state.options.static_graph);
+  if (state.options.static_graph) {
+    state.reducer->set_static_graph();
+    state.logger->set_static_graph();
+  }
+}
+
+// The reducer would say this too, but without the parameters' names.
+void CheckLastBackwardFinished(const DdpState& state) {
+  if (!state.reducer->unfinished()) return;
+  const std::vector<int64_t> times = state.reducer->get_backward_stats();
+  std::vector<std::string> names;
+  size_t missing = 0;
+  for (size_t i = 0; i < state.trained.names.size(); ++i) {
+    if (i < times.size() && i < state.ready_times.size() && times[i] != state.ready_times[i]) continue;
+    if (++missing <= kNamesInErrors) names.push_back(absl::StrCat("\"", state.trained.names[i], "\""));
+  }
+  TORCH_CHECK(missing > 0,
+              "the last backward pass was not finished, because of an error or because it ran several times on one "
+              "forward; make a new DistributedDataParallel on the same module");
+  TORCH_CHECK(false, "the last backward pass gave no gradient to ", missing, " of ", state.trained.names.size(),
+              " parameters: ", absl::StrJoin(names, ", "), missing > kNamesInErrors ? ", ..." : "",
+              "; if forward does not always use all of them, or the loss not all of forward's outputs, set "
+              "DdpOptions::find_unused_parameters, or static_graph if it is the same ones in every iteration");
+}
+
+absl::Status CheckModule(const torch::nn::Module& module, const TrainedParameters& trained) {
+  if (trained.tensors.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("module ", module.name(),
+                     " has no parameter that needs a gradient, so there is nothing for DistributedDataParallel to do; "
+                     "use the module itself"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DdpCore::DdpCore(std::shared_ptr<DdpState> state) : state_(std::move(state)) {}
+DdpCore::~DdpCore() = default;
+
+absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::nn::Module> module,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const DdpOptions& options) {
+  if (module == nullptr || group == nullptr) {
+    return absl::InvalidArgumentError("DistributedDataParallel needs a module and a process group, not null");
+  }
+  auto state = std::make_shared<DdpState>();
+  state->module = std::move(module);
+  state->group = std::move(group);
+  state->options = options;
+  absl::Status status = state->group->Try("DistributedDataParallel", [&state]() -> absl::Status {
+    state->trained = CollectTrainedParameters(*state->module);
+    if (absl::Status checked = CheckModule(*state->module, state->trained); !checked.ok()) return checked;
+    if (absl::Status checked = CheckDdpOptions(state->options, state->trained.tensors.size()); !checked.ok()) {
+      return checked;
+    }
+    if (state->options.init_sync) {
+      const ModelDescription description = DescribeModule(*state->module, state->options);
+      absl::Status agreed = CheckAllRanksAgree(description, state->device(), *state->group);
+      if (!agreed.ok()) return agreed;
+      BroadcastModule(*state, 0);
+    }
+    MakeReducerAndLogger(*state);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return std::unique_ptr<DdpCore>(new DdpCore(std::move(state)));
+}
+
+void DdpCore::PreForward() {
+  DdpState& state = *state_;
+  const bool with_grad = at::GradMode::is_enabled();
+  if (with_grad) CheckLastBackwardFinished(state);
+  if (with_grad && state.require_backward_grad_sync) {
+    state.logger->set_runtime_stats_and_log();
+    state.reducer->prepare_for_forward();
+  }
+  if (state.joining.has_value()) JoinNotifyForward(state);
+  if (with_grad) state.reducer->rebuild_buckets();
+  if (BuffersNeedSync(state)) BroadcastBuffers(state, state.joining.has_value() ? JoinRankOfBuffers(state) : 0);
+  if (state.joining.has_value()) JoinAnnounceGradientSync(state);
+}
+
+void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
+  DdpState& state = *state_;
+  const DdpOptions& options = state.options;
+  const bool finds_unused = options.find_unused_parameters && !options.static_graph;
+  if (at::GradMode::is_enabled() && state.require_backward_grad_sync) {
+    state.require_forward_param_sync = true;
+    std::vector<at::Tensor> roots;
+    if (finds_unused) {
+      for (const at::Tensor* output : outputs) {
+        if (output->defined()) roots.push_back(*output);
+      }
+    }
+    state.reducer->prepare_for_backward(roots);
+    state.ready_times = state.reducer->get_backward_stats();
+  } else {
+    state.require_forward_param_sync = false;
+  }
+  if (finds_unused || (options.static_graph && !state.delay_all_reduce_queued)) ApplyOutputSink(state_, outputs);
+}
+
+void DdpCore::ZeroGrad(bool set_to_none) { ZeroGradients(state_->trained.tensors, set_to_none); }
+
+absl::Status DdpCore::RegisterCommHook(CommHook hook) {
+  if (state_->has_hook) {
+    return absl::FailedPreconditionError(
+        "a communication hook is registered already; compose hooks, or make a new "
+        "DistributedDataParallel on the module");
+  }
+  return state_->group->Try("registering a communication hook", [&] {
+    state_->logger->set_comm_hook(hook.name);
+    state_->reducer->register_comm_hook(std::make_unique<HookAdapter>(std::move(hook), state_->group));
+    state_->has_hook = true;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status DdpCore::Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options) {
+  return RunJoin(*state_, options, loop);
+}
+
+BucketLayout DdpCore::bucket_layout() const { return state_->reducer->layout(); }
+bool DdpCore::require_backward_grad_sync() const { return state_->require_backward_grad_sync; }
+void DdpCore::set_require_backward_grad_sync(bool value) { state_->require_backward_grad_sync = value; }
+const std::shared_ptr<ProcessGroup>& DdpCore::group() const { return state_->group; }
+
+}  // namespace ddprun

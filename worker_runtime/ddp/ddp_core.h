@@ -1,0 +1,56 @@
+#ifndef DDPRUN_WORKER_RUNTIME_DDP_DDP_CORE_H_
+#define DDPRUN_WORKER_RUNTIME_DDP_DDP_CORE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker_runtime/ddp/comm_hook.h"
+#include "worker_runtime/ddp/ddp_options.h"
+#include "worker_runtime/ddp/join_options.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace ddprun {
+
+struct DdpState;
+
+// The part of DistributedDataParallel that does not depend on the module's type; see there for what the methods mean.
+// Thread-compatible.
+class DdpCore {
+ public:
+  static absl::StatusOr<std::unique_ptr<DdpCore>> Create(std::shared_ptr<torch::nn::Module> module,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const DdpOptions& options);
+  ~DdpCore();
+  DdpCore(const DdpCore&) = delete;
+  DdpCore& operator=(const DdpCore&) = delete;
+
+  // Around the module's forward. `outputs` are the tensors it returned, which may be replaced. Throw as LibTorch.
+  void PreForward();
+  void PostForward(absl::Span<at::Tensor* const> outputs);
+
+  void ZeroGrad(bool set_to_none);
+  absl::Status RegisterCommHook(CommHook hook);
+  absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options);
+  BucketLayout bucket_layout() const;
+  bool require_backward_grad_sync() const;
+  void set_require_backward_grad_sync(bool value);
+  const std::shared_ptr<ProcessGroup>& group() const;
+
+ private:
+  explicit DdpCore(std::shared_ptr<DdpState> state);
+  // Shared with the graphs of forwards whose backward has not run yet, which hold it weakly.
+  const std::shared_ptr<DdpState> state_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_DDP_DDP_CORE_H_

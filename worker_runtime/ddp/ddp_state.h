@@ -1,0 +1,62 @@
+#ifndef DDPRUN_WORKER_RUNTIME_DDP_DDP_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_DDP_DDP_STATE_H_
+
+#include <memory>
+#include <optional>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <vector>
+
+#include "worker_runtime/ddp/join_options.h"
+#include "worker_runtime/ddp/module_tensors.h"
+#include "worker_runtime/ddp/reducer.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+
+// What the parts of a DistributedDataParallel share. Only for the sources of this folder.
+struct DdpState {
+  // While a Join runs.
+  struct Joining {
+    JoinOptions options;
+    absl::Status early_termination;  // which ranks ran out of inputs, once one has
+  };
+
+  DdpState() = default;
+  DdpState(const DdpState&) = delete;
+  DdpState& operator=(const DdpState&) = delete;
+  ~DdpState() {
+    // The order matters: hooks of the parameters point into the reducer, and the logger's end reads it.
+    if (reducer != nullptr) reducer->remove_autograd_hooks();
+    logger.reset();
+    reducer.reset();
+  }
+
+  c10::Device device() const { return trained.tensors.front().device(); }
+
+  std::shared_ptr<torch::nn::Module> module;
+  std::shared_ptr<ProcessGroup> group;
+  DdpOptions options;
+  TrainedParameters trained;
+  std::shared_ptr<Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;  // the reducer holds it only weakly
+  bool has_hook = false;
+  bool require_backward_grad_sync = true;
+  bool require_forward_param_sync = true;
+  bool delay_all_reduce_queued = false;
+  // When each parameter became ready, as known at the end of the last forward: what has not changed since was not ready.
+  std::vector<int64_t> ready_times;
+  std::optional<Joining> joining;
+};
+
+// Sets all buffers to those of `root`. Collective. Throws as LibTorch.
+void BroadcastBuffers(DdpState& state, int root);
+
+// Sets parameters, and buffers if those are broadcast at all, to those of `root`. Collective. Throws as LibTorch.
+void BroadcastModule(DdpState& state, int root);
+
+// Whether the next forward has to set buffers to those of one rank.
+bool BuffersNeedSync(const DdpState& state);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_DDP_DDP_STATE_H_

@@ -1,0 +1,20 @@
+#include "worker_runtime/ddp/loss.h"
+
+namespace ddprun {
+
+double LossOfThisRank(const at::Tensor& loss) { return loss.item<double>(); }
+
+absl::StatusOr<double> LossAveragedOverRanks(const at::Tensor& loss, ProcessGroup& group) {
+  at::Tensor sum;
+  absl::Status status = group.Try("averaging the loss", [&] {
+    sum = loss.detach().to(at::kDouble).reshape({1});
+    // Not the caller's own memory, should the loss be a double already.
+    if (sum.is_alias_of(loss)) sum = sum.clone();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  if (status = group.AllReduce(sum); !status.ok()) return status;
+  return sum.item<double>() / group.size();
+}
+
+}  // namespace ddprun

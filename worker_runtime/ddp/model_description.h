@@ -1,0 +1,41 @@
+#ifndef DDPRUN_WORKER_RUNTIME_DDP_MODEL_DESCRIPTION_H_
+#define DDPRUN_WORKER_RUNTIME_DDP_MODEL_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/ddp/ddp_options.h"
+
+namespace ddprun {
+
+// What must be equal on all ranks before they can reduce gradients together. A plain value.
+struct ModelDescription {
+  struct Entry {
+    std::string name;            // as in named_parameters()
+    std::vector<int64_t> shape;  // sizes
+    std::string dtype;           // "Float"
+    bool buffer = false;         // else a parameter
+    bool trained = false;        // a parameter that needs a gradient
+  };
+  std::vector<std::pair<std::string, std::string>> options;  // name, value
+  std::vector<Entry> entries;
+};
+
+// The options of DDP, as name and value.
+std::vector<std::pair<std::string, std::string>> DescribeOptions(const DdpOptions& options);
+
+// One line per option and entry, in order. Names may hold any character but newline and tab.
+std::string EncodeDescription(const ModelDescription& description);
+// Errors: Internal, if the text is not what EncodeDescription makes.
+absl::StatusOr<ModelDescription> DecodeDescription(absl::string_view text);
+
+// What differs first, with both ranks' values and what to do; empty if nothing does.
+std::string FirstDifference(const ModelDescription& a, int rank_a, const ModelDescription& b, int rank_b);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_DDP_MODEL_DESCRIPTION_H_

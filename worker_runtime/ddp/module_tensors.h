@@ -1,0 +1,38 @@
+#ifndef DDPRUN_WORKER_RUNTIME_DDP_MODULE_TENSORS_H_
+#define DDPRUN_WORKER_RUNTIME_DDP_MODULE_TENSORS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "worker_runtime/ddp/model_description.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace ddprun {
+
+// The parameters of a module that need a gradient, in the order of named_parameters(), which is Python's. A tensor that
+// has several names (tied weights) is there once, under its first.
+struct TrainedParameters {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+  std::vector<bool> sparse;  // gets sparse gradients: the weight of an Embedding with sparse(true)
+};
+
+TrainedParameters CollectTrainedParameters(const torch::nn::Module& module);
+
+// All buffers as they are now; modules may exchange them.
+std::vector<at::Tensor> CollectBuffers(const torch::nn::Module& module);
+
+// All parameters (also frozen ones), then buffers, without gradients.
+std::vector<at::Tensor> CollectState(const torch::nn::Module& module, bool with_buffers);
+
+// Parameters, then buffers, for the comparison between ranks.
+ModelDescription DescribeModule(const torch::nn::Module& module, const DdpOptions& options);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_DDP_MODULE_TENSORS_H_
