@@ -9,36 +9,46 @@
 namespace ddprun {
 namespace {
 
-// From this size on PyTorch draws 64 bits for each place, so that the remainder stays even enough.
-constexpr uint64_t kWideDraws = std::numeric_limits<uint32_t>::max() / 20;
+// From this size on PyTorch draws 64 bits for each place, so that the remainder stays even enough, and builds the
+// permutation from the inside out.
+constexpr uint64_t kLarge = std::numeric_limits<uint32_t>::max() / 20;
 
 // Places drawn ahead: enough to hide a cache miss, few enough to stay in the cache.
 constexpr size_t kAhead = 64;
 
-template <typename Number, typename Draw>
-void Shuffle(absl::Span<Number> out, Draw draw) {
-  std::iota(out.begin(), out.end(), Number{0});
+// Calls exchange(place, partner) for each of the `count` first places of `out`, with what partner_of(place) gives.
+template <typename Number, typename PartnerOf, typename Exchange>
+void ForEachPlace(absl::Span<Number> out, size_t count, PartnerOf partner_of, Exchange exchange) {
   size_t partner[kAhead];
-  for (size_t begin = 0; begin + 1 < out.size(); begin += kAhead) {
-    const size_t count = std::min(kAhead, out.size() - 1 - begin);
-    for (size_t i = 0; i < count; ++i) {
-      partner[i] = begin + i + draw(out.size() - begin - i);
+  for (size_t begin = 0; begin < count; begin += kAhead) {
+    const size_t some = std::min(kAhead, count - begin);
+    for (size_t i = 0; i < some; ++i) {
+      partner[i] = partner_of(begin + i);
       __builtin_prefetch(&out[partner[i]], /*rw=*/1);
     }
-    for (size_t i = 0; i < count; ++i) std::swap(out[begin + i], out[partner[i]]);
+    for (size_t i = 0; i < some; ++i) exchange(begin + i, partner[i]);
   }
 }
 
 template <typename Number>
 void Fill(uint64_t seed, absl::Span<Number> out) {
   std::mt19937 engine(static_cast<uint32_t>(seed));
-  if (out.size() < kWideDraws) {
-    Shuffle(out, [&engine](size_t rest) { return static_cast<uint32_t>(engine()) % static_cast<uint32_t>(rest); });
-  } else {
-    Shuffle(out, [&engine](size_t rest) {
+  const size_t size = out.size();
+  if (size >= kLarge) {
+    const auto partner_of = [&](size_t place) {
       const uint64_t high = engine();
-      return (high << 32 | engine()) % rest;
+      return (high << 32 | engine()) % (place + 1);
+    };
+    ForEachPlace(out, size, partner_of, [&](size_t place, size_t partner) {
+      out[place] = out[partner];
+      out[partner] = static_cast<Number>(place);
     });
+  } else if (size > 0) {
+    std::iota(out.begin(), out.end(), Number{0});
+    const auto partner_of = [&](size_t place) {
+      return place + static_cast<uint32_t>(engine()) % static_cast<uint32_t>(size - place);
+    };
+    ForEachPlace(out, size - 1, partner_of, [&](size_t place, size_t partner) { std::swap(out[place], out[partner]); });
   }
 }
 

@@ -5,7 +5,6 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
@@ -15,20 +14,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "worker_runtime/nn/linear.h"
 
 namespace gpt {
 namespace {
 
 namespace nn = torch::nn;
-
-// Python's F.linear: one kernel for any number of dimensions. The C++ frontend's own takes another one for three
-// dimensions, and so ends with other bits.
-class LinearImpl : public nn::LinearImpl {
- public:
-  using nn::LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight, bias); }
-};
-TORCH_MODULE(Linear);
+using ddprun::Linear;
 
 // Every position looks at itself and at those before it, with n_head heads.
 class CausalSelfAttention : public nn::Module {
@@ -177,7 +169,7 @@ void ModelImpl::Initialise() {
 }
 
 at::Tensor ModelImpl::forward(const at::Tensor& tokens) {
-  return static_cast<LinearImpl&>(*lm_head_).forward(transformer_->forward(tokens));
+  return static_cast<ddprun::LinearImpl&>(*lm_head_).forward(transformer_->forward(tokens));
 }
 
 at::Tensor ModelImpl::generate(at::Tensor tokens, int64_t count, double temperature, int64_t top_k) {

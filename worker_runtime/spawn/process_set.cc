@@ -1,0 +1,126 @@
+#include "worker_runtime/spawn/process_set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+// Written out: glibc knows P_PIDFD from 2.36 on only.
+constexpr idtype_t kWaitByPidfd = static_cast<idtype_t>(3);
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// posix_spawn's two argument objects, released in any case.
+class SpawnArguments {
+ public:
+  SpawnArguments() {
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_init(&actions);
+  }
+  ~SpawnArguments() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  SpawnArguments(const SpawnArguments&) = delete;
+  SpawnArguments& operator=(const SpawnArguments&) = delete;
+
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_t actions;
+};
+
+// Milliseconds for poll, rounded up so that it does not end just before the deadline; -1 for no deadline.
+int PollTimeout(SteadyTime deadline) {
+  if (deadline == SteadyTime::InfiniteFuture()) return -1;
+  const absl::Duration rest = std::max(deadline - SteadyNow(), absl::ZeroDuration());
+  return static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(rest, absl::Milliseconds(1))),
+                                            std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+ProcessSet::~ProcessSet() {
+  Signal(SIGKILL);
+  while (running() > 0) Wait(SteadyTime::InfiniteFuture());
+}
+
+absl::Status ProcessSet::Start(const Command& command) {
+  SpawnArguments arguments;
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setflags(&arguments.attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&arguments.attributes, &none);
+  posix_spawn_file_actions_addopen(&arguments.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (command.inherited_fd >= 0) {
+    // Onto itself: takes its close-on-exec flag away, in the child only.
+    posix_spawn_file_actions_adddup2(&arguments.actions, command.inherited_fd, command.inherited_fd);
+  }
+  const std::vector<char*> argv = Pointers(command.argv), environment = Pointers(command.environment);
+  Child child;
+  int error = posix_spawn(&child.pid, command.program.c_str(), &arguments.actions, &arguments.attributes, argv.data(),
+                          environment.data());
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("executing ", command.program, ": ", strerror(error)));
+  }
+  child.pidfd = static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0));
+  if (child.pidfd < 0) {
+    error = errno;
+    kill(child.pid, SIGKILL);
+    waitpid(child.pid, nullptr, 0);
+    if (error == ENOSYS) return absl::UnimplementedError("this kernel has no pidfd; Linux 5.4 or later is needed");
+    return absl::UnavailableError(absl::StrCat("watching a new process: ", strerror(error)));
+  }
+  children_.push_back(child);
+  return absl::OkStatus();
+}
+
+std::vector<ProcessSet::End> ProcessSet::Wait(SteadyTime deadline) {
+  std::vector<pollfd> fds;
+  for (const Child& child : children_) fds.push_back({child.pidfd, POLLIN, 0});  // poll overlooks -1
+  int ready = 0;
+  while ((ready = poll(fds.data(), fds.size(), PollTimeout(deadline))) < 0 && errno == EINTR) {
+  }
+  std::vector<End> ends;
+  for (size_t i = 0; i < fds.size() && ready > 0; ++i) {
+    if (fds[i].revents != 0) ends.push_back(Reap(static_cast<int>(i), &children_[i]));
+  }
+  return ends;
+}
+
+ProcessSet::End ProcessSet::Reap(int index, Child* child) {
+  siginfo_t info = {};
+  while (waitid(kWaitByPidfd, child->pidfd, &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  close(child->pidfd);
+  child->pidfd = -1;
+  return {index, info.si_code != CLD_EXITED, info.si_status};
+}
+
+int ProcessSet::running() const {
+  return static_cast<int>(
+      std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.pidfd >= 0; }));
+}
+
+void ProcessSet::Signal(int signal) {
+  for (const Child& child : children_) {
+    if (child.pidfd >= 0) syscall(SYS_pidfd_send_signal, child.pidfd, signal, nullptr, 0);
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,292 @@
+#include "worker_runtime/spawn/spawn.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "rendezvous/base/signal_name.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/base/text.h"
+#include "worker_contract/environment.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/spawn/process_set.h"
+#include "worker_runtime/spawn/spawn_environment.h"
+
+extern char** environ;
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kMaxErrorBytes = 2000;
+
+// What an error file holds before its worker has come to the call of Spawn.
+constexpr char kNotArrived[] = "not arrived";
+
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&&) = delete;
+  ~OwnedFd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+// ---- in a worker ----
+
+// This process is what Spawn executed: ends it with what `body` does, unless it is for a later call.
+void BecomeWorker(const SpawnMark& mark, int call, const SpawnOptions& options,
+                  absl::FunctionRef<absl::Status(Worker&)> body) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != mark.parent) _exit(128 + SIGKILL);  // killed before the line above
+  if (call != mark.call) return;
+  unsetenv(kSpawnVariable);  // not for programs that this one starts
+  if (ftruncate(mark.error_fd, 0) != 0) fprintf(stderr, "Spawn: the error file is gone: %s\n", strerror(errno));
+  fcntl(mark.error_fd, F_SETFD, FD_CLOEXEC);
+  RunWorker(options.process_group, body);
+}
+
+// ---- in the process that called ----
+
+// A store for the workers, listening on the loopback interface only.
+struct LocalStore {
+  int port = 0;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+absl::StatusOr<LocalStore> HostStore() {
+  OwnedFd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (listening.get() < 0 || bind(listening.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return SystemError("opening a port for the workers' store");
+  }
+  LocalStore local;
+  local.port = ntohs(address.sin_port);
+  const absl::Status status = TorchTry("starting the workers' store", [&] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(local.port);
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.masterListenFd = listening.release();
+    local.store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return local;
+}
+
+// The file, in memory, into which one worker writes its last error.
+absl::StatusOr<OwnedFd> MakeErrorFile() {
+  OwnedFd file(memfd_create("ddprun_spawn_error", MFD_CLOEXEC));
+  if (file.get() < 0 || write(file.get(), kNotArrived, sizeof(kNotArrived) - 1) < 0) {
+    return SystemError("making a worker's error file");
+  }
+  return file;
+}
+
+// What the worker wrote, and when; empty if nothing.
+struct LastWords {
+  std::string content;
+  timespec written = {};
+};
+
+LastWords ReadErrorFile(int fd) {
+  LastWords words;
+  struct stat info;
+  if (fstat(fd, &info) != 0) return words;
+  words.written = info.st_mtim;
+  words.content.resize(std::min<off_t>(info.st_size, 1 << 20));
+  const ssize_t count = pread(fd, words.content.data(), words.content.size(), 0);
+  words.content.resize(std::max<ssize_t>(count, 0));
+  return words;
+}
+
+// The message in an error file as worker.h has it written.
+std::string MessageOf(const std::string& content) {
+  const nlohmann::json file = nlohmann::json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const auto member = [](const nlohmann::json& value, const char* name) {
+    return value.is_object() && value.contains(name) ? value[name] : nlohmann::json();
+  };
+  nlohmann::json message = member(file, "message");
+  if (message.is_object()) message = member(message, "message");
+  return OneLine(message.is_string() ? message.get<std::string>() : content, kMaxErrorBytes);
+}
+
+struct Failure {
+  ProcessSet::End end;
+  LastWords words;
+};
+
+bool Failed(const Failure& failure) {
+  return failure.end.signaled || failure.end.code != 0 || failure.words.content == kNotArrived;
+}
+
+// Which of two is the cause rather than the consequence. A worker whose peer is gone says so in its last words; one that
+// ended without words died of something else, even if its end was seen a moment later. Else who wrote first.
+bool Earlier(const Failure& a, const Failure& b) {
+  if (a.end.signaled != b.end.signaled) return a.end.signaled;
+  return std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <
+         std::pair(b.words.written.tv_sec, b.words.written.tv_nsec);
+}
+
+absl::Status Explain(const Failure& failure, int nprocs) {
+  const std::string who = absl::StrCat("worker ", failure.end.index, " of ", nprocs, " ");
+  if (failure.end.signaled) {
+    return absl::AbortedError(absl::StrCat(who, "was killed by ", SignalName(failure.end.code)));
+  }
+  if (failure.words.content == kNotArrived) {
+    return absl::AbortedError(
+        absl::StrCat(who, "ended with exit code ", failure.end.code,
+                     " before it came to the call of Spawn: main must reach that in every worker"));
+  }
+  const std::string message = MessageOf(failure.words.content);
+  if (message.empty()) {
+    return absl::AbortedError(absl::StrCat(who, "ended with exit code ", failure.end.code));
+  }
+  return absl::AbortedError(absl::StrCat(who, "failed: ", message));
+}
+
+std::vector<std::string> OwnArguments() {
+  std::string all;
+  if (FILE* const file = fopen("/proc/self/cmdline", "re")) {
+    for (int c = 0; (c = fgetc(file)) != EOF;) all.push_back(static_cast<char>(c));
+    fclose(file);
+  }
+  if (!all.empty()) all.pop_back();  // the zero byte of the last one
+  return absl::StrSplit(all, '\0');
+}
+
+// One call's workers, from their start to the end of the last.
+class Workers {
+ public:
+  Workers(int nprocs, absl::Duration grace) : nprocs_(nprocs), grace_(grace) {}
+
+  absl::Status Start(int call, int store_port) {
+    const std::vector<std::string> argv = OwnArguments();
+    std::vector<std::string> environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    for (int rank = 0; rank < nprocs_; ++rank) {
+      absl::StatusOr<OwnedFd> file = MakeErrorFile();
+      if (!file.ok()) return file.status();
+      const SpawnMark mark{call, getpid(), file->get()};
+      const absl::Status status = processes_.Start(
+          {"/proc/self/exe", argv, EnvironmentOf({rank, nprocs_, store_port, mark}, environment), file->get()});
+      if (!status.ok()) return status;
+      error_files_.push_back(*std::move(file));
+    }
+    return absl::OkStatus();
+  }
+
+  // Until all have ended.
+  absl::Status Watch() {
+    std::optional<Failure> first;
+    int last_signal = 0;  // that was sent from here
+    SteadyTime kill_at = SteadyTime::InfiniteFuture();
+    while (processes_.running() > 0) {
+      const std::vector<ProcessSet::End> ends = processes_.Wait(kill_at);
+      if (ends.empty()) {
+        processes_.Signal(last_signal = SIGKILL);
+        kill_at = SteadyTime::InfiniteFuture();
+      }
+      for (const ProcessSet::End& end : ends) {
+        if (end.signaled && (last_signal == SIGKILL || end.code == last_signal)) continue;
+        const Failure failure{end, ReadErrorFile(error_files_[end.index].get())};
+        if (Failed(failure) && (!first.has_value() || Earlier(failure, *first))) first = failure;
+      }
+      if (first.has_value() && last_signal == 0) {
+        processes_.Signal(last_signal = SIGTERM);
+        kill_at = SteadyNow() + grace_;
+      }
+    }
+    return first.has_value() ? Explain(*first, nprocs_) : absl::OkStatus();
+  }
+
+ private:
+  const int nprocs_;
+  const absl::Duration grace_;
+  std::vector<OwnedFd> error_files_;  // by rank
+  ProcessSet processes_;
+};
+
+absl::Status CheckCall(int nprocs) {
+  if (nprocs < 1) return absl::InvalidArgumentError(absl::StrCat("nprocs is ", nprocs, ", but must be at least 1"));
+  if (const char* const rank = getenv(worker_contract::kRank)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this process is a worker already (RANK=", OneLine(rank, 40),
+                     "): call RunWorker here, or Spawn in a program that no launcher started"));
+  }
+  struct sigaction action;
+  if (sigaction(SIGCHLD, nullptr, &action) == 0 &&
+      (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0)) {
+    return absl::FailedPreconditionError(
+        "SIGCHLD is ignored, so that nobody could learn how a worker ended: give it its default before Spawn");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
+  static std::atomic<int> calls = 0;
+  static std::atomic<bool> busy = false;
+  const int call = ++calls;
+  if (const char* const text = getenv(kSpawnVariable)) {
+    const std::optional<SpawnMark> mark = SpawnMark::FromText(text);
+    if (!mark.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(kSpawnVariable, " is set, but not by Spawn: unset it"));
+    }
+    BecomeWorker(*mark, call, options, body);
+    return absl::OkStatus();  // a worker of a later call: for it this one is done
+  }
+  absl::Status status = CheckCall(nprocs);
+  if (!status.ok()) return status;
+  if (busy.exchange(true)) {
+    return absl::FailedPreconditionError("another thread of this process is in Spawn: one call at a time");
+  }
+  const absl::StatusOr<LocalStore> store = HostStore();
+  status = store.status();
+  if (status.ok()) {
+    fflush(nullptr);  // what is in a buffer here must not be printed after the workers' lines
+    Workers workers(nprocs, options.grace);
+    status = workers.Start(call, store->port);
+    if (status.ok()) status = workers.Watch();
+  }
+  busy = false;
+  return status;
+}
+
+}  // namespace ddprun
