@@ -1,0 +1,229 @@
+// Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the launcher's
+// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal.
+#include "worker_runtime/worker.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mse_loss.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "examples/cpp/gpt/model.h"
+#include "tests/worker_runtime/parity/models.h"
+#include "tests/worker_runtime/parity/settings.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/optim/adamw.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr int kBlock = 16;
+constexpr int kVocabulary = 64;
+
+uint32_t BitsOf(const at::Tensor& loss) {
+  const float value = static_cast<float>(LossOfThisRank(loss));
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+DdpOptions OptionsOf(const Settings& settings) {
+  DdpOptions options;
+  if (settings.Has("cap")) options.bucket_cap_mb = settings.Real("cap", 0);
+  options.gradient_as_bucket_view = settings.Number("view", 0) == 1;
+  options.static_graph = settings.Number("static", 0) == 1;
+  options.find_unused_parameters = settings.Number("find", 0) == 1;
+  return options;
+}
+
+std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const torch::nn::Module& module, double lr) {
+  gpt::ParameterGroups groups = gpt::GroupParameters(module);
+  const auto options = [lr](double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(lr).weight_decay(decay));
+  };
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  result.emplace_back(std::move(groups.decay), options(0.1));
+  result.emplace_back(std::move(groups.no_decay), options(0.0));
+  return result;
+}
+
+std::unique_ptr<torch::optim::Optimizer> OptimizerOf(const Settings& settings, const torch::nn::Module& module) {
+  const double lr = settings.Real("lr", 0.01);
+  const std::string kind = settings.Text("opt", "sgd");
+  const std::vector<at::Tensor> parameters = module.parameters();
+  if (kind == "momentum") {
+    return std::make_unique<torch::optim::SGD>(
+        parameters, torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(0.01));
+  }
+  if (kind == "adam") return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(lr));
+  if (kind == "stock_adamw") return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(lr));
+  if (kind == "adamw") {
+    const std::string name = settings.Text("kernel", "loop");
+    const AdamWKernel kernel = name == "fused"     ? AdamWKernel::kFused
+                               : name == "foreach" ? AdamWKernel::kForeach
+                                                   : AdamWKernel::kLoop;
+    const torch::optim::AdamWOptions defaults = torch::optim::AdamWOptions(lr).amsgrad(settings.Has("amsgrad"));
+    if (settings.Number("groups", 0) == 1) return std::make_unique<AdamW>(GroupsOf(module, lr), defaults, kernel);
+    return std::make_unique<AdamW>(parameters, defaults, kernel);
+  }
+  return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(lr));
+}
+
+CommHook HookOf(const std::string& name) {
+  if (name == "fp16") return Fp16CompressHook();
+  if (name == "bf16") return Bf16CompressHook();
+  return AllReduceHook();
+}
+
+// One run of one model. `loss` does a forward and computes the loss of batch `number`.
+template <typename M>
+class Run {
+ public:
+  using Ddp = DistributedDataParallel<M>;
+  using Loss = std::function<at::Tensor(Ddp& ddp, int step, int number)>;
+
+  Run(const Settings& settings, Worker& worker, std::ostream& out) : settings_(settings), worker_(worker), out_(out) {}
+
+  absl::Status Train(std::shared_ptr<M> module, const Loss& loss) {
+    absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(module, worker_.group, OptionsOf(settings_));
+    if (!ddp.ok()) return ddp.status();
+    if (settings_.Has("hook")) {
+      if (absl::Status status = (*ddp)->RegisterCommHook(HookOf(settings_.Text("hook", ""))); !status.ok()) {
+        return status;
+      }
+    }
+    std::unique_ptr<torch::optim::Optimizer> optimizer = OptimizerOf(settings_, *module);
+    torch::manual_seed(1000 + worker_.env.rank);  // dropout
+    const auto loop = [&]() -> absl::Status {
+      const int less = settings_.Number("join", 0) == 1 ? 2 * worker_.env.rank : 0;
+      for (int step = 0; step < settings_.Number("steps", 6) - less; ++step) Step(**ddp, *optimizer, step, loss);
+      return absl::OkStatus();
+    };
+    if (settings_.Number("join", 0) == 0) return worker_.group->Try("training", loop);
+    JoinOptions options;
+    options.divide_by_initial_world_size = settings_.Number("divide", 1) == 1;
+    absl::Status status = (*ddp)->Join(loop, options);
+    out_ << absl::StrFormat("%s joined %08x\n", settings_.name(), Checksum(*module));
+    return status;
+  }
+
+ private:
+  void Step(Ddp& ddp, torch::optim::Optimizer& optimizer, int step, const Loss& loss) {
+    if (settings_.Number("sched", 0) == 1) {
+      for (auto& group : optimizer.param_groups()) group.options().set_lr(settings_.Real("lr", 0.01) * (step + 1) / 10);
+    }
+    ddp.zero_grad(settings_.Number("zero", 0) == 0);
+    const int passes = settings_.Number("accumulate", 1);
+    at::Tensor last;
+    for (int pass = 0; pass < passes; ++pass) {
+      const int number = (step * passes + pass) * worker_.env.world_size + worker_.env.rank;
+      if (pass + 1 < passes) {
+        auto no_sync = ddp.no_sync();
+        loss(ddp, step, number).backward();
+      } else {
+        last = loss(ddp, step, number);
+        last.backward();
+      }
+    }
+    if (settings_.Has("clip")) {
+      torch::nn::utils::clip_grad_norm_(ddp.module()->parameters(), settings_.Real("clip", 0));
+    }
+    optimizer.step();
+    out_ << absl::StrFormat("%s %d %08x %08x\n", settings_.name(), step, BitsOf(last), Checksum(*ddp.module()));
+  }
+
+  const Settings& settings_;
+  Worker& worker_;
+  std::ostream& out_;
+};
+
+template <typename M>
+absl::Status TrainFilled(const Settings& settings, Worker& worker, std::ostream& out,
+                         const typename Run<M>::Loss& loss) {
+  auto module = std::make_shared<M>();
+  FillParameters(*module);
+  return Run<M>(settings, worker, out).Train(module, loss);
+}
+
+template <typename M>
+absl::Status TrainPlain(const Settings& settings, Worker& worker, std::ostream& out) {
+  return TrainFilled<M>(settings, worker, out, [](DistributedDataParallel<M>& ddp, int, int number) {
+    const auto [x, y] = FloatBatch(number);
+    return at::mse_loss(ddp.forward(x), y);
+  });
+}
+
+absl::Status TrainGpt(const Settings& settings, Worker& worker, std::ostream& out) {
+  gpt::Config config;
+  config.vocab_size = kVocabulary;
+  config.block_size = kBlock;
+  config.n_layer = settings.Number("layers", 2);
+  config.n_head = 2;
+  config.n_embd = settings.Number("width", 32);
+  config.dropout = settings.Real("dropout", 0);
+  torch::manual_seed(1 + worker.env.rank);  // rank 0's weights are sent to all
+  gpt::Model model(config);
+  return Run<gpt::ModelImpl>(settings, worker, out)
+      .Train(model.ptr(), [](DistributedDataParallel<gpt::ModelImpl>& ddp, int, int number) {
+        const auto [tokens, targets] = TokenBatch(number, kBlock, kVocabulary);
+        return gpt::Loss(ddp.forward(tokens), targets);
+      });
+}
+
+absl::Status Train(const Settings& settings, Worker& worker, std::ostream& out) {
+  const std::string model = settings.Text("model", "gpt");
+  if (model == "mlp") return TrainPlain<Mlp>(settings, worker, out);
+  if (model == "normed") return TrainPlain<Normed>(settings, worker, out);
+  if (model == "branches") {
+    const bool alternate = settings.Text("branch", "same") == "alternate";
+    const int rank = worker.env.rank;
+    return TrainFilled<Branches>(settings, worker, out,
+                                 [=](DistributedDataParallel<Branches>& ddp, int step, int number) {
+                                   const auto [x, y] = FloatBatch(number);
+                                   // Ranks differ in some steps, agree in others.
+                                   const int64_t branch = alternate ? (step % 3 == 0 ? rank % 2 : step % 2) : 0;
+                                   return at::mse_loss(ddp.forward(x, branch), y);
+                                 });
+  }
+  if (model == "two_outputs") {
+    return TrainFilled<TwoOutputs>(settings, worker, out,
+                                   [](DistributedDataParallel<TwoOutputs>& ddp, int step, int number) {
+                                     const auto [x, y] = FloatBatch(number);
+                                     const auto [first, second] = ddp.forward(x);
+                                     return at::mse_loss(step % 2 == 0 ? first : second, y);
+                                   });
+  }
+  return TrainGpt(settings, worker, out);
+}
+
+absl::Status TrainAll(const std::string& path, const std::string& prefix, Worker& worker) {
+  std::ofstream out(absl::StrCat(prefix, ".", worker.env.world_size, ".", worker.env.rank));
+  for (const Settings& settings : ReadSettings(path)) {
+    if (!settings.RunsWith(worker.env.world_size)) continue;
+    if (absl::Status status = Train(settings, worker, out); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(settings.name(), ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: worker SETTINGS OUTPUT_PREFIX\n";
+    return 2;
+  }
+  ddprun::RunWorker({}, [argv](ddprun::Worker& worker) { return ddprun::testing::TrainAll(argv[1], argv[2], worker); });
+}
