@@ -1,65 +1,74 @@
 #include "worker_runtime/process_group/process_group.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
+#include <signal.h>
+#include <torch/csrc/distributed/c10d/debug.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstring>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/meeting.h"
+#include "worker_runtime/process_group/process_group_impl.h"
 
 namespace ddprun {
 namespace {
 
-constexpr int64_t kMaxTextBytes = 64 << 20;
+using Backends = c10d::ProcessGroup::BackendType;
 
-std::chrono::milliseconds Milliseconds(absl::Duration duration) {
-  return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
+constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
+constexpr absl::Duration kLongestGoodbye = absl::Seconds(30);
+
+// What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes to
+// connections that its peer may have closed.
+void PrepareProcess() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    c10d::setDebugLevelFromEnvironment();
+    struct sigaction action = {};
+    if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+  });
 }
 
-c10d::ReduceOp ToC10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
-    case ReduceOp::kAverage: return c10d::ReduceOp::AVG;
-    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
-    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
+std::string WhereToListen(const ProcessGroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store,
+                          bool several_hosts) {
+  if (!options.interface.empty()) return options.interface;
+  const char* const name = getenv("GLOO_SOCKET_IFNAME");
+  if (name != nullptr && *name != '\0') return name;
+  return AddressForPeers(store, several_hosts);
+}
+
+absl::Status CheckOptions(int rank, int size, const ProcessGroupOptions& options) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", size, ": must be from 0 to ", size - 1));
   }
-  return c10d::ReduceOp::SUM;
+  if (options.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("the timeout of a process group must be more than 0");
+  }
+  return absl::OkStatus();
+}
+
+// NCCL's device, with the local rank as the GPU's number where none is given.
+c10::Device CudaDevice(const ProcessGroupOptions& options, int local_rank) {
+  if (options.device.is_cuda() && options.device.has_index()) return options.device;
+  return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank));
 }
 
 }  // namespace
 
-class ProcessGroup::Impl {
- public:
-  int rank = 0;
-  int size = 1;
-  std::string name;
-  std::string backend;
-  ProcessGroupOptions options;
-  c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  Mutex mutex;
-  std::string abort_reason ABSL_GUARDED_BY(mutex);
-};
-
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ProcessGroup::~ProcessGroup() = default;
+
+ProcessGroup::~ProcessGroup() { impl_->Leave(); }
 
 int ProcessGroup::rank() const { return impl_->rank; }
 int ProcessGroup::size() const { return impl_->size; }
 const std::string& ProcessGroup::name() const { return impl_->name; }
-const std::string& ProcessGroup::backend() const { return impl_->backend; }
+const std::string& ProcessGroup::backend() const { return impl_->backend_text; }
 absl::Duration ProcessGroup::timeout() const { return impl_->options.timeout; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { return impl_->group; }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl_->store; }
@@ -67,51 +76,38 @@ const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerEnv& env, ProcessGroupOptions options) {
   static std::atomic<int> created = 0;
   const int number = created++;
-  c10::intrusive_ptr<c10d::Store> store;
-  if (absl::Status status = TorchTry("connecting to the store",
-                                     [&] {
-                                       if (env.world_size == 1) {
-                                         store = c10::make_intrusive<c10d::HashStore>();
-                                         return absl::OkStatus();
-                                       }
-                                       c10d::TCPStoreOptions tcp;
-                                       tcp.port = env.master_port;
-                                       tcp.isServer = env.rank == 0 && !env.agent_store;
-                                       tcp.waitWorkers = false;
-                                       tcp.multiTenant = true;
-                                       tcp.timeout = Milliseconds(options.timeout);
-                                       store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, tcp);
-                                       return absl::OkStatus();
-                                     });
-      !status.ok()) {
-    return status;
-  }
-  return CreateWithStore(store, absl::StrCat("ddprun/", env.round, "/", env.restart_count, "/", number), env.rank,
-                         env.world_size, std::move(options));
+  if (absl::Status status = CheckOptions(env.rank, env.world_size, options); !status.ok()) return status;
+  PrepareProcess();
+  options.timeout = std::min(options.timeout, kLongestTimeout);
+  absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout);
+  if (!store.ok()) return store.status();
+  if (options.device.is_cuda()) options.device = CudaDevice(options, env.local_rank);
+  auto impl = std::make_unique<Impl>();
+  impl->rank = env.rank;
+  impl->size = env.world_size;
+  impl->local_rank = env.local_rank;
+  impl->name = "default_pg";
+  impl->store_on_rank_0 = env.world_size > 1 && !env.agent_store;
+  impl->several_hosts = env.local_world_size < env.world_size;
+  impl->options = std::move(options);
+  const std::string prefix = absl::StrCat("ddprun/", env.round, "/", env.restart_count, "/", number);
+  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(prefix, *store), absl::StrCat(number));
+  if (!status.ok()) return status;
+  return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10::intrusive_ptr<c10d::Store> store,
                                                                             const std::string& name, int rank, int size,
                                                                             ProcessGroupOptions options) {
+  if (absl::Status status = CheckOptions(rank, size, options); !status.ok()) return status;
+  PrepareProcess();
+  options.timeout = std::min(options.timeout, kLongestTimeout);
   auto impl = std::make_unique<Impl>();
   impl->rank = rank;
   impl->size = size;
   impl->name = name;
-  impl->backend = "gloo";
-  impl->options = options;
-  absl::Status status = TorchTry(absl::StrCat("rank ", rank, ": creating process group ", name), [&] {
-    impl->store = c10::make_intrusive<c10d::PrefixStore>(name, store);
-    auto gloo_options = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
-    gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("cpu", impl->store),
-                                                            rank, size, gloo_options);
-    impl->group = c10::make_intrusive<c10d::ProcessGroup>(impl->store, rank, size);
-    impl->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
-                            c10::intrusive_ptr<c10d::Backend>(gloo));
-    impl->group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-    impl->group->setGroupName(name);
-    return absl::OkStatus();
-  });
+  impl->options = std::move(options);
+  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(name, std::move(store)), name);
   if (!status.ok()) return status;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
@@ -119,89 +115,144 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10:
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Span<const int> ranks,
                                                                         const std::string& name,
                                                                         std::optional<ProcessGroupOptions> options) {
+  if (absl::Status status = impl_->Usable("new subgroup"); !status.ok()) return status;
+  int own = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] != rank()) continue;
-    return CreateWithStore(store(), absl::StrCat("sub/", name), static_cast<int>(i), static_cast<int>(ranks.size()),
-                           options.value_or(impl_->options));
+    if (ranks[i] < 0 || ranks[i] >= size() || (i > 0 && ranks[i] <= ranks[i - 1])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("subgroup ", name, ": ranks must ascend from 0 to ", size() - 1, ", each at most once"));
+    }
+    if (ranks[i] == rank()) own = static_cast<int>(i);
   }
-  return nullptr;
+  // Counted on all ranks, so that a name may be used again.
+  const std::string full_name = absl::StrCat("sub/", impl_->subgroups_made++, "/", name);
+  if (own < 0) return nullptr;
+  auto impl = std::make_unique<Impl>();
+  impl->rank = own;
+  impl->size = static_cast<int>(ranks.size());
+  impl->local_rank = impl_->local_rank;
+  impl->name = name;
+  impl->store_on_rank_0 = impl_->store_on_rank_0;
+  impl->several_hosts = impl_->several_hosts;
+  impl->options = options.value_or(impl_->options);
+  impl->options.timeout = std::min(impl->options.timeout, kLongestTimeout);
+  if (absl::Status status = CheckOptions(own, impl->size, impl->options); !status.ok()) return status;
+  impl->failure_store = c10::make_intrusive<c10d::PrefixStore>(full_name, impl_->failure_store);
+  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(full_name, impl_->store), full_name);
+  if (!status.ok()) return status;
+  std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
+  absl::Status usable = impl_->AddSubgroup(group);
+  if (!usable.ok()) return usable;
+  return group;
 }
 
 absl::Status ProcessGroup::Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
+  if (absl::Status status = impl_->Usable(operation); !status.ok()) return status;
   absl::Status returned;
-  absl::Status thrown = TorchTry(absl::StrCat("rank ", rank(), ": ", operation), [&] {
+  const absl::Status thrown = TorchTry("", [&] {
     returned = body();
     return absl::OkStatus();
   });
-  return thrown.ok() ? returned : thrown;
+  return thrown.ok() ? returned : impl_->Explain(operation, thrown);
 }
 
-absl::Status ProcessGroup::Barrier(std::optional<absl::Duration> timeout) {
-  return Try("barrier", [&] {
-    c10d::BarrierOptions options;
-    if (timeout.has_value()) options.timeout = Milliseconds(*timeout);
-    c10d()->barrier(options)->wait();
-    return absl::OkStatus();
-  });
-}
-
-absl::Status ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
-  return Try("all_reduce", [&] {
-    std::vector<at::Tensor> tensors = {tensor};
-    c10d::AllreduceOptions options;
-    const bool divide = op == ReduceOp::kAverage && tensor.device().is_cpu();
-    options.reduceOp = ToC10d(divide ? ReduceOp::kSum : op);
-    c10d()->allreduce(tensors, options)->wait();
-    if (divide) tensor.div_(size());
-    return absl::OkStatus();
-  });
-}
-
-absl::Status ProcessGroup::Broadcast(at::Tensor tensor, int root) {
-  return Try("broadcast", [&] {
-    std::vector<at::Tensor> tensors = {tensor};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    c10d()->broadcast(tensors, options)->wait();
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<std::vector<at::Tensor>> ProcessGroup::AllGather(const at::Tensor& tensor) {
-  std::vector<std::vector<at::Tensor>> outputs(1);
-  absl::Status status = Try("all_gather", [&] {
-    for (int i = 0; i < size(); ++i) outputs[0].push_back(at::empty_like(tensor));
-    std::vector<at::Tensor> inputs = {tensor};
-    c10d()->allgather(outputs, inputs)->wait();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  return outputs[0];
-}
-
-absl::StatusOr<std::string> ProcessGroup::BroadcastText(std::string text, int root) {
-  at::Tensor length = at::empty({1}, at::kLong);
-  length.data_ptr<int64_t>()[0] = static_cast<int64_t>(text.size());
-  if (absl::Status status = Broadcast(length, root); !status.ok()) return status;
-  const int64_t bytes = length.data_ptr<int64_t>()[0];
-  if (bytes > kMaxTextBytes) return absl::InvalidArgumentError("text is too long");
-  at::Tensor buffer = at::empty({bytes}, at::kByte);
-  if (rank() == root) std::memcpy(buffer.data_ptr(), text.data(), text.size());
-  if (bytes > 0) {
-    if (absl::Status status = Broadcast(buffer, root); !status.ok()) return status;
-  }
-  return std::string(static_cast<const char*>(buffer.data_ptr()), bytes);
-}
-
-void ProcessGroup::Abort(absl::string_view reason) {
-  MutexLock lock(&impl_->mutex);
-  if (impl_->abort_reason.empty()) impl_->abort_reason = std::string(reason);
-}
+void ProcessGroup::Abort(absl::string_view reason) { impl_->Abort(reason); }
 
 absl::Status ProcessGroup::Shutdown() {
-  absl::Status status = Barrier();
-  impl_->group.reset();
-  return status;
+  if (impl_->group == nullptr) return absl::OkStatus();
+  absl::Status status = Barrier(std::min(timeout(), kLongestGoodbye));
+  if (!status.ok()) {
+    impl_->Leave();
+    return status;
+  }
+  for (const std::shared_ptr<ProcessGroup>& subgroup : impl_->Subgroups()) subgroup->impl_->Release(/*healthy=*/true);
+  impl_->Release(/*healthy=*/true);
+  return absl::OkStatus();
+}
+
+absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name) {
+  absl::Status status = FormInside(std::move(fresh_store), unique_name);
+  if (status.ok()) return status;
+  Release(/*healthy=*/false);
+  return absl::Status(status.code(), absl::StrCat("rank ", rank, ": process group ", name, ": ", status.message()));
+}
+
+absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fresh_store,
+                                            const std::string& unique_name) {
+  absl::StatusOr<BackendChoice> choice = ParseBackendChoice(options.backend, options.device.is_cuda());
+  if (!choice.ok()) return choice.status();
+  backend_text = choice->ToString();
+  store = std::move(fresh_store);
+  if (failure_store == nullptr) failure_store = SecondConnection(store);
+  NcclPlugin* plugin = nullptr;
+  if (choice->nccl()) {
+    absl::StatusOr<NcclPlugin*> loaded = LoadNcclPlugin();
+    if (!loaded.ok()) return loaded.status();
+    plugin = *loaded;
+  }
+  const bool checked = c10d::debug_level() == c10d::DebugLevel::Detail;
+  Peer self = ThisProcess();
+  if (choice->gloo() || checked) {
+    absl::StatusOr<std::unique_ptr<GlooBackend>> listening =
+        GlooBackend::Listen(WhereToListen(options, store, several_hosts));
+    if (!listening.ok()) return listening.status();
+    gloo = *std::move(listening);
+    self.address = gloo->address();
+  }
+  absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout);
+  if (!met.ok()) return met.status();
+  peers = *std::move(met);
+  board = std::make_unique<FailureBoard>(failure_store, rank, size);
+  if (gloo != nullptr) {
+    if (absl::Status status = ConnectGloo(); !status.ok()) return status;
+  }
+  return TorchTry("", [&] {
+    if (plugin != nullptr) {
+      nccl = plugin->Create(c10::make_intrusive<c10d::PrefixStore>("cuda", store), rank, size,
+                            CudaDevice(options, local_rank), absl::ToChronoMilliseconds(options.timeout));
+    }
+    MakeGroup(*choice, checked, unique_name);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ProcessGroup::Impl::ConnectGloo() {
+  absl::Status status =
+      gloo->Connect(c10::make_intrusive<c10d::PrefixStore>("cpu", store), rank, peers, options.timeout);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("all ranks have come, but this one, which listens on ", gloo->address(),
+                                     ", could not connect to all: ", status.message(),
+                                     "; can the hosts reach each other there (GLOO_SOCKET_IFNAME chooses "
+                                     "the interface), and did a rank die just now?"));
+  }
+  // Ranks that are threads of one process can't tell their sockets apart.
+  bool alone = true;
+  for (int other = 0; other < size; ++other) {
+    alone &= other == rank || peers[other].host != peers[rank].host || peers[other].pid != peers[rank].pid;
+  }
+  return AwaitConnections(*store, rank, peers, alone ? gloo->Ports() : std::vector<int>(),
+                          std::min(options.timeout, GlooBackend::kConnectTimeout));
+}
+
+// As torch.distributed's _new_process_group_helper puts one together.
+void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name) {
+  group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  if (nccl != nullptr) group->setBoundDeviceId(CudaDevice(options, local_rank));
+  const auto set = [&](c10::DeviceType device, Backends type, c10::intrusive_ptr<c10d::Backend> backend) {
+    // TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective first compares operation, shape and dtype among the ranks.
+    if (checked) {
+      backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(
+          backend, c10::static_intrusive_pointer_cast<c10d::Backend>(gloo->backend()));
+    }
+    group->setBackend(device, type, backend);
+  };
+  if (choice.gloo_for_cpu) set(c10::DeviceType::CPU, Backends::GLOO, gloo->backend());
+  if (choice.gloo_for_cuda) set(c10::DeviceType::CUDA, Backends::GLOO, gloo->backend());
+  if (choice.nccl_for_cuda) set(c10::DeviceType::CUDA, Backends::NCCL, nccl);
+  group->setDefaultBackend(choice.gloo() ? Backends::GLOO : Backends::NCCL);
+  group->setGroupName(unique_name);
+  group->setGroupDesc(name);
 }
 
 }  // namespace ddprun

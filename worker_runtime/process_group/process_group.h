@@ -117,6 +117,10 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  private:
   class Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
+
+  // Where a tensor must lie that one of the backends can move.
+  c10::Device DeviceForText() const;
+
   std::unique_ptr<Impl> impl_;
 };
 

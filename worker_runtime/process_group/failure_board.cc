@@ -1,0 +1,76 @@
+#include "worker_runtime/process_group/failure_board.h"
+
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/base/torch_try.h"
+
+namespace ddprun {
+namespace {
+
+std::string ReportKey(int rank) { return absl::StrCat("failed/", rank); }
+
+}  // namespace
+
+FailureBoard::FailureBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), size_(size) {}
+
+FailureBoard::~FailureBoard() = default;
+
+void FailureBoard::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
+  {
+    MutexLock lock(&mutex_);
+    if (busy_ || lost_) return;
+    busy_ = true;
+  }
+  const absl::Status status = TorchTry("", [&] {
+    use(*store_);
+    return absl::OkStatus();
+  });
+  MutexLock lock(&mutex_);
+  busy_ = false;
+  // A wait that ended without its keys is no fault of the store.
+  lost_ = lost_ || (!status.ok() && !absl::IsDeadlineExceeded(status));
+}
+
+bool FailureBoard::store_is_lost() {
+  MutexLock lock(&mutex_);
+  return lost_;
+}
+
+void FailureBoard::Post(const FailureReport& report) {
+  {
+    MutexLock lock(&mutex_);
+    if (posted_) return;
+    posted_ = true;
+  }
+  WithStore([&](c10d::Store& store) {
+    store.set(ReportKey(rank_), report.Encode());
+    // A store does not answer a set; that it answers the next question says that it has the report.
+    store.check({ReportKey(rank_)});
+  });
+}
+
+FailureReports FailureBoard::Read() {
+  FailureReports reports;
+  WithStore([&](c10d::Store& store) {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!store.check({ReportKey(rank)})) continue;
+      const std::optional<FailureReport> report = FailureReport::Decode(store.get_to_str(ReportKey(rank)));
+      if (report.has_value()) reports[rank] = *report;
+    }
+  });
+  return reports;
+}
+
+void FailureBoard::AwaitAll(absl::Duration timeout) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.push_back(ReportKey(rank));
+  WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,163 @@
+#include "worker_runtime/process_group/failure_report.h"
+
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun {
+namespace {
+
+using Kind = FailureReport::Kind;
+
+constexpr std::array<std::pair<Kind, absl::string_view>, 4> kKindNames = {
+    {{Kind::kTimeout, "timeout"}, {Kind::kLost, "lost"}, {Kind::kAborted, "aborted"}, {Kind::kLeft, "left"}}};
+
+FailureCause CauseAt(int rank, const FailureReports& reports) {
+  const auto found = reports.find(rank);
+  if (found == reports.end()) return {.rank = rank};
+  return {.rank = rank, .reported = found->second};
+}
+
+// For a rank that does not know whose connection broke: what others know.
+FailureCause AnyCause(int rank, const FailureReports& reports) {
+  for (const Kind kind : {Kind::kAborted, Kind::kLeft, Kind::kTimeout}) {
+    for (const auto& [other, report] : reports) {
+      if (other != rank && report.kind == kind) return CauseAt(other, reports);
+    }
+  }
+  for (const auto& [other, report] : reports) {
+    if (report.lost.has_value() && !reports.contains(*report.lost)) return CauseAt(*report.lost, reports);
+  }
+  return {};
+}
+
+std::vector<int> Silent(const Peers& peers, int rank, const FailureReports& reports) {
+  std::vector<int> silent;
+  for (int other = 0; other < peers.size(); ++other) {
+    if (other != rank && !reports.contains(other)) silent.push_back(other);
+  }
+  return silent;
+}
+
+// What the ranks were doing, if they were not all doing the same: "rank 1 (...) is in broadcast (collective #2)".
+std::string Differences(const Peers& peers, int rank, const FailureReport& own, const FailureReports& reports) {
+  std::map<std::string, std::vector<int>> at;
+  for (const auto& [other, report] : reports) {
+    if (other != rank && report.Operation() != own.Operation()) at[report.Operation()].push_back(other);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [operation, ranks] : at) {
+    parts.push_back(absl::StrCat(peers.Names(ranks), ranks.size() == 1 ? " is in " : " are in ", operation));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string ExplainTimeout(const Peers& peers, int rank, const FailureReport& own, const FailureReports& reports) {
+  const std::vector<int> silent = Silent(peers, rank, reports);
+  const std::string differences = Differences(peers, rank, own, reports);
+  if (!silent.empty()) {
+    const bool one = silent.size() == 1;
+    return absl::StrCat(peers.Names(silent), one ? " has" : " have", " not come to it, or ", one ? "does" : "do",
+                        " not answer; look at what ", one ? "that rank does" : "those ranks do",
+                        " instead (slow, stuck, stopped or gone)",
+                        differences.empty() ? "" : absl::StrCat("; of the others ", differences));
+  }
+  if (!differences.empty()) {
+    return absl::StrCat("the ranks are in different operations: ", differences, ", but this rank is in ",
+                        own.Operation(), "; all ranks must call the same ones in the same order");
+  }
+  return "all ranks came to it, some of them late; a longer timeout helps if ranks, hosts or network are slow";
+}
+
+std::string Text(const Peers& peers, int rank, absl::Duration timeout, const FailureReport& own,
+                 const FailureReports& reports, const FailureCause& cause) {
+  const std::string because = own.detail.empty() ? "" : absl::StrCat(" [", own.detail, "]");
+  if (IsTimeout(cause)) {
+    const bool here = own.kind == Kind::kTimeout;
+    const std::string what = here ? absl::StrCat(": not done within ", absl::FormatDuration(timeout), ": ")
+                                  : absl::StrCat(": ", peers.Name(*cause.rank), " waited for ",
+                                                 cause.reported->Operation(), " and gave up: ");
+    return absl::StrCat(what, ExplainTimeout(peers, rank, own, reports));
+  }
+  if (!cause.rank.has_value()) return absl::StrCat(": a connection to another rank broke", because);
+  const std::string name = peers.Name(*cause.rank);
+  if (!cause.reported.has_value()) {
+    return absl::StrCat(": ", name, " is gone: it died or ended; look at its output for why", because);
+  }
+  if (cause.reported->kind == Kind::kAborted) {
+    return absl::StrCat(": ", name, " aborted the group: ", cause.reported->detail);
+  }
+  if (cause.reported->kind == Kind::kLeft) {
+    return absl::StrCat(": ", name, " left the group without waiting for the others (no Shutdown)");
+  }
+  return absl::StrCat(": the connection to ", name, " broke", because);
+}
+
+}  // namespace
+
+std::string FailureReport::Operation() const {
+  return sequence == 0 ? operation : absl::StrCat(operation, " (collective #", sequence, ")");
+}
+
+std::string FailureReport::Encode() const {
+  absl::string_view name;
+  for (const auto& [known, text] : kKindNames) {
+    if (known == kind) name = text;
+  }
+  return absl::StrJoin({std::string(name), operation, absl::StrCat(sequence), absl::StrCat(lost.value_or(-1)), detail},
+                       "\t");
+}
+
+std::optional<FailureReport> FailureReport::Decode(absl::string_view text) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(text, absl::MaxSplits('\t', 4));
+  FailureReport report;
+  int lost = -1;
+  if (fields.size() != 5 || !absl::SimpleAtoi(fields[2], &report.sequence) || !absl::SimpleAtoi(fields[3], &lost)) {
+    return std::nullopt;
+  }
+  report.operation = std::string(fields[1]);
+  report.detail = std::string(fields[4]);
+  if (lost >= 0) report.lost = lost;
+  for (const auto& [kind, name] : kKindNames) {
+    if (name != fields[0]) continue;
+    report.kind = kind;
+    return report;
+  }
+  return std::nullopt;
+}
+
+FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports) {
+  if (own.kind != Kind::kLost) {
+    const FailureCause cause = AnyCause(rank, reports);
+    const bool ended = cause.reported.has_value() && cause.reported->kind != Kind::kTimeout;
+    return ended ? cause : FailureCause{.rank = rank, .reported = own};
+  }
+  if (!own.lost.has_value()) return AnyCause(rank, reports);
+  std::set<int> seen = {rank};
+  FailureCause cause = CauseAt(*own.lost, reports);
+  while (cause.reported.has_value() && cause.reported->kind == Kind::kLost && seen.insert(*cause.rank).second) {
+    if (!cause.reported->lost.has_value() || seen.contains(*cause.reported->lost)) return AnyCause(rank, reports);
+    cause = CauseAt(*cause.reported->lost, reports);
+  }
+  return cause;
+}
+
+bool IsTimeout(const FailureCause& cause) {
+  return cause.reported.has_value() && cause.reported->kind == Kind::kTimeout;
+}
+
+absl::Status ExplainFailure(const Peers& peers, int rank, absl::Duration timeout, const FailureReport& own,
+                            const FailureReports& reports) {
+  const FailureCause cause = FindCause(rank, own, reports);
+  const std::string text =
+      absl::StrCat("rank ", rank, ": ", own.Operation(), Text(peers, rank, timeout, own, reports, cause));
+  return IsTimeout(cause) ? absl::DeadlineExceededError(text) : absl::UnavailableError(text);
+}
+
+}  // namespace ddprun

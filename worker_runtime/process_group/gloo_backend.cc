@@ -1,0 +1,96 @@
+#include "worker_runtime/process_group/gloo_backend.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <set>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "rendezvous/base/mutex.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/tcp_sockets.h"
+
+namespace ddprun {
+namespace {
+
+std::set<std::string> Interfaces() {
+  std::set<std::string> names;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return names;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) names.insert(entry->ifa_name);
+  freeifaddrs(list);
+  return names;
+}
+
+// Those of a certain address; Gloo's never listen on all at once.
+std::set<std::string> ListeningAddresses() {
+  std::set<std::string> addresses;
+  for (const TcpSocket& socket : FindTcpSockets([](const TcpSocket& s) { return s.listening; })) {
+    const std::string host = HostOfAddress(socket.local);
+    if (host != "0.0.0.0" && host != "::") addresses.insert(socket.local);
+  }
+  return addresses;
+}
+
+}  // namespace
+
+GlooBackend::GlooBackend(std::shared_ptr<gloo::transport::Device> device, std::string address)
+    : device_(std::move(device)), address_(std::move(address)) {}
+
+GlooBackend::~GlooBackend() = default;
+
+absl::StatusOr<std::unique_ptr<GlooBackend>> GlooBackend::Listen(const std::string& where) {
+  // Gloo does not tell on which port a device listens: it is the socket that was not there before.
+  static Mutex* const mutex = new Mutex;
+  MutexLock lock(mutex);
+  const std::set<std::string> before = ListeningAddresses();
+  std::shared_ptr<gloo::transport::Device> device;
+  absl::Status status = TorchTry("", [&] {
+    device = if_nametoindex(where.c_str()) != 0 ? c10d::ProcessGroupGloo::createDeviceForInterface(where)
+                                                : c10d::ProcessGroupGloo::createDeviceForHostname(where);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("gloo can't listen on \"", where, "\" (", status.message(),
+                                                   "); it must be an address of this host or one of its interfaces, ",
+                                                   absl::StrJoin(Interfaces(), ", ")));
+  }
+  for (const std::string& address : ListeningAddresses()) {
+    if (!before.contains(address)) return std::unique_ptr<GlooBackend>(new GlooBackend(std::move(device), address));
+  }
+  return absl::InternalError(absl::StrCat("gloo does not listen on \"", where, "\""));
+}
+
+absl::Status GlooBackend::Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
+                                  absl::Duration timeout) {
+  peers_ = peers;
+  return TorchTry("", [&] {
+    const absl::Duration connect_timeout = std::min(timeout, kConnectTimeout);
+    auto options = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(connect_timeout));
+    options->devices.push_back(device_);
+    backend_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, peers.size(), options);
+    backend_->setTimeout(absl::ToChronoMilliseconds(timeout));
+    KeepAliveTcpSockets([this](const TcpSocket& s) { return s.local == address_ || peers_.Listens(s.remote); });
+    return absl::OkStatus();
+  });
+}
+
+std::vector<int> GlooBackend::Ports() const {
+  std::vector<int> ports;
+  for (const TcpSocket& socket : FindTcpSockets([this](const TcpSocket& s) { return peers_.Listens(s.remote); })) {
+    ports.push_back(PortOfAddress(socket.local));
+  }
+  return ports;
+}
+
+void GlooBackend::CutOff() const {
+  ShutDownTcpSockets(
+      [this](const TcpSocket& s) { return !s.listening && (s.local == address_ || peers_.Listens(s.remote)); });
+}
+
+}  // namespace ddprun

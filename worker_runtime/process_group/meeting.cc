@@ -1,0 +1,192 @@
+#include "worker_runtime/process_group/meeting.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <map>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "rendezvous/base/mutex.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/tcp_sockets.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kLoopback[] = "127.0.0.1";
+// Reserved for documentation (RFC 5737), so it lies behind the default route. Nothing is sent there.
+constexpr char kSomewhereFar[] = "192.0.2.1";
+
+bool IsLoopback(const std::string& address) { return absl::StartsWith(address, "127.") || address == "::1"; }
+
+c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout, bool host) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(env.master_port);
+  options.isServer = host;
+  options.waitWorkers = false;
+  options.timeout = absl::ToChronoMilliseconds(timeout);
+  return options;
+}
+
+// Hosts the store of this port, once per process.
+absl::Status HostStore(const WorkerEnv& env, absl::Duration timeout) {
+  static Mutex* const mutex = new Mutex;
+  static auto* const hosted = new std::map<int, c10::intrusive_ptr<c10d::TCPStore>>;
+  MutexLock lock(mutex);
+  if (hosted->contains(env.master_port)) return absl::OkStatus();
+  return TorchTry(absl::StrCat("rank 0 can't host the store on port ", env.master_port), [&] {
+    (*hosted)[env.master_port] =
+        c10::make_intrusive<c10d::TCPStore>(env.master_addr, StoreOptions(env, timeout, /*host=*/true));
+    return absl::OkStatus();
+  });
+}
+
+std::vector<std::string> Keys(absl::string_view kind, int size) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size; ++rank) keys.push_back(absl::StrCat(kind, "/", rank));
+  return keys;
+}
+
+// Waits for all of `keys` and returns the ranks that have not set theirs in time. Other errors are exceptions.
+std::vector<int> WaitForAll(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
+  // A wait that ends without its keys is an exception as a lost connection is; only the code tells them apart.
+  const absl::Status wait = TorchTry("", [&] {
+    store.wait(keys, absl::ToChronoMilliseconds(timeout));
+    return absl::OkStatus();
+  });
+  std::vector<int> missing;
+  if (wait.ok()) return missing;
+  // If the store is gone, this throws its error.
+  for (size_t rank = 0; rank < keys.size(); ++rank) {
+    if (!store.check({keys[rank]})) missing.push_back(static_cast<int>(rank));
+  }
+  return missing;
+}
+
+absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duration timeout) {
+  return absl::DeadlineExceededError(absl::StrCat(Peers().Names(missing), missing.size() == 1 ? " has" : " have",
+                                                  " not come within ", absl::FormatDuration(timeout), ", ",
+                                                  size - missing.size(), " of ", size,
+                                                  " have; are all started, for the same address and world size?"));
+}
+
+absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<std::vector<uint8_t>> values;
+  if (store.hasExtendedApi()) {
+    values = store.multiGet(keys);
+  } else {
+    for (const std::string& key : keys) values.push_back(store.get(key));
+  }
+  std::vector<Peer> peers;
+  for (const std::vector<uint8_t>& value : values) {
+    absl::StatusOr<Peer> peer = Peer::Decode(std::string(value.begin(), value.end()));
+    if (!peer.ok()) return peer.status();
+    peers.push_back(*peer);
+  }
+  return Peers(std::move(peers));
+}
+
+}  // namespace
+
+absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout) {
+  if (env.world_size == 1) return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::HashStore>());
+  if (env.master_addr.empty() || env.master_port <= 0) {
+    return absl::InvalidArgumentError("several ranks need MASTER_ADDR and MASTER_PORT to find each other");
+  }
+  if (env.rank == 0 && !env.agent_store) {
+    if (absl::Status status = HostStore(env, timeout); !status.ok()) return status;
+  }
+  c10::intrusive_ptr<c10d::Store> store;
+  absl::Status status = TorchTry(absl::StrCat("the store at ", env.master_addr, ":", env.master_port), [&] {
+    store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, StoreOptions(env, timeout, /*host=*/false));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat("rank ", env.rank, ": ", status.message()));
+  KeepAliveTcpSockets([&](const TcpSocket& s) { return !s.listening && PortOfAddress(s.remote) == env.master_port; });
+  return store;
+}
+
+c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store) {
+  c10::intrusive_ptr<c10d::Store> second = store;
+  const absl::Status status = TorchTry("", [&] {
+    second = store->clone();
+    return absl::OkStatus();
+  });
+  return status.ok() ? second : store;
+}
+
+std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool several_hosts) {
+  c10::intrusive_ptr<c10d::Store> base = store;
+  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    base = prefixed->getUnderlyingNonPrefixStore();
+  }
+  if (dynamic_cast<c10d::HashStore*>(base.get()) != nullptr) return kLoopback;
+  if (const auto* const tcp = dynamic_cast<c10d::TCPStore*>(base.get())) {
+    absl::StatusOr<std::string> address = LocalAddressTowards(tcp->getHost(), tcp->getPort());
+    if (address.ok() && !(several_hosts && IsLoopback(*address))) return *address;
+  }
+  return LocalAddressTowards(kSomewhereFar, 1).value_or(kLoopback);
+}
+
+Peer ThisProcess() {
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, sizeof host - 1);
+  return {.host = host, .pid = getpid()};
+}
+
+absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout) {
+  const std::vector<std::string> keys = Keys("rank", size);
+  absl::StatusOr<Peers> peers = Peers();
+  absl::Status status = TorchTry("the store", [&]() -> absl::Status {
+    if (store.add(absl::StrCat("taken/", rank), 1) > 1) {
+      return absl::InvalidArgumentError(
+          "somebody has come as this rank before: do two programs run with the same RANK, or was the group's name "
+          "used?");
+    }
+    store.set(keys[rank], self.Encode());
+    const std::vector<int> missing = WaitForAll(store, keys, timeout);
+    if (!missing.empty()) return NotAllCame(missing, size, timeout);
+    peers = ReadPeers(store, keys);
+    return peers.status();
+  });
+  if (!status.ok()) return status;
+  return peers;
+}
+
+absl::Status AwaitConnections(c10d::Store& store, int rank, const Peers& peers, absl::Span<const int> ports,
+                              absl::Duration timeout) {
+  const std::vector<std::string> keys = Keys("ports", peers.size());
+  return TorchTry("the store", [&]() -> absl::Status {
+    store.set(keys[rank], absl::StrJoin(ports, ","));
+    const std::vector<int> missing = WaitForAll(store, keys, timeout);
+    if (missing.empty()) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat(peers.Names(missing), " could not connect to all others within ", absl::FormatDuration(timeout)));
+  });
+}
+
+std::optional<int> RankOfPort(c10d::Store& store, int size, absl::Span<const int> ports) {
+  const std::vector<std::string> keys = Keys("ports", size);
+  for (int rank = 0; rank < size; ++rank) {
+    if (!store.check({keys[rank]})) continue;
+    const std::string said = store.get_to_str(keys[rank]);
+    for (absl::string_view text : absl::StrSplit(said, ',')) {
+      int port = 0;
+      if (absl::SimpleAtoi(text, &port) && std::find(ports.begin(), ports.end(), port) != ports.end()) return rank;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,49 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_NCCL_PLUGIN_NCCL_PLUGIN_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_NCCL_PLUGIN_NCCL_PLUGIN_H_
+
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/version.h>
+
+#include <chrono>
+#include <string>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace ddprun {
+
+// What the runtime asks of libddprun_nccl.so, which is linked with CUDA's and NCCL's libraries and loaded when a program
+// first wants a GPU, so that programs that don't never load those. Errors are LibTorch's exceptions. Thread-safe.
+class NcclPlugin {
+ public:
+  virtual ~NcclPlugin() = default;
+
+  // The GPUs that this process may use. Throws with the driver's reason if there are none.
+  virtual int DeviceCount() = 0;
+
+  // Makes `device` the current one of this thread.
+  virtual void UseDevice(c10::Device device) = 0;
+
+  // One rank's end of a group on `device`. Its abort() and shutdown() are those of c10d::Backend.
+  virtual c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                   c10::Device device, std::chrono::milliseconds timeout) = 0;
+};
+
+// What must be the same on both sides. Raise the number when this file changes.
+#define DDPRUN_NCCL_PLUGIN_BUILD "interface 1, LibTorch " TORCH_VERSION
+
+struct NcclPluginEntry {
+  const char* build;  // DDPRUN_NCCL_PLUGIN_BUILD when the plugin was compiled: read before anything else is
+  NcclPlugin* plugin;
+};
+
+// The plugin's one exported function; static storage.
+#define DDPRUN_NCCL_PLUGIN_ENTRY "ddprun_nccl_plugin"
+using NcclPluginFunction = const NcclPluginEntry* (*)();
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_NCCL_PLUGIN_NCCL_PLUGIN_H_

@@ -1,0 +1,73 @@
+#include "worker_runtime/process_group/peers.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+std::string Join(absl::string_view host, int port) {
+  return absl::StrContains(host, ":") ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+std::string Peer::Encode() const { return absl::StrCat(host, "\t", pid, "\t", address); }
+
+absl::StatusOr<Peer> Peer::Decode(absl::string_view text) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(text, '\t');
+  Peer peer;
+  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
+    return absl::InternalError(absl::StrCat("a rank introduced itself with \"", text, "\", which is not understood"));
+  }
+  peer.host = std::string(fields[0]);
+  peer.address = std::string(fields[2]);
+  return peer;
+}
+
+std::string Peers::Name(int rank) const {
+  if (rank < 0 || rank >= size() || peers_[rank].host.empty()) return absl::StrCat("rank ", rank);
+  return absl::StrCat("rank ", rank, " (host ", peers_[rank].host, ", pid ", peers_[rank].pid, ")");
+}
+
+std::string Peers::Names(absl::Span<const int> ranks) const {
+  std::string names;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kNamesShown) return absl::StrCat(names, " and ", ranks.size() - i, " more");
+    const bool last = i + 1 == ranks.size();
+    absl::StrAppend(&names, i == 0 ? "" : last ? " and " : ", ", Name(ranks[i]));
+  }
+  return names;
+}
+
+std::optional<int> Peers::RankListeningAt(absl::string_view address) const {
+  if (address.empty()) return std::nullopt;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (peers_[rank].address == address) return rank;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> AddressesInText(absl::string_view text) {
+  const size_t end = text.rfind("]:");
+  if (end == absl::string_view::npos) return {};
+  const size_t begin = text.rfind('[', end);
+  if (begin == absl::string_view::npos) return {};
+  const absl::string_view host = text.substr(begin + 1, end - begin - 1);
+  size_t digits = end + 2;
+  while (digits < text.size() && absl::ascii_isdigit(text[digits])) ++digits;
+  int port = 0;
+  if (!absl::SimpleAtoi(text.substr(end + 2, digits - end - 2), &port) || port <= 0 || port > 0xffff) return {};
+  const int swapped = ((port & 0xff) << 8) | (port >> 8);
+  return {Join(host, port), Join(host, swapped)};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,53 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PEERS_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PEERS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace ddprun {
+
+// What a rank tells the others about itself when a group is made.
+struct Peer {
+  std::string host;  // as gethostname says
+  int pid = 0;
+  std::string address;  // on which its Gloo listens, "ip:port"; empty without Gloo
+
+  std::string Encode() const;
+  static absl::StatusOr<Peer> Decode(absl::string_view text);
+  friend bool operator==(const Peer&, const Peer&) = default;
+};
+
+// The ranks of a group, by name and by address. A plain value; thread-compatible.
+class Peers {
+ public:
+  Peers() = default;
+  explicit Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  const Peer& operator[](int rank) const { return peers_[rank]; }
+
+  // "rank 2 (host node-b, pid 4711)"; "rank 2" if nothing is known about it.
+  std::string Name(int rank) const;
+  // "rank 2 (...) and rank 3 (...)"; from the ninth on only how many more.
+  std::string Names(absl::Span<const int> ranks) const;
+
+  // Whether Gloo listens there on one of the ranks.
+  bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
+  std::optional<int> RankListeningAt(absl::string_view address) const;
+
+ private:
+  std::vector<Peer> peers_;
+};
+
+// The address that Gloo's error text names as the other side, as in "Connection closed by peer [10.0.0.7]:8812". Gloo
+// prints the port with its bytes swapped (pair.cc), so both readings are returned: as printed, and swapped back.
+std::vector<std::string> AddressesInText(absl::string_view text);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PEERS_H_

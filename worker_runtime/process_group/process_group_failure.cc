@@ -1,0 +1,187 @@
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/meeting.h"
+#include "worker_runtime/process_group/process_group_impl.h"
+#include "worker_runtime/process_group/tcp_sockets.h"
+
+// How a process group fails and ends.
+namespace ddprun {
+namespace {
+
+using Kind = FailureReport::Kind;
+
+// How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
+constexpr absl::Duration kHearOthers = absl::Seconds(1);
+
+// Whether the exception came out of a collective's connections, rather than from code of the trainer.
+bool IsOfConnections(const absl::Status& thrown) {
+  if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
+  return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
+         absl::StrContains(thrown.message(), "Operation timed out");
+}
+
+// "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"
+// without the source file and the address, whose port is printed wrong.
+std::string WithoutPlace(absl::string_view text) {
+  const size_t end = text.find("] ");
+  if (absl::StartsWith(text, "[") && end != absl::string_view::npos) text.remove_prefix(end + 2);
+  const size_t open = text.rfind(" ["), close = text.rfind("]:");
+  if (open == absl::string_view::npos || close == absl::string_view::npos || open > close) return std::string(text);
+  const size_t after = text.find_first_not_of("0123456789", close + 2);
+  return absl::StrCat(text.substr(0, open), after == absl::string_view::npos ? "" : text.substr(after));
+}
+
+}  // namespace
+
+absl::Status ProcessGroup::Impl::Usable(absl::string_view operation) {
+  MutexLock lock(&mutex_);
+  if (!failed_.ok()) {
+    if (absl::IsAborted(failed_)) {
+      return absl::AbortedError(absl::StrCat("rank ", rank, ": ", operation, ": ", failed_.message()));
+    }
+    return absl::Status(failed_.code(),
+                        absl::StrCat("rank ", rank, ": ", operation, ": the group failed before: ", failed_.message()));
+  }
+  if (!released_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank ", rank, ": ", operation, ": the group was shut down"));
+}
+
+uint64_t ProcessGroup::Impl::Sequence() {
+  uint64_t sequence = 0;
+  TorchTry("", [&] {
+    sequence = group->getDefaultBackend()->getSequenceNumberForGroup();
+    return absl::OkStatus();
+  }).IgnoreError();
+  return sequence;
+}
+
+FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const absl::Status& thrown) {
+  const std::string text(thrown.message());
+  FailureReport report{.kind = absl::IsDeadlineExceeded(thrown) ? Kind::kTimeout : Kind::kLost,
+                       .operation = std::string(operation),
+                       .sequence = Sequence(),
+                       .detail = WithoutPlace(text)};
+  if (report.kind == Kind::kTimeout) return report;
+  std::vector<int> ports;
+  for (const std::string& address : AddressesInText(text)) {
+    if (!report.lost.has_value()) report.lost = peers.RankListeningAt(address);
+    ports.push_back(PortOfAddress(address));
+  }
+  if (!report.lost.has_value() && !ports.empty()) {
+    board->Ask([&](c10d::Store& store) { report.lost = RankOfPort(store, size, ports); });
+  }
+  return report;
+}
+
+absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown) {
+  if (absl::Status status = Usable(operation); !status.ok()) return status;
+  if (!IsOfConnections(thrown)) {
+    return absl::Status(thrown.code(), absl::StrCat("rank ", rank, ": ", operation, ": ", thrown.message()));
+  }
+  FailureReport own = Describe(operation, thrown);
+  board->Post(own);
+  CutOff();
+  FailureReports reports = board->Read();
+  if (IsTimeout(FindCause(rank, own, reports))) {
+    board->AwaitAll(kHearOthers);
+    reports = board->Read();
+  }
+  if (board->store_is_lost()) {
+    absl::StrAppend(&own.detail, "; the store is gone too");
+    if (store_on_rank_0 && rank != 0)
+      own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
+  }
+  absl::Status status = ExplainFailure(peers, rank, options.timeout, own, reports);
+  MutexLock lock(&mutex_);
+  if (!failed_.ok())
+    return absl::Status(failed_.code(), absl::StrCat("rank ", rank, ": ", operation, ": ", failed_.message()));
+  failed_ = status;
+  return status;
+}
+
+void ProcessGroup::Impl::CutOff() {
+  c10::intrusive_ptr<c10d::Backend> running;
+  {
+    MutexLock lock(&mutex_);
+    if (released_) return;
+    if (gloo != nullptr) gloo->CutOff();
+    running = nccl;
+  }
+  if (running == nullptr) return;
+  TorchTry("", [&] {
+    running->abort();
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+void ProcessGroup::Impl::Abort(absl::string_view reason) {
+  {
+    MutexLock lock(&mutex_);
+    if (released_) return;
+    if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
+  }
+  if (board != nullptr) board->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)});
+  CutOff();
+  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) subgroup->Abort(reason);
+}
+
+void ProcessGroup::Impl::Leave() {
+  {
+    MutexLock lock(&mutex_);
+    if (released_) return;
+  }
+  if (size > 1 && board != nullptr) board->Post({.kind = Kind::kLeft, .operation = "no operation"});
+  CutOff();
+  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups())
+    subgroup->Abort("the group that it is part of has ended");
+  Release(/*healthy=*/false);
+}
+
+void ProcessGroup::Impl::Release(bool healthy) {
+  std::unique_ptr<GlooBackend> old_gloo;
+  c10::intrusive_ptr<c10d::Backend> old_nccl;
+  c10::intrusive_ptr<c10d::ProcessGroup> old_group;
+  {
+    MutexLock lock(&mutex_);
+    released_ = true;
+    old_gloo = std::move(gloo);
+    old_nccl = std::move(nccl);
+    old_group = std::move(group);
+  }
+  if (old_nccl == nullptr || !healthy) return;
+  TorchTry("", [&] {
+    old_nccl->shutdown();
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+absl::Status ProcessGroup::Impl::AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup) {
+  absl::Status failed;
+  {
+    MutexLock lock(&mutex_);
+    std::erase_if(subgroups_, [](const std::weak_ptr<ProcessGroup>& old) { return old.expired(); });
+    subgroups_.push_back(subgroup);
+    failed = failed_;
+  }
+  if (!failed.ok()) subgroup->Abort(failed.message());
+  return failed;
+}
+
+std::vector<std::shared_ptr<ProcessGroup>> ProcessGroup::Impl::Subgroups() {
+  std::vector<std::shared_ptr<ProcessGroup>> alive;
+  MutexLock lock(&mutex_);
+  for (const std::weak_ptr<ProcessGroup>& subgroup : subgroups_) {
+    if (std::shared_ptr<ProcessGroup> group = subgroup.lock()) alive.push_back(std::move(group));
+  }
+  return alive;
+}
+
+}  // namespace ddprun

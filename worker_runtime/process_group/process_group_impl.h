@@ -1,0 +1,86 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PROCESS_GROUP_IMPL_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PROCESS_GROUP_IMPL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/mutex.h"
+#include "worker_runtime/process_group/backend_choice.h"
+#include "worker_runtime/process_group/failure_board.h"
+#include "worker_runtime/process_group/failure_report.h"
+#include "worker_runtime/process_group/gloo_backend.h"
+#include "worker_runtime/process_group/nccl_loader.h"
+#include "worker_runtime/process_group/peers.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace c10d {
+class Backend;
+}  // namespace c10d
+
+namespace ddprun {
+
+// What a process group consists of, how it is made (process_group.cc), and how it fails and ends
+// (process_group_failure.cc). The plain members are set while it is made and not changed before Release.
+class ProcessGroup::Impl {
+ public:
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  std::string name;
+  std::string backend_text;
+  bool store_on_rank_0 = false;  // the store dies with rank 0
+  bool several_hosts = false;
+  ProcessGroupOptions options;
+
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> failure_store;  // the same keys through another connection
+  Peers peers;
+  std::unique_ptr<FailureBoard> board;
+  std::unique_ptr<GlooBackend> gloo;
+  c10::intrusive_ptr<c10d::Backend> nccl;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  int subgroups_made = 0;
+
+  // Meets the other ranks in `fresh_store` and makes `group`, which LibTorch's logs call `unique_name`.
+  absl::Status Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
+
+  // Why `operation` can't be done any more; OK if it can.
+  absl::Status Usable(absl::string_view operation);
+
+  // What is to be said of the exception that `operation` threw. If a connection failed, all others are cut off, so that
+  // the failure spreads to all ranks at once, and the group stays failed.
+  absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
+
+  void Abort(absl::string_view reason);
+
+  // The end without Shutdown: tells the others, cuts off what still waits, and releases everything.
+  void Leave();
+
+  // Gives up connections and threads. A healthy NCCL finishes what is enqueued.
+  void Release(bool healthy);
+
+  // Remembers a subgroup. Error: this group was aborted meanwhile, so `subgroup` was too.
+  absl::Status AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup);
+  std::vector<std::shared_ptr<ProcessGroup>> Subgroups();
+
+ private:
+  absl::Status FormInside(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
+  absl::Status ConnectGloo();
+  void MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name);
+
+  FailureReport Describe(absl::string_view operation, const absl::Status& thrown);
+  uint64_t Sequence();
+  void CutOff();
+
+  Mutex mutex_;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is of no more use
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is left to cut off
+  std::vector<std::weak_ptr<ProcessGroup>> subgroups_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PROCESS_GROUP_IMPL_H_
