@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,6 +26,7 @@ struct CheckpointInfo {
   int world_size = 0;   // ranks of the job that saved it; 0: not said
   std::string version;  // of the library that saved it; empty: not said
   std::string path;     // of its model's file; empty: there was no checkpoint, training starts from the beginning
+  std::vector<std::string> skipped;  // newer checkpoints that are damaged, and why; one line each. Not in the file.
 };
 
 // Strings of a safetensors file's metadata: "ddprun.step", ..., "ddprun.user.KEY".

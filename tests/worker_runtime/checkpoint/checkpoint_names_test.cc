@@ -1,0 +1,115 @@
+#include "worker_runtime/checkpoint/checkpoint_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "worker_runtime/checkpoint/checkpoint_info.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(CheckpointNames, Step_OwnNames_AreUnderstood) {
+  EXPECT_EQ(ModelFileName(1200), "step_00001200.safetensors");
+  for (const int64_t step : {int64_t{0}, int64_t{7}, int64_t{99999999}, int64_t{123456789012}}) {
+    EXPECT_EQ(StepOfModelFile(ModelFileName(step)), step);
+    EXPECT_TRUE(IsStateFile(StateFileName(step, 0xabc)));
+    EXPECT_FALSE(StepOfModelFile(StateFileName(step, 0xabc)));
+    EXPECT_FALSE(IsStateFile(ModelFileName(step)));
+  }
+  EXPECT_EQ(StateFileName(1, 0xabc), "step_00000001.state-0000000000000abc.safetensors");
+}
+
+TEST(CheckpointNames, Step_OtherNames_AreNot) {
+  for (const char* name :
+       {"step_1.safetensors", "step_-0000001.safetensors", "step_ 0000001.safetensors", "step_.safetensors",
+        "step_00000001.safetensors.tmp", ".step_00000001.safetensors.ab.tmp", "model.safetensors",
+        "step_99999999999999999999999.safetensors", "step_000000001.safetensors", ""}) {
+    EXPECT_FALSE(StepOfModelFile(name)) << name;
+  }
+  EXPECT_FALSE(IsStateFile("step_00000001.state-../../etc/passwd.safetensors"));
+}
+
+TEST(StepsToRemove, ManyValid_KeepsTheNewest) {
+  EXPECT_THAT(StepsToRemove({{100, true}, {400, true}, {200, true}, {300, true}}, 400, 2), ElementsAre(200, 100));
+  EXPECT_THAT(StepsToRemove({{100, true}, {200, true}}, 200, 0), IsEmpty());
+  EXPECT_THAT(StepsToRemove({{100, true}, {200, true}}, 200, 5), IsEmpty());
+}
+
+TEST(StepsToRemove, DamagedOnes_DoNotCountAsKept) {
+  EXPECT_THAT(StepsToRemove({{100, true}, {200, false}, {300, true}}, 300, 2), IsEmpty());
+  EXPECT_THAT(StepsToRemove({{50, false}, {100, true}, {200, true}, {300, true}}, 300, 2), ElementsAre(100, 50));
+}
+
+TEST(StepsToRemove, SavedIsOlderThanOthers_IsKeptAllTheSame) {
+  EXPECT_THAT(StepsToRemove({{100, true}, {200, true}, {300, true}}, 100, 1), ElementsAre(200));
+  EXPECT_THAT(StepsToRemove({{100, true}, {50, true}, {300, true}}, 100, 1), ElementsAre(50));
+}
+
+// Against what it promises, over random folders.
+TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<KnownCheckpoint> known;
+    for (int64_t step = 0; step < 8; ++step) {
+      if (random() % 2) known.push_back({step, random() % 3 != 0});
+    }
+    const int64_t saved = 8;
+    known.push_back({saved, true});
+    const int keep = static_cast<int>(random() % 4);
+    const std::vector<int64_t> remove = StepsToRemove(known, saved, keep);
+    const auto removed = [&](int64_t step) { return std::find(remove.begin(), remove.end(), step) != remove.end(); };
+    int valid_left = 0, valid = 0;
+    for (const KnownCheckpoint& checkpoint : known) {
+      valid += checkpoint.valid;
+      valid_left += checkpoint.valid && !removed(checkpoint.step);
+    }
+    EXPECT_FALSE(removed(saved));
+    EXPECT_EQ(valid_left, keep == 0 ? valid : std::min(valid, keep)) << "round " << round;
+  }
+}
+
+TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
+  CheckpointInfo info;
+  info.progress = {.step = 1200,
+                   .epoch = 3,
+                   .sampler_position = 4096,
+                   .sampler_seed = ~uint64_t{0},
+                   .user = {{"lr", "0.1"}, {"", "x"}}};
+  info.world_size = 4;
+  info.version = "9.9";
+  const auto read = InfoFromMetadata("f", InfoToMetadata(info), {});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->progress.step, 1200);
+  EXPECT_EQ(read->progress.epoch, 3);
+  EXPECT_EQ(read->progress.sampler_position, 4096);
+  EXPECT_EQ(read->progress.sampler_seed, ~uint64_t{0});
+  EXPECT_EQ(read->progress.user, info.progress.user);
+  EXPECT_EQ(read->world_size, 4);
+  EXPECT_EQ(read->version, "9.9");
+}
+
+TEST(CheckpointInfo, Metadata_OfOthers_KeepsDefaults) {
+  CheckpointInfo defaults;
+  defaults.progress.step = 5;
+  const auto read = InfoFromMetadata("f", {{"format", "pt"}}, defaults);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->progress.step, 5);
+}
+
+TEST(CheckpointInfo, Metadata_BadOrNewer_IsRefused) {
+  EXPECT_THAT(InfoFromMetadata("f", {{"ddprun.step", "-3"}}, {}).status().message(),
+              HasSubstr("ddprun.step is \"-3\""));
+  EXPECT_THAT(InfoFromMetadata("f", {{"ddprun.world_size", "many"}}, {}).status().message(), HasSubstr("many"));
+  EXPECT_EQ(InfoFromMetadata("f", {{"ddprun.format", "2"}}, {}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace ddprun

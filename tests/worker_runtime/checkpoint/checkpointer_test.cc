@@ -1,0 +1,293 @@
+#include "worker_runtime/checkpoint/checkpointer.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/version.h"
+#include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_net.h"
+#include "worker_runtime/checkpoint/tensors_file.h"
+#include "worker_runtime/optim/adamw.h"
+
+namespace ddprun {
+namespace {
+
+using testing::Bits;
+using ::testing::HasSubstr;
+using testing::HookedFiles;
+using ::testing::IsEmpty;
+using testing::SampleNet;
+using ::testing::SizeIs;
+using testing::TempDir;
+using testing::TrainStep;
+
+std::unique_ptr<Checkpointer> Make(torch::nn::Module& module, torch::optim::Optimizer* optimizer,
+                                   CheckpointerOptions options) {
+  auto checkpointer = Checkpointer::Create(nullptr, module, optimizer, options);
+  EXPECT_TRUE(checkpointer.ok()) << checkpointer.status();
+  return *std::move(checkpointer);
+}
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(SampleNet&)>;
+
+struct OptimizerCase {
+  const char* name;
+  MakeOptimizer make;
+};
+
+// Two groups with options of their own.
+template <typename Optimizer, typename Options>
+MakeOptimizer Grouped(std::function<Options(double lr)> options) {
+  return [options](SampleNet& net) -> std::unique_ptr<torch::optim::Optimizer> {
+    const auto named = net.named_parameters();
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector<at::Tensor>{named["head"], named["blocks.0.weight"]},
+                        std::make_unique<Options>(options(0.1)));
+    groups.emplace_back(
+        std::vector<at::Tensor>{named["blocks.0.bias"], named["blocks.1.weight"], named["blocks.1.bias"]},
+        std::make_unique<Options>(options(0.03)));
+    return std::make_unique<Optimizer>(groups, options(0.5));
+  };
+}
+
+std::vector<OptimizerCase> Optimizers() {
+  using torch::optim::AdamOptions;
+  using torch::optim::AdamWOptions;
+  using torch::optim::SGDOptions;
+  return {
+      {"SGD", Grouped<torch::optim::SGD, SGDOptions>([](double lr) { return SGDOptions(lr); })},
+      {"SGD with momentum", Grouped<torch::optim::SGD, SGDOptions>([](double lr) {
+         return SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(lr / 7);
+       })},
+      {"Adam", Grouped<torch::optim::Adam, AdamOptions>([](double lr) { return AdamOptions(lr).eps(1e-7); })},
+      {"AdamW with amsgrad", Grouped<torch::optim::AdamW, AdamWOptions>([](double lr) {
+         return AdamWOptions(lr).amsgrad(true).weight_decay(lr / 3).betas({0.8, 0.99});
+       })},
+      {"ddprun's AdamW",
+       Grouped<AdamW, AdamWOptions>([](double lr) { return AdamWOptions(lr).weight_decay(1 / 3.0); })},
+  };
+}
+
+// With dropout, so that the random numbers have to be right too.
+TEST(Checkpointer, Resume_EachOptimizer_GoesOnBitForBit) {
+  for (const OptimizerCase& test : Optimizers()) {
+    for (const bool async : {false, true}) {
+      TempDir temp;
+      torch::manual_seed(3);
+      SampleNet net;
+      auto optimizer = test.make(net);
+      auto checkpointer = Make(net, optimizer.get(), {.folder = temp.path(), .async = async});
+      for (int64_t step = 0; step < 4; ++step) TrainStep(net, *optimizer, step);
+      optimizer->param_groups()[1].options().set_lr(1.0 / 3);  // as a schedule does
+      const Progress progress = {
+          .step = 4, .epoch = 2, .sampler_position = 24, .sampler_seed = 5, .user = {{"note", "ä"}}};
+      ASSERT_TRUE(checkpointer->Save(progress).ok());
+      for (int64_t step = 4; step < 8; ++step) TrainStep(net, *optimizer, step);
+      ASSERT_TRUE(checkpointer->Finish().ok());
+
+      torch::manual_seed(99);
+      SampleNet again;
+      auto optimizer_again = test.make(again);
+      TrainStep(again, *optimizer_again, 17);  // a state that has to go
+      auto resumer = Make(again, optimizer_again.get(), {.folder = temp.path()});
+      const auto from = resumer->Resume();
+      ASSERT_TRUE(from.ok()) << test.name << ": " << from.status();
+      EXPECT_EQ(from->progress.step, 4);
+      EXPECT_EQ(from->progress.epoch, 2);
+      EXPECT_EQ(from->progress.sampler_position, 24);
+      EXPECT_EQ(from->progress.sampler_seed, 5u);
+      EXPECT_EQ(from->progress.user.at("note"), "ä");
+      EXPECT_EQ(from->world_size, 1);
+      EXPECT_EQ(from->version, kVersion);
+      EXPECT_EQ(from->path, temp.File("step_00000004.safetensors"));
+      EXPECT_EQ(optimizer_again->param_groups()[1].options().get_lr(), 1.0 / 3);
+      for (int64_t step = 4; step < 8; ++step) TrainStep(again, *optimizer_again, step);
+      EXPECT_EQ(Bits(net), Bits(again)) << test.name << (async ? ", async" : "");
+    }
+  }
+}
+
+TEST(Checkpointer, Resume_EmptyFolder_ChangesNothing) {
+  TempDir temp;
+  SampleNet net;
+  const std::string before = Bits(net);
+  const auto from = Make(net, nullptr, {.folder = temp.File("new/folder")})->Resume();
+  ASSERT_TRUE(from.ok()) << from.status();
+  EXPECT_EQ(from->path, "");
+  EXPECT_EQ(from->progress.step, 0);
+  EXPECT_EQ(Bits(net), before);
+}
+
+TEST(Checkpointer, Resume_NewestDamaged_TakesTheOneBefore) {
+  TempDir temp;
+  SampleNet net;
+  torch::optim::SGD optimizer(net.parameters(), 0.1);
+  auto checkpointer = Make(net, &optimizer, {.folder = temp.path()});
+  ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
+  const std::string first = Bits(net);
+  TrainStep(net, optimizer, 0);
+  ASSERT_TRUE(checkpointer->Save({.step = 2}).ok());
+  std::string content = testing::ReadFile(temp.File("step_00000002.safetensors"));
+  content.back() ^= 1;
+  std::ofstream(temp.File("step_00000002.safetensors"), std::ios::binary) << content;
+  const auto from = checkpointer->Resume();
+  ASSERT_TRUE(from.ok()) << from.status();
+  EXPECT_EQ(from->progress.step, 1);
+  ASSERT_THAT(from->skipped, SizeIs(1));
+  EXPECT_THAT(from->skipped[0], HasSubstr("step_00000002.safetensors is damaged"));
+  EXPECT_EQ(Bits(net), first);
+
+  std::ofstream(temp.File("step_00000001.safetensors"), std::ios::binary) << "x";
+  const auto none = checkpointer->Resume();
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(none.status().message(), HasSubstr("remove them to begin from the start"));
+}
+
+TEST(Checkpointer, Resume_OtherOptimizer_SaysWhatDiffers) {
+  TempDir temp;
+  SampleNet net;
+  torch::optim::AdamW saved(net.parameters());
+  ASSERT_TRUE(Make(net, &saved, {.folder = temp.path()})->Save({.step = 1}).ok());
+  const auto resume = [&](torch::optim::Optimizer& optimizer) {
+    return std::string(Make(net, &optimizer, {.folder = temp.path()})->Resume().status().message());
+  };
+  torch::optim::SGD sgd(net.parameters(), 0.1);
+  EXPECT_THAT(resume(sgd), HasSubstr("it has the state of AdamW, this is SGD"));
+  torch::optim::AdamW fewer(std::vector<at::Tensor>{net.named_parameters()["head"]});
+  EXPECT_THAT(resume(fewer), HasSubstr("its group 0 has other parameters than this one's"));
+  torch::nn::Linear stranger(2, 2);
+  torch::optim::AdamW strange(stranger->parameters());
+  EXPECT_THAT(resume(strange), HasSubstr("is none of the module's"));
+  torch::optim::RMSprop unknown(net.parameters());
+  EXPECT_THAT(resume(unknown), HasSubstr("checkpoints know the state of SGD, Adam and AdamW"));
+  // And nothing of it in the model's own file: Python loads that as it is.
+  const auto model = LoadTensors(temp.File("step_00000001.safetensors"));
+  EXPECT_THAT(model->tensors, SizeIs(8));
+}
+
+TEST(Checkpointer, Resume_ModelOfSomebodyElse_StartsTheOptimizerAnew) {
+  TempDir temp;
+  SampleNet net, other;
+  ASSERT_TRUE(SaveModule(other, temp.File("step_00000000.safetensors")).ok());
+  torch::optim::AdamW optimizer(net.parameters());
+  const auto from = Make(net, &optimizer, {.folder = temp.path()})->Resume();
+  ASSERT_TRUE(from.ok()) << from.status();
+  EXPECT_EQ(from->progress.step, 0);
+  EXPECT_NE(from->path, "");
+  EXPECT_EQ(Bits(net), Bits(other));
+}
+
+// A disk that stands still until it is told to go on.
+class Gate {
+ public:
+  absl::Status Pass() {
+    MutexLock lock(&mutex_);
+    ++arrived_;
+    changed_.NotifyAll();
+    while (!open_) changed_.Wait(&mutex_);
+    return answer_;
+  }
+  void WaitForSomebody() {
+    MutexLock lock(&mutex_);
+    while (arrived_ == 0) changed_.Wait(&mutex_);
+  }
+  void Open(absl::Status answer = absl::OkStatus()) {
+    MutexLock lock(&mutex_);
+    open_ = true;
+    answer_ = std::move(answer);
+    changed_.NotifyAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status answer_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(Checkpointer, AsyncSave_TrainingGoesOnMeanwhile_SavesTheMomentOfTheCall) {
+  TempDir temp;
+  SampleNet net;
+  torch::optim::AdamW optimizer(net.parameters());
+  Gate gate;
+  HookedFiles files([&gate](const std::string& operation, const std::string&) {
+    return operation == "create" ? gate.Pass() : absl::OkStatus();
+  });
+  auto checkpointer = Make(net, &optimizer, {.folder = temp.path(), .async = true, .files = &files});
+  TrainStep(net, optimizer, 0);
+  const std::string saved = Bits(net);
+  ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
+  gate.WaitForSomebody();
+  for (int64_t step = 1; step < 4; ++step) TrainStep(net, optimizer, step);
+  EXPECT_NE(Bits(net), saved);
+  gate.Open();
+  ASSERT_TRUE(checkpointer->Finish().ok());
+  EXPECT_EQ(checkpointer->stats().saves, 1);
+  EXPECT_GT(checkpointer->stats().last_stall, absl::ZeroDuration());
+  EXPECT_GT(checkpointer->stats().last_write, absl::ZeroDuration());
+  SampleNet again;
+  torch::optim::AdamW optimizer_again(again.parameters());
+  ASSERT_TRUE(Make(again, &optimizer_again, {.folder = temp.path()})->Resume().ok());
+  EXPECT_EQ(Bits(again), saved);
+}
+
+TEST(Checkpointer, AsyncSave_Fails_TheNextCallSaysSoOnce) {
+  TempDir temp;
+  SampleNet net;
+  HookedFiles files([](const std::string& operation, const std::string& path) {
+    if (operation != "write" || absl::StrContains(path, "step_00000003")) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("can't write ", path, ": No space left on device"));
+  });
+  auto checkpointer = Make(net, nullptr, {.folder = temp.path(), .async = true, .files = &files});
+  ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
+  absl::Status status = checkpointer->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint of step 1 was not saved"));
+  EXPECT_TRUE(checkpointer->Finish().ok());
+
+  ASSERT_TRUE(checkpointer->Save({.step = 2}).ok());
+  status = checkpointer->Save({.step = 3});
+  EXPECT_THAT(status.message(), HasSubstr("an earlier save failed, this one goes on"));
+  EXPECT_TRUE(checkpointer->Finish().ok());
+  EXPECT_EQ(Make(net, nullptr, {.folder = temp.path()})->Resume()->progress.step, 3);
+}
+
+TEST(Checkpointer, Destructor_WhileSaving_WaitsForTheDisk) {
+  TempDir temp;
+  SampleNet net;
+  Make(net, nullptr, {.folder = temp.path(), .async = true})->Save({.step = 8}).IgnoreError();
+  EXPECT_EQ(Make(net, nullptr, {.folder = temp.path()})->Resume()->progress.step, 8);
+}
+
+TEST(Checkpointer, Create_BadArguments_AreRefused) {
+  TempDir temp;
+  torch::nn::Linear net(1, 1);
+  EXPECT_EQ(Checkpointer::Create(nullptr, *net, nullptr, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  std::ofstream(temp.File("file"));
+  EXPECT_THAT(Checkpointer::Create(nullptr, *net, nullptr, {.folder = temp.File("file")}).status().message(),
+              HasSubstr("file"));
+  EXPECT_THAT(Make(*net, nullptr, {.folder = temp.path()})->Save({.step = -1}).message(), HasSubstr("-1"));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,181 @@
+// Whatever stops a save, wherever: the newest valid checkpoint is whole, and not older than the last that was reported as
+// saved.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "rendezvous/base/steady_time.h"
+#include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/forgetful_files.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
+#include "worker_runtime/checkpoint/checkpoint_folder.h"
+
+namespace ddprun {
+namespace {
+
+using testing::ForgetfulFiles;
+using testing::HookedFiles;
+using testing::NewestSample;
+using testing::SaveSample;
+using testing::TempDir;
+
+constexpr int kKilled = 77;
+
+// Names in a folder.
+std::vector<std::string> NamesIn(const std::string& folder) { return ListFolder(folder).value(); }
+
+// A process that ends without a word right before its `stop`th operation on the folder. True if it came so far.
+bool SaveAndStopAt(int stop, const std::string& path, int64_t step, int keep) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int count = 0;
+    HookedFiles files([&count, stop](const std::string&, const std::string&) {
+      if (++count == stop) ::_exit(kKilled);
+      return absl::OkStatus();
+    });
+    CheckpointFolder folder(path, files);
+    ::_exit(SaveSample(folder, step, keep).ok() ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_NE(WEXITSTATUS(status), 1);
+  return WEXITSTATUS(status) == kKilled;
+}
+
+void ExpectNoLeftOvers(const std::string& folder, size_t files) {
+  const std::vector<std::string> names = ListFolder(folder).value();
+  EXPECT_EQ(names.size(), files);
+  for (const std::string& name : names) EXPECT_FALSE(absl::EndsWith(name, ".tmp")) << name;
+}
+
+TEST(Crash, AtEachOperation_TheOneBeforeOrTheNewOneIsWhole) {
+  bool stopped = true;
+  int stops = 0;
+  for (int stop = 1; stopped; ++stop) {
+    TempDir temp;
+    CheckpointFolder folder(temp.path());
+    ASSERT_TRUE(SaveSample(folder, 1, 2).ok());
+    ASSERT_TRUE(SaveSample(folder, 2, 2).ok());
+    stopped = SaveAndStopAt(stop, temp.path(), 3, 2);
+    stops += stopped;
+    const auto newest = NewestSample(folder);
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    EXPECT_GE(*newest, 2) << "stopped before operation " << stop;
+    if (!stopped) EXPECT_EQ(*newest, 3);
+    // What a dead saver left goes with the next save.
+    ASSERT_TRUE(SaveSample(folder, 4, 2).ok());
+    EXPECT_EQ(NewestSample(folder).value(), 4);
+    ExpectNoLeftOvers(temp.path(), 4);
+  }
+  // Two files with create, two writes of two halves, sync, rename, sync folder; then two removals.
+  EXPECT_GE(stops, 18);
+}
+
+TEST(Crash, WhileTheSameStepIsSavedAgain_OneOfThemIsWhole) {
+  bool stopped = true;
+  for (int stop = 1; stopped; ++stop) {
+    TempDir temp;
+    CheckpointFolder folder(temp.path());
+    ASSERT_TRUE(SaveSample(folder, 5, 1, 400).ok());
+    stopped = SaveAndStopAt(stop, temp.path(), 5, 1);
+    EXPECT_EQ(NewestSample(folder).value(), 5) << "stopped before operation " << stop;
+    ASSERT_TRUE(SaveSample(folder, 5, 1).ok());
+    ExpectNoLeftOvers(temp.path(), 2);
+  }
+}
+
+void Materialise(const ForgetfulFiles::Disk& disk, const std::string& folder) {
+  for (const std::string& name : NamesIn(folder)) ::unlink(absl::StrCat(folder, "/", name).c_str());
+  for (const auto& [name, content] : disk) std::ofstream(absl::StrCat(folder, "/", name), std::ios::binary) << content;
+}
+
+// A machine that stops: after every operation, everything that the disk may then hold.
+TEST(Crash, PowerLossAfterEachOperation_NothingReportedIsLost) {
+  TempDir temp, after_loss;
+  int64_t reported = 0;
+  int operations = 0, disks = 0;
+  const CheckpointFolder found(after_loss.path());
+  ForgetfulFiles* machine = nullptr;
+  ForgetfulFiles files([&] {
+    ++operations;
+    for (const ForgetfulFiles::Disk& disk : machine->PossibleDisks()) {
+      ++disks;
+      Materialise(disk, after_loss.path());
+      const auto newest = NewestSample(found);
+      // Nothing is promised before the first is saved.
+      if (reported == 0 && !newest.ok()) continue;
+      ASSERT_TRUE(newest.ok()) << newest.status();
+      ASSERT_GE(*newest, reported) << "after operation " << operations;
+    }
+  });
+  machine = &files;
+  CheckpointFolder folder(temp.path(), files);
+  for (int64_t step = 1; step <= 8; ++step) {
+    ASSERT_TRUE(SaveSample(folder, step, 2, 64).ok());
+    reported = step;
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_GE(operations, 96);
+  EXPECT_GE(disks, 300);
+}
+
+// The step of the last whole line "saved STEP".
+int64_t LastReported(const std::string& out) {
+  int64_t last = 0, step = 0;
+  for (const absl::string_view line : absl::StrSplit(out.substr(0, out.rfind('\n') + 1), '\n')) {
+    if (absl::StartsWith(line, "saved ") && absl::SimpleAtoi(line.substr(6), &step)) last = step;
+  }
+  return last;
+}
+
+// 220 processes killed with SIGKILL at random times, each going on from what the one before left.
+TEST(Crash, KilledAtRandomTimes_NothingReportedIsLost) {
+  constexpr size_t kBytes = 200000;
+  TempDir temp;
+  testing::UnsyncedFiles files;
+  CheckpointFolder folder(temp.path(), files);
+  const SteadyTime start = SteadyNow();
+  for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(SaveSample(folder, step, 2, kBytes).ok());
+  // Within the time of five saves, so that all moments of a save are hit whatever the machine's speed.
+  const absl::Duration at_most = std::min(SteadyNow() - start, absl::Milliseconds(40));
+  std::mt19937 random(4711);
+  std::uniform_int_distribution<int64_t> moment(0, absl::ToInt64Microseconds(at_most));
+  int64_t reported = 5;
+  int with_reports = 0, with_left_overs = 0;
+  for (int kill = 0; kill < 220; ++kill) {
+    testing::Process saver({"tests/worker_runtime/checkpoint/sample_saver", temp.path(), absl::StrCat(moment(random)),
+                            absl::StrCat(kBytes)});
+    ASSERT_EQ(saver.Wait(), 128 + SIGKILL) << saver.Err();
+    const int64_t last = LastReported(saver.Out());
+    with_reports += last > 0;
+    reported = std::max(reported, last);
+    for (const std::string& name : NamesIn(temp.path())) with_left_overs += absl::EndsWith(name, ".tmp");
+    const auto newest = NewestSample(folder);
+    ASSERT_TRUE(newest.ok()) << "kill " << kill << ": " << newest.status();
+    ASSERT_GE(*newest, reported) << "kill " << kill;
+    reported = *newest;
+  }
+  // Else the moments were badly chosen, and nothing was shown.
+  EXPECT_GT(with_reports, 20);
+  EXPECT_GT(with_left_overs, 20);
+  ASSERT_TRUE(SaveSample(folder, reported + 1, 2, kBytes).ok());
+  ExpectNoLeftOvers(temp.path(), 4);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,56 @@
+#ifndef DDPRUN_TESTS_WORKER_RUNTIME_CHECKPOINT_FORGETFUL_FILES_H_
+#define DDPRUN_TESTS_WORKER_RUNTIME_CHECKPOINT_FORGETFUL_FILES_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker_runtime/checkpoint/file_system.h"
+
+namespace ddprun::testing {
+
+// The real file system, beside which is kept what a disk would hold if the machine stopped now: file contents up to their
+// last sync, names up to the folder's last sync, and of what came since anything may have arrived or not. One folder.
+// The idea is that of LevelDB's fault injection test. Thread-compatible.
+class ForgetfulFiles : public FileSystem {
+ public:
+  // Called after every operation.
+  explicit ForgetfulFiles(std::function<void()> after) : after_(std::move(after)) {}
+
+  // One folder as it may be found after a stop: names with contents.
+  using Disk = std::map<std::string, std::string>;
+  // All of them: any choice among the names changed since the last sync, each with unsynced contents lost, torn (half of
+  // them there, then zeros), and kept.
+  std::vector<Disk> PossibleDisks() const;
+
+  absl::StatusOr<int> Create(const std::string& path) override;
+  absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override;
+  absl::Status Sync(int fd, const std::string& path) override;
+  void Close(int fd) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status SyncFolder(const std::string& folder) override;
+  absl::Status Remove(const std::string& path) override;
+
+ private:
+  struct Content {
+    std::string synced;
+    std::string written;
+  };
+  using Names = std::map<std::string, std::shared_ptr<Content>>;
+  // One change of names, which is there as a whole or not.
+  using Change = std::function<void(Names&)>;
+
+  void Apply(Change change);
+
+  const std::function<void()> after_;
+  std::map<int, std::shared_ptr<Content>> open_;
+  Names names_;                  // as the program sees them
+  Names synced_names_;           // as they are on the disk for sure
+  std::vector<Change> changes_;  // since then
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_WORKER_RUNTIME_CHECKPOINT_FORGETFUL_FILES_H_

@@ -1,0 +1,233 @@
+// Several ranks save and load together.
+#include "tests/worker_runtime/testing/ranks.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_net.h"
+#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/checkpoint_folder.h"
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/checkpoint/tensors_file.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::AllOf;
+using testing::Bits;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::HookedFiles;
+using testing::RunRanks;
+using testing::TempDir;
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+// A layer of more than one piece of 32 MiB, and small ones.
+torch::nn::Linear Layer(int rank) {
+  torch::nn::Linear layer(3000, 3000);
+  const at::NoGradGuard no_grad;
+  layer->weight.fill_(rank + 0.5);
+  return layer;
+}
+
+absl::Status SaveAs(const Group& group, torch::nn::Module& module, const CheckpointerOptions& options, int64_t step) {
+  auto checkpointer = Checkpointer::Create(group, module, nullptr, options);
+  if (!checkpointer.ok()) return checkpointer.status();
+  if (absl::Status status = (*checkpointer)->Save({.step = step}); !status.ok()) return status;
+  return (*checkpointer)->Finish();
+}
+
+absl::StatusOr<CheckpointInfo> ResumeAs(const Group& group, torch::nn::Module& module,
+                                        const CheckpointerOptions& options) {
+  auto checkpointer = Checkpointer::Create(group, module, nullptr, options);
+  if (!checkpointer.ok()) return checkpointer.status();
+  return (*checkpointer)->Resume();
+}
+
+TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllHaveRankZeros) {
+  for (const bool shared : {false, true}) {
+    for (const bool async : {false, true}) {
+      TempDir temp;
+      const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+        const CheckpointerOptions options = {.folder = temp.path(), .async = async, .shared_folder = shared};
+        torch::nn::Linear layer = Layer(rank);
+        if (absl::Status saved = SaveAs(group, *layer, options, 7); !saved.ok()) return saved;
+        torch::nn::Linear again = Layer(10 + rank);
+        const auto from = ResumeAs(group, *again, options);
+        if (!from.ok()) return from.status();
+        EXPECT_EQ(from->progress.step, 7);
+        EXPECT_EQ(from->world_size, 3);
+        EXPECT_TRUE((again->weight == 0.5).all().item<bool>()) << "rank " << rank;
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
+// Nodes without a shared folder: only rank 0 has files.
+TEST(CheckpointRanks, Resume_FolderOnlyOnRankZero_IsSentToAll) {
+  TempDir temp;
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer = Layer(rank);
+    const CheckpointerOptions options = {.folder = temp.File(absl::StrCat("node", rank))};
+    if (absl::Status saved = SaveAs(group, *layer, options, 2); !saved.ok()) return saved;
+    torch::nn::Linear again = Layer(5);
+    const auto from = ResumeAs(group, *again, options);
+    if (!from.ok()) return from.status();
+    EXPECT_EQ(from->progress.step, 2);
+    EXPECT_TRUE((again->weight == 0.5).all().item<bool>());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_FALSE(ListFolder(temp.File("node1")).ok());
+}
+
+TEST(CheckpointRanks, Resume_FolderMeantToBeSharedIsNot_NamesTheRankOnAll) {
+  TempDir temp;
+  std::vector<std::string> errors(3);
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer(2, 2);
+    const std::string mine = temp.File(rank == 2 ? "other" : "shared");
+    const CheckpointerOptions options = {.folder = mine, .shared_folder = true};
+    if (absl::Status saved = SaveAs(group, *layer, options, 2); !saved.ok()) return saved;
+    errors[static_cast<size_t>(rank)] = std::string(ResumeAs(group, *layer, options).status().message());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(errors[0],
+              AllOf(HasSubstr("rank 2: "), HasSubstr("other/step_00000002.safetensors"), HasSubstr("shared_folder")));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2: "));
+  EXPECT_THAT(errors[2], HasSubstr("other/step_00000002.safetensors"));
+}
+
+TEST(CheckpointRanks, Resume_AnotherContentOnOneRank_IsFound) {
+  TempDir temp;
+  for (const char* node : {"a", "b"}) {
+    torch::nn::Linear layer(2, 2);
+    ASSERT_TRUE(SaveAs(nullptr, *layer, {.folder = temp.File(node)}, 2).ok());
+  }
+  std::vector<std::string> errors(2);
+  const absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer(2, 2);
+    const CheckpointerOptions options = {.folder = temp.File(rank == 0 ? "a" : "b"), .shared_folder = true};
+    errors[static_cast<size_t>(rank)] = std::string(ResumeAs(group, *layer, options).status().message());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(errors, Each(HasSubstr("another content than what rank 0 reads")));
+}
+
+// Rank 0 decides: what others see in their folder does not matter.
+TEST(CheckpointRanks, Resume_NewestDamagedOnRankZero_AllTakeTheOneBefore) {
+  TempDir temp;
+  torch::nn::Linear old(2, 2), newer(2, 2);
+  ASSERT_TRUE(SaveAs(nullptr, *old, {.folder = temp.path()}, 1).ok());
+  ASSERT_TRUE(SaveAs(nullptr, *newer, {.folder = temp.path()}, 2).ok());
+  std::string content = testing::ReadFile(temp.File("step_00000002.safetensors"));
+  content.back() ^= 1;
+  std::ofstream(temp.File("step_00000002.safetensors"), std::ios::binary) << content;
+  for (const bool shared : {false, true}) {
+    const absl::Status status = RunRanks(2, [&](int, Group group) -> absl::Status {
+      torch::nn::Linear layer(2, 2);
+      const auto from = ResumeAs(group, *layer, {.folder = temp.path(), .shared_folder = shared});
+      if (!from.ok()) return from.status();
+      EXPECT_EQ(from->progress.step, 1);
+      EXPECT_EQ(Bits(*layer), Bits(*old));
+      EXPECT_EQ(from->skipped.size(), 1u);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_NamesItOnAll) {
+  TempDir temp;
+  torch::nn::Linear saved(2, 2);
+  ASSERT_TRUE(SaveAs(nullptr, *saved, {.folder = temp.path()}, 1).ok());
+  std::vector<std::string> errors(2);
+  const absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer(2, rank == 0 ? 2 : 3);
+    errors[static_cast<size_t>(rank)] =
+        std::string(ResumeAs(group, *layer, {.folder = temp.path()}).status().message());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)")));
+  EXPECT_THAT(errors[1], HasSubstr("does not fit the module"));
+}
+
+TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllGetTheError) {
+  TempDir temp;
+  HookedFiles files([](const std::string& operation, const std::string& path) {
+    if (operation != "sync") return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("can't write ", path, ": No space left on device"));
+  });
+  for (const bool async : {false, true}) {
+    std::vector<absl::Status> errors(3);
+    const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+      torch::nn::Linear layer(2, 2);
+      errors[static_cast<size_t>(rank)] =
+          SaveAs(group, *layer, {.folder = temp.path(), .async = async, .files = &files}, 1);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    for (const absl::Status& error : errors) {
+      EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_THAT(error.message(), HasSubstr("No space left on device"));
+    }
+  }
+}
+
+TEST(CheckpointRanks, Resume_OtherWorldSizes_Work) {
+  TempDir temp;
+  const CheckpointerOptions options = {.folder = temp.path()};
+  EXPECT_TRUE(RunRanks(2, [&](int rank, Group group) {
+                torch::nn::Linear layer = Layer(rank);
+                return SaveAs(group, *layer, options, 3);
+              }).ok());
+  const auto state = LoadTensors(CheckpointFolder(temp.path()).Open(3)->state->path());
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->tensors.at("random.cpu").size(0), 2);  // one generator per rank
+  for (const int ranks : {1, 3}) {
+    const absl::Status status = RunRanks(ranks, [&](int, Group group) -> absl::Status {
+      torch::nn::Linear layer = Layer(9);
+      const auto from = ResumeAs(group, *layer, options);
+      if (!from.ok()) return from.status();
+      EXPECT_EQ(from->world_size, 2);
+      EXPECT_TRUE((layer->weight == 0.5).all().item<bool>());
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(Agreement, OutcomeOfAll_FirstErrorByRank_IsEverybodys) {
+  std::vector<absl::Status> outcomes(3);
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    EXPECT_TRUE(OutcomeOfAll(group.get(), absl::OkStatus()).ok());
+    const absl::Status mine = rank == 0 ? absl::OkStatus() : absl::DataLossError(absl::StrCat("broken ", rank));
+    outcomes[static_cast<size_t>(rank)] = OutcomeOfAll(group.get(), mine);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(outcomes[0], absl::DataLossError("rank 1: broken 1"));
+  EXPECT_EQ(outcomes[1], absl::DataLossError("broken 1"));
+  EXPECT_EQ(outcomes[2], absl::DataLossError("rank 1: broken 1"));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,223 @@
+#include "worker_runtime/checkpoint/safetensors_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/checkpoint/seal.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+SafetensorsTensor Tensor(const std::string& name, SafetensorsDtype dtype, std::vector<int64_t> shape) {
+  return {name, dtype, std::move(shape), 0, 0};
+}
+
+TEST(SafetensorsHeader, Dtype_EachNameOfTheFormat_IsFoundAgain) {
+  for (int i = 0; i <= static_cast<int>(SafetensorsDtype::kF8E8M0); ++i) {
+    const auto dtype = static_cast<SafetensorsDtype>(i);
+    EXPECT_EQ(SafetensorsDtypeFromName(SafetensorsDtypeName(dtype)), dtype);
+    EXPECT_GT(SafetensorsDtypeBytes(dtype), 0u);
+  }
+  EXPECT_EQ(SafetensorsDtypeFromName("F4"), std::nullopt);
+}
+
+TEST(SafetensorsHeader, LayOut_MixedTypes_AlignsEachToItsElement) {
+  const auto header =
+      LayOutSafetensors({Tensor("a", SafetensorsDtype::kU8, {3}), Tensor("b", SafetensorsDtype::kF32, {2}),
+                         Tensor("c", SafetensorsDtype::kF64, {}), Tensor("d", SafetensorsDtype::kF16, {1}),
+                         Tensor("e", SafetensorsDtype::kF32, {0, 7})},
+                        {});
+  ASSERT_TRUE(header.ok()) << header.status();
+  std::vector<std::string> order;
+  uint64_t end = 0;
+  for (const SafetensorsTensor& tensor : header->tensors) {
+    order.push_back(tensor.name);
+    EXPECT_EQ(tensor.begin, end);
+    EXPECT_EQ(tensor.begin % SafetensorsDtypeBytes(tensor.dtype), 0u);
+    end = tensor.end;
+  }
+  EXPECT_THAT(order, ElementsAre("c", "b", "e", "d", "a"));
+  EXPECT_EQ(header->data_bytes(), 8 + 8 + 0 + 2 + 3);
+}
+
+TEST(SafetensorsHeader, TextAndParse_RoundTrip_KeepsAll) {
+  auto header =
+      LayOutSafetensors({Tensor("w", SafetensorsDtype::kBF16, {2, 3}), Tensor("s", SafetensorsDtype::kI64, {}),
+                         Tensor("empty", SafetensorsDtype::kF32, {0}), Tensor("ä\"\\", SafetensorsDtype::kU8, {1})},
+                        {{"step", "7"}, {"note", "line\nend \"q\""}});
+  ASSERT_TRUE(header.ok()) << header.status();
+  const std::string text = SafetensorsHeaderText(*header);
+  EXPECT_EQ((text.size() + 8) % 64, 0u);
+  const uint64_t file_bytes = 8 + text.size() + header->data_bytes();
+  EXPECT_EQ(SafetensorsTextBytes("f", SafetensorsPrefix(text.size()), file_bytes).value(), text.size());
+  const auto parsed = ParseSafetensorsHeader("f", text, file_bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->metadata, header->metadata);
+  ASSERT_EQ(parsed->tensors.size(), header->tensors.size());
+  for (size_t i = 0; i < parsed->tensors.size(); ++i) {
+    EXPECT_EQ(parsed->tensors[i].name, header->tensors[i].name);
+    EXPECT_EQ(parsed->tensors[i].shape, header->tensors[i].shape);
+    EXPECT_EQ(parsed->tensors[i].begin, header->tensors[i].begin);
+  }
+  EXPECT_EQ(parsed->data_begin, text.size() + 8);
+  EXPECT_NE(parsed->Find("w"), nullptr);
+  EXPECT_EQ(parsed->Find("x"), nullptr);
+}
+
+TEST(SafetensorsHeader, LayOut_ImpossibleTensors_AreNamed) {
+  const auto twice =
+      LayOutSafetensors({Tensor("w", SafetensorsDtype::kU8, {1}), Tensor("w", SafetensorsDtype::kU8, {2})}, {});
+  EXPECT_THAT(twice.status().message(), HasSubstr("\"w\" is there twice"));
+  const auto reserved = LayOutSafetensors({Tensor("__metadata__", SafetensorsDtype::kU8, {1})}, {});
+  EXPECT_THAT(reserved.status().message(), HasSubstr("__metadata__"));
+  const auto huge = LayOutSafetensors({Tensor("w", SafetensorsDtype::kF64, {int64_t{1} << 40, int64_t{1} << 40})}, {});
+  EXPECT_THAT(huge.status().message(), HasSubstr("impossible shape"));
+}
+
+TEST(SafetensorsHeader, TextBytes_BadPrefixes_SayWhy) {
+  EXPECT_THAT(SafetensorsTextBytes("a.safetensors", "123", 3).status().message(),
+              HasSubstr("a.safetensors is no valid safetensors file: it has only 3 bytes"));
+  EXPECT_THAT(SafetensorsTextBytes("a", std::string(8, '\xff'), 100).status().message(),
+              HasSubstr("more than 100000000"));
+  EXPECT_THAT(SafetensorsTextBytes("a", SafetensorsPrefix(93), 100).status().message(), HasSubstr("cut off after 92"));
+  EXPECT_THAT(SafetensorsTextBytes("a", SafetensorsPrefix(0), 100).status().message(), HasSubstr("empty"));
+}
+
+TEST(SafetensorsHeader, Parse_HostileTexts_AreRefusedWithTheReason) {
+  const struct {
+    std::string text;
+    uint64_t data_bytes;
+    const char* why;
+  } kCases[] = {
+      {"[]", 0, "no JSON object"},
+      {"17", 0, "no JSON object"},
+      {"{", 0, "JSON is broken"},
+      {"{} {}", 0, "JSON is broken"},
+      {R"({"w":1})", 0, "a number where none belongs"},
+      {R"({"w":{"dtype":"F32","shape":[1]}})", 4, "lacks one of"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4, "unknown entry \"x\""},
+      {R"({"w":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}})", 4, "dtype is \"F99\""},
+      {R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "negative"},
+      {R"({"w":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4, "fraction"},
+      {R"({"w":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4, "a list where none belongs"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})", 4, "more than two"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4]}})", 4, "not two data_offsets"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "ends before it begins"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "a shortened file?"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "end at byte 4 of 5"},
+      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "shape and dtype need 8"},
+      {R"({"w":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "shape is too large"},
+      {R"({"w":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})", 4, "dimension is too large"},
+      {R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"v":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "overlaps another"},
+      {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"v":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+       3, "gap before it"},
+      {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+       2, "is there twice"},
+      {R"({"__metadata__":{"a":1}})", 0, "metadata \"a\": there is a number"},
+      {R"({"__metadata__":{"a":{"b":"c"}}})", 0, "an object where none belongs"},
+      {absl::StrCat(R"({"w":{"dtype":"F32","shape":[)", std::string(200, '1'), R"(],"data_offsets":[0,4]}})"), 4, ""},
+      {absl::StrCat("{\"w\":", std::string(100000, '[')), 0, "a list where none belongs"},
+  };
+  for (const auto& test : kCases) {
+    const auto header = ParseSafetensorsHeader("evil.safetensors", test.text, 8 + test.text.size() + test.data_bytes);
+    EXPECT_EQ(header.status().code(), absl::StatusCode::kDataLoss) << test.text.substr(0, 200);
+    EXPECT_THAT(header.status().message(), HasSubstr("evil.safetensors is no valid safetensors file"));
+    EXPECT_THAT(header.status().message(), HasSubstr(test.why)) << test.text.substr(0, 200);
+    EXPECT_LT(header.status().message().size(), 400u);
+    EXPECT_FALSE(absl::StrContains(header.status().message(), "\n"));
+  }
+}
+
+// What must hold of every header that is accepted, whatever was in the file.
+void ExpectFits(const SafetensorsHeader& header, uint64_t file_bytes) {
+  uint64_t end = 0;
+  for (const SafetensorsTensor& tensor : header.tensors) {
+    ASSERT_EQ(tensor.begin, end);
+    uint64_t bytes = SafetensorsDtypeBytes(tensor.dtype);
+    for (const int64_t size : tensor.shape) {
+      ASSERT_GE(size, 0);
+      bytes *= static_cast<uint64_t>(size);
+    }
+    ASSERT_EQ(tensor.bytes(), bytes);
+    end = tensor.end;
+  }
+  ASSERT_EQ(header.data_begin + end, file_bytes);
+}
+
+std::string DamagedCopy(std::string file, std::mt19937& random) {
+  const auto below = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  static const char* const kPieces[] = {
+      "18446744073709551615", "-1", "1e999", "[[[[", "{\"a\":", "null", "\"F32\"", "\\u0000", ","};
+  for (size_t changes = 1 + below(3); changes > 0; --changes) {
+    if (file.empty()) break;
+    switch (below(6)) {
+      case 0: file[below(file.size())] ^= static_cast<char>(1 << below(8)); break;
+      case 1: file.resize(below(file.size())); break;
+      case 2: file.insert(below(file.size()), kPieces[below(std::size(kPieces))]); break;
+      case 3: file[below(std::min<size_t>(8, file.size()))] = static_cast<char>(below(256)); break;
+      case 4: {
+        const size_t from = below(file.size());
+        file.erase(from, 1 + below(16));
+        break;
+      }
+      default: file.append(1 + below(32), static_cast<char>(below(256)));
+    }
+  }
+  return file;
+}
+
+// Thousands of damaged files: each is refused with its name in one line, or what is accepted fits. With a seal, no damage
+// to the header goes unseen.
+TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
+  const auto layout = LayOutSafetensors(
+      {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),
+       Tensor("steps", SafetensorsDtype::kI64, {}), Tensor("mask", SafetensorsDtype::kBool, {5})},
+      {{"ddprun.step", "12"}});
+  ASSERT_TRUE(layout.ok());
+  const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77)).text;
+  const std::string plain = SafetensorsHeaderText(*layout);
+  std::mt19937 random(20240517);
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const std::string& text = round % 2 == 0 ? sealed : plain;
+    const std::string whole =
+        absl::StrCat(SafetensorsPrefix(text.size()), text, std::string(layout->data_bytes(), 'x'));
+    const std::string file = DamagedCopy(whole, random);
+    absl::Status status;
+    const auto length = SafetensorsTextBytes("x.safetensors", file, file.size());
+    status = length.status();
+    if (length.ok()) {
+      ASSERT_LE(*length + 8, file.size());
+      const absl::string_view header_text(file.data() + 8, *length);
+      const auto header = ParseSafetensorsHeader("x.safetensors", header_text, file.size());
+      status = header.status();
+      if (header.ok()) {
+        ExpectFits(*header, file.size());
+        const auto seal = ReadSeal("x.safetensors", header_text, *header);
+        status = seal.status();
+        if (seal.ok() && seal->has_value()) EXPECT_EQ(header_text, sealed) << "round " << round;
+      }
+    }
+    status.ok() ? ++accepted : ++refused;
+    if (!status.ok()) {
+      ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      ASSERT_TRUE(absl::StartsWith(status.message(), "x.safetensors ")) << status;
+      ASSERT_FALSE(absl::StrContains(status.message(), "\n")) << status;
+    }
+  }
+  EXPECT_GT(refused, 10000);
+  EXPECT_GT(accepted, 20) << "no damage left a valid file: the test does not reach its second half";
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,58 @@
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::testing {
+namespace {
+
+std::string Content(int64_t step, const std::string& name, size_t bytes) {
+  std::string content = absl::StrCat(name, " of step ", step, ". ");
+  std::minstd_rand random(static_cast<unsigned>(step + 1));
+  while (content.size() < bytes) content.push_back(static_cast<char>(random() >> 8));
+  content.resize(bytes);
+  return content;
+}
+
+SafetensorsHeader Layout(const std::vector<std::string>& names, int64_t step, size_t bytes) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const std::string& name : names) {
+    tensors.push_back({name, SafetensorsDtype::kU8, {static_cast<int64_t>(bytes)}, 0, 0});
+  }
+  return LayOutSafetensors(std::move(tensors), {{"ddprun.step", absl::StrCat(step)}}).value();
+}
+
+absl::Status Compare(const SafetensorsFile& file, int64_t step) {
+  for (const SafetensorsTensor& tensor : file.header().tensors) {
+    if (file.bytes(tensor) == Content(step, tensor.name, tensor.bytes())) continue;
+    return absl::DataLossError(absl::StrCat(file.path(), ": ", tensor.name, " is not what was saved"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SaveSample(CheckpointFolder& folder, int64_t step, int keep, size_t bytes) {
+  CheckpointPart model{Layout({"bias", "weight"}, step, bytes / 2), {}};
+  CheckpointPart state{Layout({"moment"}, step, bytes), {}};
+  const std::string bias = Content(step, "bias", bytes / 2), weight = Content(step, "weight", bytes / 2);
+  const std::string moment = Content(step, "moment", bytes);
+  model.bytes = {bias, weight};
+  state.bytes = {moment};
+  return folder.Save(step, std::move(model), std::move(state), keep);
+}
+
+absl::StatusOr<int64_t> NewestSample(const CheckpointFolder& folder) {
+  const absl::StatusOr<CheckpointFolder::Search> search = folder.FindNewest();
+  if (!search.ok()) return search.status();
+  if (!search->newest) return 0;
+  const StoredCheckpoint& found = *search->newest;
+  if (found.state == nullptr) return absl::DataLossError("the state is missing");
+  if (absl::Status status = Compare(*found.model, found.step); !status.ok()) return status;
+  if (absl::Status status = Compare(*found.state, found.step); !status.ok()) return status;
+  return found.step;
+}
+
+}  // namespace ddprun::testing

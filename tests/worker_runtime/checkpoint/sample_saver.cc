@@ -1,0 +1,51 @@
+// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each.
+// Is killed by SIGKILL after a given time, wherever it is then.
+//
+//   sample_saver FOLDER MICROSECONDS BYTES
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
+#include "worker_runtime/checkpoint/checkpoint_folder.h"
+
+namespace ddprun {
+namespace {
+
+// The kernel sends it, whatever the program does meanwhile.
+bool KillAfter(long microseconds) {
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  timer_t timer;
+  itimerspec when = {};
+  when.it_value.tv_sec = microseconds / 1000000;
+  when.it_value.tv_nsec = microseconds % 1000000 * 1000 + 1;
+  return ::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && ::timer_settime(timer, 0, &when, nullptr) == 0;
+}
+
+int Main(const std::string& path, long microseconds, size_t bytes) {
+  testing::UnsyncedFiles files;
+  CheckpointFolder folder(path, files);
+  const absl::StatusOr<int64_t> newest = testing::NewestSample(folder);
+  if (!newest.ok() || !KillAfter(microseconds)) return 1;
+  for (int64_t step = *newest + 1;; ++step) {
+    if (!testing::SaveSample(folder, step, 2, bytes).ok()) return 1;
+    const std::string line = absl::StrCat("saved ", step, "\n");
+    if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  return ddprun::Main(argv[1], std::atol(argv[2]), std::strtoull(argv[3], nullptr, 10));
+}

@@ -1,0 +1,214 @@
+#include "worker_runtime/checkpoint/checkpointer.h"
+
+#include <ATen/Functions.h>
+
+#include <atomic>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/base/version.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/background_writer.h"
+#include "worker_runtime/checkpoint/checkpoint_content.h"
+#include "worker_runtime/checkpoint/checkpoint_folder.h"
+#include "worker_runtime/checkpoint/checkpoint_loader.h"
+#include "worker_runtime/checkpoint/host_snapshot.h"
+#include "worker_runtime/checkpoint/module_state.h"
+#include "worker_runtime/checkpoint/random_state.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+namespace {
+
+void Warn(const std::string& text) { std::fputs(absl::StrCat("ddprun checkpoint: ", text, "\n").c_str(), stderr); }
+
+CheckpointPart PartOf(const FileContent& content, std::vector<absl::string_view> bytes) {
+  return CheckpointPart{content.layout, std::move(bytes)};
+}
+
+}  // namespace
+
+class Checkpointer::Impl {
+ public:
+  Impl(std::shared_ptr<ProcessGroup> group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
+       const CheckpointerOptions& options)
+      : group_(std::move(group)),
+        module_(module),
+        optimizer_(optimizer),
+        options_(options),
+        folder_(options.folder, options.files != nullptr ? *options.files : FileSystem::Real()) {}
+
+  ~Impl() {
+    const absl::Status status = writer_.Wait();
+    if (!status.ok()) Warn(std::string(status.message()));
+  }
+
+  absl::Status Make() { return RankIn(group_.get()) == 0 ? folder_.Make() : absl::OkStatus(); }
+
+  absl::StatusOr<CheckpointInfo> Resume();
+  absl::Status Save(const Progress& progress);
+  absl::Status Finish() { return OutcomeOfRankZero(group_.get(), writer_.Wait()); }
+  CheckpointStats stats() const;
+
+ private:
+  absl::Status Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
+  absl::StatusOr<std::vector<at::Tensor>> GatherRandom();
+  absl::Status SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random);
+  absl::Status SaveNow(int64_t step, const CheckpointContent& content);
+  void SaveInBackground(int64_t step, const CheckpointContent& content);
+  absl::Status Write(int64_t step, CheckpointPart model, CheckpointPart state);
+
+  const std::shared_ptr<ProcessGroup> group_;  // nullptr: alone
+  torch::nn::Module& module_;
+  torch::optim::Optimizer* const optimizer_;
+  const CheckpointerOptions options_;
+  CheckpointFolder folder_;
+
+  int64_t random_bytes_ = 0;  // of the rank that has most; 0: not asked yet
+  CheckpointStats stats_;     // but for last_write
+  std::atomic<int64_t> last_write_nanoseconds_{0};
+
+  // The writer's while it runs.
+  HostSnapshot model_snapshot_;
+  HostSnapshot state_snapshot_;
+  BackgroundWriter writer_;  // last: its end comes first
+};
+
+// The wall for LibTorch's exceptions: the group's if there is one, as it can say more.
+absl::Status Checkpointer::Impl::Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
+  return group_ != nullptr ? group_->Try(operation, body) : TorchTry(operation, body);
+}
+
+absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
+  CheckpointInfo info;
+  const absl::Status status = Wall("load a checkpoint", [&]() -> absl::Status {
+    absl::StatusOr<CheckpointInfo> loaded =
+        CheckpointLoader(group_.get(), module_, optimizer_, folder_, options_.shared_folder).Load();
+    if (loaded.ok()) info = *std::move(loaded);
+    return loaded.status();
+  });
+  if (!status.ok()) return status;
+  if (RankIn(group_.get()) == 0) {
+    for (const std::string& skipped : info.skipped) Warn(absl::StrCat("skipped: ", skipped));
+  }
+  return info;
+}
+
+absl::Status Checkpointer::Impl::Save(const Progress& progress) {
+  const SteadyTime start = SteadyNow();
+  const bool writes = RankIn(group_.get()) == 0;
+  const absl::Status earlier = writes ? writer_.Wait() : absl::OkStatus();
+  absl::StatusOr<std::vector<at::Tensor>> random;
+  absl::Status status = Wall("save a checkpoint", [&] {
+    random = GatherRandom();
+    return random.status();
+  });
+  if (!status.ok()) return status;
+  if (writes) {
+    status = TorchTry("", [&] { return SaveOnRankZero(progress, *random); });
+    if (status.ok() && !earlier.ok()) {
+      status =
+          absl::Status(earlier.code(), absl::StrCat("an earlier save failed, this one goes on: ", earlier.message()));
+    }
+  }
+  status = OutcomeOfRankZero(group_.get(), status);
+  stats_.saves += 1;
+  stats_.last_stall = SteadyNow() - start;
+  stats_.total_stall += stats_.last_stall;
+  return status;
+}
+
+// Collective. On rank 0 the states of all ranks, of the same length.
+absl::StatusOr<std::vector<at::Tensor>> Checkpointer::Impl::GatherRandom() {
+  at::Tensor mine = GetRandomState(AcceleratorsOf(GetModuleState(module_).tensors));
+  if (SizeOf(group_.get()) == 1) return std::vector<at::Tensor>{mine};
+  const c10::Device device = DeviceOf(*group_);
+  if (random_bytes_ == 0) {
+    at::Tensor most = at::full({1}, mine.numel(), at::kLong).to(device);
+    if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
+    random_bytes_ = most.item<int64_t>();
+  }
+  at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
+  padded.slice(0, 0, mine.numel()).copy_(mine);
+  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(padded.to(device));
+  if (!all.ok()) return all.status();
+  for (at::Tensor& one : *all) one = one.to(c10::DeviceType::CPU);
+  return all;
+}
+
+absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random) {
+  if (progress.step < 0) return absl::InvalidArgumentError(absl::StrCat("a step can't be ", progress.step));
+  CheckpointInfo info;
+  info.progress = progress;
+  info.world_size = SizeOf(group_.get());
+  info.version = kVersion;
+  absl::StatusOr<CheckpointContent> content = CollectContent(module_, optimizer_, random, info);
+  if (!content.ok()) return content.status();
+  if (!options_.async) return SaveNow(progress.step, *content);
+  SaveInBackground(progress.step, *content);
+  return absl::OkStatus();
+}
+
+absl::Status Checkpointer::Impl::SaveNow(int64_t step, const CheckpointContent& content) {
+  std::vector<at::Tensor> hosts;
+  const auto bytes_of = [&hosts](const FileContent& file) {
+    std::vector<absl::string_view> bytes;
+    for (const at::Tensor& tensor : file.tensors) {
+      hosts.push_back(ToHost(tensor));
+      bytes.push_back(HostBytes(hosts.back()));
+    }
+    return bytes;
+  };
+  std::vector<absl::string_view> model = bytes_of(content.model);
+  return Write(step, PartOf(content.model, std::move(model)), PartOf(content.state, bytes_of(content.state)));
+}
+
+void Checkpointer::Impl::SaveInBackground(int64_t step, const CheckpointContent& content) {
+  model_snapshot_.Copy(content.model.layout, content.model.tensors);
+  state_snapshot_.Copy(content.state.layout, content.state.tensors);
+  writer_.Start([this, step, model = content.model.layout, state = content.state.layout] {
+    return TorchTry("", [&] {
+      model_snapshot_.Wait();
+      state_snapshot_.Wait();
+      return Write(step, {model, model_snapshot_.Bytes()}, {state, state_snapshot_.Bytes()});
+    });
+  });
+}
+
+absl::Status Checkpointer::Impl::Write(int64_t step, CheckpointPart model, CheckpointPart state) {
+  const SteadyTime start = SteadyNow();
+  const absl::Status status = folder_.Save(step, std::move(model), std::move(state), options_.keep);
+  last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
+  return status;
+}
+
+CheckpointStats Checkpointer::Impl::stats() const {
+  CheckpointStats stats = stats_;
+  stats.last_write = absl::Nanoseconds(last_write_nanoseconds_.load());
+  return stats;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
+                                                                   torch::nn::Module& module,
+                                                                   torch::optim::Optimizer* optimizer,
+                                                                   CheckpointerOptions options) {
+  if (options.folder.empty()) return absl::InvalidArgumentError("no folder for the checkpoints is given");
+  auto impl = std::make_unique<Impl>(std::move(group), module, optimizer, options);
+  if (absl::Status status = impl->Make(); !status.ok()) return status;
+  return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
+}
+
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpointer::~Checkpointer() = default;
+
+absl::StatusOr<CheckpointInfo> Checkpointer::Resume() { return impl_->Resume(); }
+absl::Status Checkpointer::Save(const Progress& progress) { return impl_->Save(progress); }
+absl::Status Checkpointer::Finish() { return impl_->Finish(); }
+CheckpointStats Checkpointer::stats() const { return impl_->stats(); }
+
+}  // namespace ddprun

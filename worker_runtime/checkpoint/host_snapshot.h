@@ -1,0 +1,57 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_HOST_SNAPSHOT_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_HOST_SNAPSHOT_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker_runtime/checkpoint/safetensors_header.h"
+
+namespace ddprun {
+
+// A copy of tensors in host memory, laid out as in their file. The memory is kept for the next copy.
+//
+// From the CPU the copy is done when Copy returns. From an accelerator it runs on a stream of its own into pinned memory
+// while the host goes on: what is put on the tensors' current stream afterwards (the next optimizer step) waits for it on
+// the device, so the trainer needs to do nothing. Only LibTorch's device-independent streams and events are used.
+//
+// Copy and Wait may be called by different threads, one after the other. They throw c10::Error as LibTorch does.
+class HostSnapshot {
+ public:
+  HostSnapshot() = default;
+  HostSnapshot(const HostSnapshot&) = delete;
+  HostSnapshot& operator=(const HostSnapshot&) = delete;
+
+  // `tensors` are those of `layout`, in its order. The last copy's bytes are overwritten.
+  void Copy(const SafetensorsHeader& layout, absl::Span<const at::Tensor> tensors);
+
+  // Blocks until the last copy has arrived.
+  void Wait();
+
+  // The bytes of each tensor of the last layout. REQUIRES: Wait has returned.
+  std::vector<absl::string_view> Bytes() const;
+
+ private:
+  // Copies from one device, on one stream.
+  struct Lane {
+    c10::Stream side;
+    c10::Event done;
+  };
+
+  void Reserve(uint64_t bytes, bool pinned);
+  Lane& LaneOf(c10::Device device);
+
+  SafetensorsHeader layout_;
+  at::Tensor memory_;
+  bool pinned_ = false;
+  std::map<c10::DeviceIndex, Lane> lanes_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_HOST_SNAPSHOT_H_

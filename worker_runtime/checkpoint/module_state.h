@@ -1,0 +1,36 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_MODULE_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_MODULE_STATE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker_runtime/checkpoint/state_match.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace ddprun {
+
+// Parameters and buffers of a module under the names of Python's state_dict ("blocks.0.attn.weight"). Handles to the
+// module's own tensors, not copies.
+struct ModuleState {
+  // Tied ones once, under the name that comes first in the alphabet.
+  NamedTensors tensors;
+  // Every other name of a tied one -> the name above.
+  std::map<std::string, std::string> aliases;
+
+  // All names and the shape of each of `tensors`, in their order.
+  std::vector<StateTarget> Targets() const;
+};
+
+// Throws nothing but what LibTorch does.
+ModuleState GetModuleState(const torch::nn::Module& module);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_MODULE_STATE_H_

@@ -1,0 +1,73 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/checkpoint/module_state.h"
+#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
+
+// The state of an optimizer under the names of the module's parameters, so that it outlives the process (LibTorch's own
+// archives name them by their addresses) and Python can read it:
+//
+//   optimizer.state.PARAMETER.exp_avg      moments: shape and dtype of the parameter
+//   optimizer.state.PARAMETER.step         float32 scalar, as in Python
+//   optimizer.state.PARAMETER.momentum_buffer
+//
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Known are SGD,
+// Adam and AdamW of the C++ frontend and what derives from them, as ddprun::AdamW does. Functions that touch tensors throw
+// c10::Error as LibTorch does: call them in TorchTry.
+namespace ddprun {
+
+struct OptimizerState {
+  NamedTensors tensors;  // handles to the optimizer's own, not copies; `step` is made anew
+  std::string groups;    // JSON
+};
+
+// Errors: Unimplemented: an optimizer of another kind; InvalidArgument: a parameter that the module does not have.
+absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, torch::optim::Optimizer& optimizer);
+
+// Takes the state out of a checkpoint, one tensor after the other, and gives it to an optimizer at the end.
+class OptimizerStateLoader {
+ public:
+  // Checks everything that can be known before the first tensor is read. What is passed outlives the object.
+  // Errors name `file`: InvalidArgument: another kind of optimizer, other groups, a parameter that is not there, or a
+  // tensor of another shape than its parameter; DataLoss: `groups` is damaged; else as GetOptimizerState.
+  static absl::StatusOr<OptimizerStateLoader> Create(absl::string_view file, const ModuleState& module,
+                                                     torch::optim::Optimizer& optimizer,
+                                                     const SafetensorsHeader& header, const std::string& groups);
+
+  // Copies `value` to the device of its parameter if the tensor is one of the optimizer's; false otherwise.
+  bool Take(const std::string& name, const at::Tensor& value);
+
+  // Replaces all state and options of the optimizer. Parameters of which nothing was saved have no state afterwards.
+  void Install();
+
+ private:
+  struct Slot {
+    at::Tensor parameter;
+    std::string field;
+    at::Tensor value;
+  };
+
+  explicit OptimizerStateLoader(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
+
+  torch::optim::Optimizer* optimizer_;
+  std::map<std::string, Slot> slots_;  // by the tensor's name
+  std::string groups_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_

@@ -1,0 +1,29 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
+
+// LibTorch's default random number generators (dropout, randn, ...). Functions throw c10::Error as LibTorch does.
+namespace ddprun {
+
+// The states of the CPU's generator and of those of `devices`, one after the other: uint8 [n].
+at::Tensor GetRandomState(absl::Span<const c10::Device> devices);
+
+// Bytes of the CPU's part, which comes first.
+int64_t CpuRandomStateBytes();
+
+// The other way; `state` may have fewer bytes (devices that had none keep theirs) or more (padding).
+void SetRandomState(const at::Tensor& state, absl::Span<const c10::Device> devices);
+
+// The devices other than the CPU that tensors live on, each once, in order.
+std::vector<c10::Device> AcceleratorsOf(const NamedTensors& tensors);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
