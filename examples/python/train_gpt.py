@@ -177,10 +177,12 @@ class Trainer:
         average = loss.clone()
         dist.all_reduce(average)
         average = average.item() / self.world
+        tokens = self.args.batch * self.args.block_size * self.world
         if self.rank == 0:
             say(
                 f"step {self.step:4d}/{self.args.steps}  epoch {self.epoch}  rank 0's loss {loss.item():.3f}  "
-                f"averaged over ranks {average:.3f}  ({steps_per_second:.1f} steps/s)"
+                f"averaged over ranks {average:.3f}  "
+                f"({steps_per_second:.1f} steps/s, {steps_per_second * tokens:.0f} tokens/s)"
             )
 
     def sample(self, length):
@@ -196,7 +198,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", help="file to learn from (default: /usr/share/common-licenses)")
     parser.add_argument("--steps", type=int, default=400, help="optimizer steps in all")
-    parser.add_argument("--batch", type=int, default=16, help="blocks per rank and step")
+    parser.add_argument("--batch-size", "--batch", dest="batch", type=int, default=16, help="blocks per rank and step")
     parser.add_argument("--block-size", type=int, default=64, help="characters that the model sees at once")
     parser.add_argument("--n-layer", type=int, default=2)
     parser.add_argument("--n-head", type=int, default=4)

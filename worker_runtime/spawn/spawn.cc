@@ -164,20 +164,21 @@ bool Earlier(const Failure& a, const Failure& b) {
 }
 
 absl::Status Explain(const Failure& failure, int nprocs) {
-  const std::string who = absl::StrCat("worker ", failure.end.index, " of ", nprocs, " ");
+  const bool arrived = failure.words.content != kNotArrived;
+  const std::string message = arrived ? MessageOf(failure.words.content) : "";
+  std::string text = absl::StrCat("worker ", failure.end.index, " of ", nprocs, " ");
   if (failure.end.signaled) {
-    return absl::AbortedError(absl::StrCat(who, "was killed by ", SignalName(failure.end.code)));
+    absl::StrAppend(&text, "was killed by ", SignalName(failure.end.code));
+  } else if (!arrived) {
+    absl::StrAppend(&text, "ended with exit code ", failure.end.code,
+                    " before it came to the call of Spawn: main must reach that in every worker");
+  } else if (message.empty()) {
+    absl::StrAppend(&text, "ended with exit code ", failure.end.code);
+  } else {
+    absl::StrAppend(&text, "failed");
   }
-  if (failure.words.content == kNotArrived) {
-    return absl::AbortedError(
-        absl::StrCat(who, "ended with exit code ", failure.end.code,
-                     " before it came to the call of Spawn: main must reach that in every worker"));
-  }
-  const std::string message = MessageOf(failure.words.content);
-  if (message.empty()) {
-    return absl::AbortedError(absl::StrCat(who, "ended with exit code ", failure.end.code));
-  }
-  return absl::AbortedError(absl::StrCat(who, "failed: ", message));
+  if (!message.empty()) absl::StrAppend(&text, ": ", message);
+  return absl::AbortedError(text);
 }
 
 std::vector<std::string> OwnArguments() {

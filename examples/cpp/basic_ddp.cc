@@ -1,0 +1,61 @@
+// DistributedDataParallel on a toy model: each rank trains on samples of its own, and all end with the same parameters.
+//
+//   ddprun --standalone --nproc-per-node=2 --no-python basic_ddp     workers started by a launcher
+//   basic_ddp --spawn=2                                                 workers started by the program itself
+#include <ATen/Functions.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/toy_model.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+
+namespace {
+
+absl::Status Train(ddprun::Worker& worker, at::DeviceType device, int steps) {
+  // Every rank begins with other weights: DistributedDataParallel gives all of them rank 0's.
+  torch::manual_seed(worker.env.rank);
+  examples::ToyModel model;
+  model->to(device);
+  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
+  if (!ddp.ok()) return ddp.status();
+
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= steps; ++step) {
+    const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
+    const at::Tensor loss = at::mse_loss((*ddp)->forward(inputs), labels);
+    (*ddp)->zero_grad();
+    loss.backward();  // averages the gradients over the ranks meanwhile
+    optimizer.step();
+
+    const absl::StatusOr<double> average = ddprun::LossAveragedOverRanks(loss, *worker.group);
+    if (!average.ok()) return average.status();
+    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f  averaged over ranks %.4f", step, worker.env.rank,
+                                  ddprun::LossOfThisRank(loss), *average));
+  }
+  double sum = 0;
+  for (const at::Tensor& parameter : model->parameters()) sum += parameter.sum().item<double>();
+  examples::Say(
+      absl::StrFormat("rank %d of %d: the parameters' sum is %.6f", worker.env.rank, worker.env.world_size, sum));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a toy model with DistributedDataParallel.");
+  int steps = 3, spawn = 0;
+  std::string backend = "gloo";
+  app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
+  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
+  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::ParseFlags(app, argc, argv);
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
+  return examples::Run(spawn, options,
+                       [&](ddprun::Worker& worker) { return Train(worker, options.device.type(), steps); });
+}

@@ -1,0 +1,85 @@
+// Saving and loading with DistributedDataParallel: all ranks have the same parameters, so rank 0 alone writes them; nobody
+// may read before they are on the disk; and each rank puts them on its own device.
+//
+//   ddprun --standalone --nproc-per-node=2 --no-python checkpoint_ddp --folder=/tmp/checkpoints
+//
+// Checkpointer::Save and Resume contain both barriers: Save returns on every rank when rank 0 has written, Resume loads on
+// every rank what rank 0 chose, onto the devices where the module's parameters are. The folder can be read in Python by
+// safetensors.torch.load_file, whatever device it was saved from.
+#include <ATen/Functions.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/toy_model.h"
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/optim/adamw.h"
+
+namespace {
+
+// A model with its optimizer, and what saves and loads both.
+struct Job {
+  examples::ToyModel model;
+  std::unique_ptr<ddprun::AdamW> optimizer;
+  std::unique_ptr<ddprun::Checkpointer> checkpointer;
+};
+
+absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::DeviceType device, const std::string& folder) {
+  Job job;
+  job.model->to(device);
+  job.optimizer = std::make_unique<ddprun::AdamW>(job.model->parameters());
+  auto checkpointer = ddprun::Checkpointer::Create(worker.group, *job.model, job.optimizer.get(), {.folder = folder});
+  if (!checkpointer.ok()) return checkpointer.status();
+  job.checkpointer = *std::move(checkpointer);
+  return job;
+}
+
+absl::Status SaveAndLoad(ddprun::Worker& worker, at::DeviceType device, const std::string& folder) {
+  absl::StatusOr<Job> trained = MakeJob(worker, device, folder);
+  if (!trained.ok()) return trained.status();
+  {
+    auto ddp = ddprun::MakeDistributedDataParallel(trained->model, worker.group);
+    if (!ddp.ok()) return ddp.status();
+    const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
+    at::mse_loss((*ddp)->forward(inputs), labels).backward();
+    trained->optimizer->step();
+  }
+  if (absl::Status status = trained->checkpointer->Save({.step = 1}); !status.ok()) return status;
+  if (worker.env.rank == 0) examples::Say(absl::StrCat("rank 0 has saved step 1 to ", folder));
+
+  // A job as it begins after a restart: with other weights.
+  absl::StatusOr<Job> loaded = MakeJob(worker, device, folder);
+  if (!loaded.ok()) return loaded.status();
+  const absl::StatusOr<ddprun::CheckpointInfo> info = loaded->checkpointer->Resume();
+  if (!info.ok()) return info.status();
+  const std::vector<at::Tensor> before = trained->model->parameters(), after = loaded->model->parameters();
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (!at::equal(before[i], after[i])) return absl::InternalError("what was loaded is not what was saved");
+  }
+  examples::Say(absl::StrCat("rank ", worker.env.rank, " has loaded step ", info->progress.step, " onto ",
+                             after[0].device().str(), ": the same parameters"));
+  return loaded->checkpointer->Finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Saves a toy model from rank 0 and loads it on every rank.");
+  std::string folder, backend = "gloo";
+  int spawn = 0;
+  app.add_option("--folder", folder, "where the checkpoint goes")->required();
+  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
+  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::ParseFlags(app, argc, argv);
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
+  return examples::Run(spawn, options, [&](ddprun::Worker& worker) {
+    torch::manual_seed(worker.env.rank);
+    return SaveAndLoad(worker, options.device.type(), folder);
+  });
+}

@@ -1,0 +1,46 @@
+// The smallest elastic trainer: two linear layers, one optimizer step. On each of two machines:
+//
+//   ddprun --nnodes=2 --nproc_per_node=2 --rdzv_id=100 --rdzv_endpoint=$MASTER_ADDR:29400 --no-python elastic_toy
+//
+// Nothing in here knows how many machines there are; ranks and addresses come from the launcher.
+#include <ATen/Functions.h>
+#include <torch/optim/sgd.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/toy_model.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+
+namespace {
+
+absl::Status Train(ddprun::Worker& worker, at::DeviceType device) {
+  examples::Say(absl::StrFormat("rank %d of %d starts on %s, restarts so far %d", worker.env.rank,
+                                worker.env.world_size, worker.group->backend(), worker.env.restart_count));
+  examples::ToyModel model;
+  model->to(device);
+  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
+  if (!ddp.ok()) return ddp.status();
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.001));
+  const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}).to(device));
+  const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(device));
+  loss.backward();
+  optimizer.step();
+  examples::Say(
+      absl::StrFormat("rank %d made its step, its own loss was %.3f", worker.env.rank, ddprun::LossOfThisRank(loss)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Makes one optimizer step on a toy model.");
+  std::string backend = "gloo";
+  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::ParseFlags(app, argc, argv);
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
+  return examples::Run(0, options, [&](ddprun::Worker& worker) { return Train(worker, options.device.type()); });
+}

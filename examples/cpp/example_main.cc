@@ -1,0 +1,76 @@
+#include "examples/cpp/example_main.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/spawn/spawn.h"
+
+namespace examples {
+
+void ParseFlags(CLI::App& app, int argc, char** argv) {
+  for (CLI::Option* option : app.get_options()) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help() << std::flush;
+    _exit(0);
+  } catch (const CLI::Error& error) {
+    std::string line = error.what();
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    UsageError(line);
+  }
+}
+
+CLI::Validator AtLeast(int least) {
+  const auto check = [least](const std::string& value) -> std::string {
+    double number = 0;
+    if (absl::SimpleAtod(value, &number) && number >= least) return "";
+    return absl::StrCat("it is ", value, ", but must be a number from ", least, " on");
+  };
+  return CLI::Validator(check, absl::StrCat(">=", least));
+}
+
+CLI::Validator Positive() {
+  const auto check = [](const std::string& value) -> std::string {
+    double number = 0;
+    if (absl::SimpleAtod(value, &number) && number > 0) return "";
+    return absl::StrCat("it is ", value, ", but must be greater than 0");
+  };
+  return CLI::Validator(check, ">0");
+}
+
+void UsageError(absl::string_view message) {
+  std::cerr << program_invocation_short_name << ": " << message << " (--help shows all flags)" << std::endl;
+  _exit(2);
+}
+
+ddprun::ProcessGroupOptions GroupFor(const std::string& backend) {
+  if (backend == "gloo") return {.backend = "gloo"};
+  if (backend == "nccl") return {.backend = "cpu:gloo,cuda:nccl", .device = c10::Device(c10::DeviceType::CUDA)};
+  UsageError(absl::StrCat("--backend is ", backend, ", but must be gloo or nccl"));
+}
+
+int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body) {
+  if (spawn == 0) ddprun::RunWorker(options, body);
+  const absl::Status status = ddprun::Spawn(spawn, {.process_group = options}, body);
+  if (status.ok()) return 0;
+  std::cerr << program_invocation_short_name << ": " << std::string(status.message()) << std::endl;
+  return 1;
+}
+
+void Say(absl::string_view text) {
+  const std::string line = absl::StrCat(text, "\n");
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t count = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+    if (count < 0 && errno != EINTR) return;  // nobody reads any more
+    done += std::max<ssize_t>(count, 0);
+  }
+}
+
+}  // namespace examples

@@ -1,0 +1,81 @@
+#ifndef DDPRUN_EXAMPLES_CPP_GPT_TRAINER_H_
+#define DDPRUN_EXAMPLES_CPP_GPT_TRAINER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "examples/cpp/gpt/model.h"
+#include "examples/cpp/gpt/text.h"
+#include "rendezvous/base/steady_time.h"
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/text_dataset.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/worker.h"
+
+namespace gpt {
+
+// What train_gpt's flags say.
+struct TrainOptions {
+  std::string text = kDefaultText;
+  int64_t steps = 400;      // optimizer steps in all
+  int64_t batch_size = 16;  // blocks per rank and step
+  Config model = {
+      .vocab_size = 1, .block_size = 64, .n_layer = 2, .n_head = 4, .n_embd = 64};  // the text has the vocabulary
+  double lr = 3e-3;
+  double weight_decay = 0.1;
+  ddprun::AdamWKernel kernel = ddprun::AdamWKernel::kFused;
+  int64_t seed = 1;
+  std::string snapshot;         // folder of checkpoints; empty: none
+  int64_t snapshot_every = 50;  // steps
+  int64_t log_every = 20;       // steps
+  int64_t sample = 300;         // characters to write at the end
+};
+
+// One rank of the training of a character-level GPT, from the newest snapshot on. Prints what happens. Thread-compatible.
+class Trainer {
+ public:
+  // Collective, as the other methods. Errors: InvalidArgument if text, model and batch size don't fit each other, or a
+  // snapshot is of another text or model; those of ReadText, Checkpointer::Resume and ProcessGroup.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ddprun::Worker& worker, at::Device device,
+                                                         const TrainOptions& options);
+
+  // To the last step. Throws as LibTorch does.
+  absl::Status Train();
+
+  // Rank 0 shows what the model writes by now.
+  void Sample();
+
+ private:
+  Trainer(ddprun::Worker& worker, at::Device device, const TrainOptions& options, ddprun::TextDataset dataset,
+          ddprun::DistributedSampler sampler);
+
+  absl::Status LoadSnapshot();
+  absl::Status SaveSnapshot();
+  // This rank's next batch, of a new epoch if this one has no whole batch left.
+  ddprun::TextDataset::Example NextBatch();
+  at::Tensor Step(const ddprun::TextDataset::Example& batch);
+  void SetLearningRate();
+  absl::Status Report(const at::Tensor& loss, double steps_per_second);
+
+  ddprun::Worker& worker_;
+  const at::Device device_;
+  const TrainOptions options_;
+  const ddprun::TextDataset dataset_;
+  ddprun::DistributedSampler sampler_;
+  Model model_;
+  ddprun::AdamW optimizer_;
+  std::unique_ptr<ddprun::Checkpointer> checkpointer_;  // nullptr: no snapshots
+  std::shared_ptr<ddprun::DistributedDataParallel<ModelImpl>> ddp_;
+  int64_t step_ = 0;
+};
+
+}  // namespace gpt
+
+#endif  // DDPRUN_EXAMPLES_CPP_GPT_TRAINER_H_

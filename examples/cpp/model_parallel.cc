@@ -1,0 +1,57 @@
+// DistributedDataParallel around a model that does not fit on one device: each rank spreads it over two devices of its
+// own, and the ranks average gradients as ever.
+//
+//   ddprun --standalone --nproc-per-node=2 --no-python model_parallel                      both halves on the CPU
+//   ddprun --standalone --nproc-per-node=2 --no-python model_parallel --backend=nccl       rank i on GPUs 2i and 2i+1
+#include <ATen/Functions.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/toy_model.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+
+namespace {
+
+absl::Status Train(ddprun::Worker& worker, at::DeviceType type, int steps) {
+  const int first_index = 2 * worker.env.local_rank;
+  const bool gpu = type == at::kCUDA;
+  const at::Device first = gpu ? at::Device(type, first_index) : at::Device(type);
+  const at::Device second = gpu ? at::Device(type, first_index + 1) : at::Device(type);
+  torch::manual_seed(1);
+  examples::ToyModel model(first, second);
+  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
+  if (!ddp.ok()) return ddp.status();
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= steps; ++step) {
+    // The inputs go to the first device, the labels to the second, where the outputs are.
+    const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}));
+    const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(second));
+    (*ddp)->zero_grad();
+    loss.backward();
+    optimizer.step();
+    examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f on %s and %s", step, worker.env.rank,
+                                  ddprun::LossOfThisRank(loss), first.str(), second.str()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a toy model of which each rank has two halves on two devices.");
+  int steps = 2, spawn = 0;
+  std::string backend = "gloo";
+  app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
+  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
+  app.add_option("--backend", backend, "gloo (CPU) or nccl (two GPUs for each rank)")->capture_default_str();
+  examples::ParseFlags(app, argc, argv);
+  ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
+  return examples::Run(spawn, options,
+                       [&](ddprun::Worker& worker) { return Train(worker, options.device.type(), steps); });
+}

@@ -1,0 +1,69 @@
+// Ranks that are not equally fast: the fast ones wait in the collectives. With a timeout that is longer than the delay
+// that is all; with a shorter one the job ends with an error that names the rank that did not come.
+//
+//   ddprun --standalone --nproc-per-node=3 --no-python skewed_ranks --slow-rank=2 --delay=1 --timeout=30
+//   ddprun --standalone --nproc-per-node=3 --no-python skewed_ranks --slow-rank=2 --delay=30 --timeout=2
+//
+// In real training choose the timeout so that a checkpoint, an evaluation or a slow file system on one rank fits in: a
+// job that ends for a rank that was only late is more expensive than one that ends some minutes after a rank hung.
+#include <ATen/Functions.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/toy_model.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+
+namespace {
+
+struct Flags {
+  int slow_rank = 1;
+  double delay = 1;
+  double timeout = 30;
+  int steps = 2;
+  int spawn = 0;
+};
+
+absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
+  torch::manual_seed(1);
+  examples::ToyModel model;
+  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
+  if (!ddp.ok()) return ddp.status();
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  const bool slow = worker.env.rank == flags.slow_rank;
+  for (int step = 1; step <= flags.steps; ++step) {
+    if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // as if its samples took longer
+    const absl::Time began = absl::Now();
+    const at::Tensor loss = at::mse_loss((*ddp)->forward(at::randn({20, 10})), at::randn({20, 5}));
+    (*ddp)->zero_grad();
+    loss.backward();  // the fast ranks wait for the slow one here
+    optimizer.step();
+    examples::Say(absl::StrCat("step ", step, ": rank ", worker.env.rank,
+                               slow ? " was late, and had its step in " : " had its step, with waiting, in ",
+                               absl::FormatDuration(absl::Trunc(absl::Now() - began, absl::Milliseconds(1)))));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a toy model on ranks of which one is slower than the others.");
+  Flags flags;
+  app.add_option("--slow-rank", flags.slow_rank, "the rank that is late")->capture_default_str();
+  app.add_option("--delay", flags.delay, "how late it is, seconds")->check(examples::AtLeast(0))->capture_default_str();
+  app.add_option("--timeout", flags.timeout, "how long the others wait, seconds")
+      ->check(examples::Positive())
+      ->capture_default_str();
+  app.add_option("--steps", flags.steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
+  app.add_option("--spawn", flags.spawn, "start this many workers itself; 0: a launcher did")
+      ->check(examples::AtLeast(0));
+  examples::ParseFlags(app, argc, argv);
+  return examples::Run(flags.spawn, {.backend = "gloo", .timeout = absl::Seconds(flags.timeout)},
+                       [&](ddprun::Worker& worker) { return Train(worker, flags); });
+}
