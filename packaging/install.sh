@@ -86,12 +86,12 @@ install_all() {
   stage /dev/stdin "$MANIFEST" <<<"$list"
 
   for name in "${FINDERS[@]}"; do attempt rm -f "$ROOT/$name"; done
-  while IFS= read -r name; do attempt mv -f "$(beside "$name")" "$ROOT/$name"; done < <(
+  while IFS= read -r name; do attempt mv -fT "$(beside "$name")" "$ROOT/$name"; done < <(
     printf '%s\n' "${STAGED[@]}" | grep -vxF -f <(printf '%s\n' "${FINDERS[@]}"))
   for name in "${old[@]}"; do
     grep -qxF -e "$name" <<<"$list" || remove "$name"
   done
-  for name in "${FINDERS[@]}"; do attempt mv -f "$(beside "$name")" "$ROOT/$name"; done
+  for name in "${FINDERS[@]}"; do attempt mv -fT "$(beside "$name")" "$ROOT/$name"; done
   printf '%s: %s files are in %s\n' "$ME" "$(wc -l <<<"$list")" "$ROOT"
   printf 'programs: %s/bin; CMake: -DCMAKE_PREFIX_PATH="%s"; pkg-config: PKG_CONFIG_PATH="%s/lib/pkgconfig"\n' \
     "$ROOT" "$PREFIX" "$PREFIX"

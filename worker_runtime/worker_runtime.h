@@ -2,12 +2,20 @@
 #define DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 
 // The whole worker runtime. Each header can as well be included alone, which compiles faster.
-
-#include "worker_runtime/env/worker_env.h"               // IWYU pragma: export
-#include "worker_runtime/nn/linear.h"                    // IWYU pragma: export
-#include "worker_runtime/optim/adamw.h"                  // IWYU pragma: export
-#include "worker_runtime/optim/zero_gradients.h"         // IWYU pragma: export
-#include "worker_runtime/process_group/process_group.h"  // IWYU pragma: export
-#include "worker_runtime/worker.h"                       // IWYU pragma: export
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/checkpoint/tensors_file.h"
+#include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/text_dataset.h"
+#include "worker_runtime/ddp/comm_hook.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/env/worker_env.h"
+#include "worker_runtime/nn/linear.h"
+#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/zero_gradients.h"
+#include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/spawn/spawn.h"
+#include "worker_runtime/worker.h"
 
 #endif  // DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_

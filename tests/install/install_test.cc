@@ -1,0 +1,277 @@
+// What is installed is used as a stranger would: with CMake, pkg-config and the system's compiler, outside this tree.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Environment = std::map<std::string, std::string>;
+
+struct End {
+  int code = -1;
+  std::string out, err;
+};
+
+// A shell line, in the folder `in`. Compilers may take longer on a busy machine than a Process is waited for.
+End Shell(const std::string& line, const std::string& in = ".", Environment environment = {}) {
+  // A user's shell: nothing of Bazel's choice of compilers, and no launcher's variables.
+  for (const char* name : {"CC", "CXX", "RANK", "WORLD_SIZE"}) environment.insert({name, ""});
+  Process process({"/bin/sh", "-c", absl::StrCat("cd '", in, "' && ", line)}, environment);
+  End end;
+  for (int i = 0; i < 6 && end.code == -1; ++i) end.code = process.Wait();
+  end.out = process.Out();
+  end.err = process.Err();
+  return end;
+}
+
+std::string Quoted(const std::string& path) { return absl::StrCat("'", path, "'"); }
+
+End Install(const std::string& arguments, Environment environment = {}) {
+  return Shell("packaging/install " + arguments, ".", std::move(environment));
+}
+
+// Names of all files below `folder`, sorted.
+std::set<std::string> Files(const std::string& folder) {
+  std::set<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_directory()) files.insert(fs::relative(entry.path(), folder));
+  }
+  return files;
+}
+
+ino_t Inode(const std::string& path) {
+  struct stat file = {};
+  return stat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+std::vector<double> Losses(const std::string& out) {
+  std::vector<double> losses;
+  for (absl::string_view line : absl::StrSplit(out, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words.size() >= 4 && words[0] == "epoch" && words[2] == "loss") losses.push_back(std::stod(words[3]));
+  }
+  return losses;
+}
+
+// A process that runs `program` and was started by `parent`; 0 if there is none.
+pid_t ChildThatRuns(const std::string& program, pid_t parent) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    // "PID (NAME) STATE PARENT ..."
+    const std::string stat = ReadFile(entry.path() / "stat");
+    const size_t name = stat.find('('), end = stat.rfind(')');
+    if (end == std::string::npos || stat.substr(name + 1, end - name - 1) != program) continue;
+    if (std::stoi(stat.substr(end + 4)) == parent) return std::stoi(stat);
+  }
+  return 0;
+}
+
+// Installs once and moves what was installed, so that nothing may remember its first place.
+class InstallTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = new TempDir;
+    const End end = Install("--prefix=" + dir_->File("first"));
+    ASSERT_EQ(end.code, 0) << end.err;
+    fs::rename(dir_->File("first"), Prefix());
+  }
+  static void TearDownTestSuite() { delete dir_; }
+
+  static std::string Prefix() { return dir_->File("prefix"); }
+  static std::string InDir(const std::string& name) { return dir_->File(name); }
+
+  static End Configure(const std::string& build, const std::string& more) {
+    fs::copy("examples/embed", InDir("embed"), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    return Shell(
+        absl::StrCat("cmake -G Ninja -S embed -B ", build, " -DCMAKE_PREFIX_PATH=", Quoted(Prefix()), " ", more),
+        dir_->path());
+  }
+
+ private:
+  static TempDir* dir_;
+};
+TempDir* InstallTest::dir_ = nullptr;
+
+TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
+  std::set<std::string> listed;
+  for (absl::string_view line : absl::StrSplit(ReadFile(Prefix() + "/share/ddprun/manifest.txt"), '\n')) {
+    if (!line.empty()) listed.insert(std::string(line));
+  }
+  EXPECT_EQ(listed, Files(Prefix()));
+  for (const char* name : {"bin/ddprun", "bin/rendezvousd", "lib/libddprun_worker.a", "share/licenses/ddprun/LICENSE",
+                           "include/ddprun/worker_runtime/worker_runtime.h", "lib/cmake/ddprun/ddprunConfig.cmake"}) {
+    EXPECT_EQ(listed.count(name), 1) << name;
+  }
+}
+
+TEST_F(InstallTest, Programs_Run) {
+  const End end = Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix());
+  EXPECT_EQ(end.code, 0) << end.err;
+}
+
+TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
+  const std::string prefix = InDir("again");
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
+  const std::set<std::string> files = Files(prefix);
+  const ino_t before = Inode(prefix + "/bin/ddprun");
+  Process running({prefix + "/bin/ddprun", "--standalone", "--no-python", "sh", "-c", "echo up; exec sleep 1000"});
+  ASSERT_TRUE(running.WaitForOut("up")) << running.Err();
+  const End end = Install("--prefix " + prefix);
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_NE(Inode(prefix + "/bin/ddprun"), before);
+  EXPECT_TRUE(Alive(running.pid()));
+  EXPECT_EQ(Files(prefix), files);
+  running.Signal(SIGTERM);
+  EXPECT_EQ(running.Wait(), 128 + SIGTERM);
+}
+
+TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
+  const std::string prefix = InDir("older");
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
+  std::ofstream(prefix + "/lib/libold.a") << "old";
+  std::ofstream(prefix + "/share/ddprun/manifest.txt", std::ios::app) << "lib/libold.a\n../prefix/bin/ddprun\n";
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
+  EXPECT_FALSE(fs::exists(prefix + "/lib/libold.a"));
+  EXPECT_TRUE(fs::exists(Prefix() + "/bin/ddprun")) << "names outside of the prefix are not followed";
+}
+
+TEST_F(InstallTest, Prefix_IsMadeAbsoluteWithHomeAndSpaces) {
+  const End end = Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_TRUE(fs::exists(InDir("home/a b/c/bin/ddprun"))) << end.out;
+  const End flags = Shell("pkg-config --cflags ddprun", ".", {{"PKG_CONFIG_PATH", InDir("home/a b/c/lib/pkgconfig")}});
+  EXPECT_TRUE(absl::StrContains(flags.out, "a\\ b/c")) << flags.out << flags.err;
+}
+
+TEST_F(InstallTest, Destdir_StandsInFrontOfThePrefix) {
+  const End end = Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_TRUE(fs::exists(InDir("image/opt/ddprun/bin/ddprun")));
+}
+
+TEST_F(InstallTest, PrefixThatCannotBeWritten_OneLine) {
+  std::ofstream(InDir("file")) << "no folder";
+  const End end = Install("--prefix=" + InDir("file/x"));
+  EXPECT_EQ(end.code, 1);
+  EXPECT_TRUE(absl::StrContains(end.err, absl::StrCat("can't write to ", InDir("file/x"), " (Not a directory): ")));
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_EQ(Install("").code, 2);
+  EXPECT_EQ(Install("--prefixx=/x").code, 2);
+}
+
+TEST_F(InstallTest, BrokenOffHalfWay_IsNotFoundByCMake) {
+  const std::string prefix = InDir("half");
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
+  fs::remove(prefix + "/lib/libddprun_worker.a");
+  fs::create_directories(prefix + "/lib/libddprun_worker.a/in the way");
+  const End end = Install("--prefix=" + prefix);
+  EXPECT_EQ(end.code, 1) << end.out;
+  EXPECT_FALSE(fs::exists(prefix + "/lib/cmake/ddprun/ddprunConfig.cmake"));
+  EXPECT_FALSE(fs::exists(prefix + "/lib/pkgconfig/ddprun.pc"));
+  for (const std::string& name : Files(prefix)) EXPECT_FALSE(absl::EndsWith(name, "-new")) << name;
+}
+
+TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
+  const std::string prefix = InDir("gone");
+  ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
+  std::ofstream(prefix + "/bin/mine") << "mine";
+  const End end = Install("--uninstall --prefix=" + prefix);
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(Files(prefix), std::set<std::string>{"bin/mine"});
+  const End again = Install("--uninstall --prefix=" + prefix);
+  EXPECT_EQ(again.code, 1);
+  EXPECT_TRUE(absl::StrContains(again.err, "nothing was installed in " + prefix)) << again.err;
+}
+
+TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
+  End end = Configure("wrong", "-DDDPRUN_LIBTORCH=/nonexistent");
+  EXPECT_NE(end.code, 0);
+  // CMake breaks its lines.
+  std::string said = absl::StrJoin(absl::StrSplit(end.err, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
+  EXPECT_TRUE(
+      absl::StrContains(said, "DDPRUN_LIBTORCH=/nonexistent has no lib/libtorch_cpu.so: set DDPRUN_LIBTORCH to"))
+      << end.err;
+
+  const std::string other = InDir("other_torch");
+  for (const char* name : {"/lib/libtorch_cpu.so", "/lib/libc10.so", "/include/torch/headeronly/version.h"}) {
+    fs::create_directories(fs::path(other + name).parent_path());
+    std::ofstream(other + name) << "#define TORCH_VERSION \\\n  \"1.2.3\"\n";
+  }
+  end = Configure("wrong", "-DDDPRUN_LIBTORCH=" + other);
+  EXPECT_NE(end.code, 0);
+  said = absl::StrJoin(absl::StrSplit(end.err, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
+  EXPECT_TRUE(absl::StrContains(said, "is version 1.2.3, but ddprun was built with 2.")) << end.err;
+}
+
+TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
+  // All objects are linked, so that a library that only some of them need can't be forgotten.
+  const End built =
+      Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ", fs::absolute("tests/install/link_check.cc").string(),
+                         " -o link_check -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
+                         "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
+            InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
+  ASSERT_EQ(built.code, 0) << built.err;
+  const End ran = Shell("./link_check", InDir(""));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
+  EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cpu.so\n")) << ran.out;
+  for (const char* library : {"libtorch_cuda", "libc10_cuda", "libcublas", "libcudnn", "libnccl"}) {
+    EXPECT_FALSE(absl::StrContains(ran.out, library)) << ran.out;
+  }
+}
+
+TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
+  // Optimising would take the compiler half as long again.
+  const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
+  ASSERT_EQ(configured.code, 0) << configured.err;
+  const End built = Shell("cmake --build build", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
+
+  const End alone = Shell("build/single 3", InDir(""), {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
+
+  const std::string job = Quoted(Prefix() + "/bin/ddprun") +
+                          " --standalone --nproc-per-node=2 --max-restarts=1 --no-python ../build/elastic ";
+  fs::create_directory(InDir("whole"));
+  const End trained = Shell(job + "5", InDir("whole"));
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  const std::vector<double> losses = Losses(trained.out);
+  ASSERT_EQ(losses.size(), 5) << trained.out;
+  EXPECT_LT(losses.back(), 0.5 * losses.front()) << trained.out;
+
+  const std::string folder = InDir("killed");
+  fs::create_directory(folder);
+  Process killed({"/bin/sh", "-c", absl::StrCat("cd ", Quoted(folder), " && exec ", job, "40")});
+  const auto some_epochs_are_saved = [&] {
+    if (!fs::exists(folder + "/checkpoints")) return false;
+    const std::set<std::string> files = Files(folder + "/checkpoints");
+    return files.upper_bound("step_00000100") != files.end();
+  };
+  ASSERT_TRUE(Eventually(some_epochs_are_saved)) << killed.Err();
+  const pid_t worker = ChildThatRuns("elastic", killed.pid());
+  ASSERT_NE(worker, 0) << killed.Err();
+  kill(worker, SIGKILL);
+  EXPECT_EQ(killed.Wait(), 0) << killed.Err();
+  EXPECT_TRUE(absl::StrContains(killed.Out(), "epoch 39:")) << killed.Out() << killed.Err();
+  EXPECT_FALSE(absl::StrContains(killed.Out(), "epoch 0:")) << "begun anew: " << killed.Out();
+  EXPECT_TRUE(absl::StrContains(killed.Err(), "SIGKILL")) << killed.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
