@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Training with the C++ worker runtime beside the same in Python: steps, start, memory, checkpoints, samplers.
+
+usage: benchmarks/ddp.py [--runs N] [--only SECTION]... [--quick]
+
+Prints markdown tables of medians and of ratios. What is compared is alive at the same time and runs some steps in turn, and
+ratios are of the same turn: what else the machine does hits both sides. Needs scripts/setup. Builds its programs with
+Bazel ($BAZEL, default "bazel") unless --programs names their folder.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks" / "ddp"))
+import other_sections  # noqa: E402
+import step_sections  # noqa: E402
+from trainers import PYTHON  # noqa: E402
+
+SECTIONS = {
+    "step": step_sections.step,
+    "start": other_sections.start,
+    "memory": other_sections.memory,
+    "buckets": step_sections.buckets,
+    "hook": step_sections.hook,
+    "checkpoint": other_sections.checkpoint,
+    "sampler": other_sections.sampler,
+    "dataparallel": step_sections.dataparallel,
+}
+TINY_GPT = ("--layers", "1", "--heads", "2", "--width", "32", "--block", "16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    runs: int
+    quick: bool
+    programs: pathlib.Path  # folder of the compiled ones
+    ddprun: pathlib.Path
+    folder: str  # for files of this run
+
+    @property
+    def rounds(self):
+        """Of steps, which are cheaper than the runs of whole programs."""
+        return self.runs if self.quick else 2 * self.runs + 1
+
+    @property
+    def world(self):
+        return 1 if self.quick else 2
+
+    @property
+    def gpt_sizes(self):
+        return TINY_GPT if self.quick else ()
+
+    def model_flags(self, model):
+        return ("--model", model, *(self.gpt_sizes if model == "gpt" else ()))
+
+    def steps(self, model):
+        """Per round. The MLP stays below 800 in all: later its dead units' moments are subnormal, and slow everywhere."""
+        if self.quick:
+            return 3
+        return min(40, 780 // self.rounds) if model == "mlp" else 8
+
+
+def build():
+    """The folder of the programs, which Bazel brings up to date."""
+    bazel = os.environ.get("BAZEL", "bazel").split()
+    cache = os.environ.get("DDPRUN_BAZEL_CACHE")
+    options = [f"--disk_cache={cache}"] if cache else []
+    subprocess.run([*bazel, "build", *options, "//benchmarks/ddp/..."], cwd=ROOT, check=True)
+    found = subprocess.run([*bazel, "info", "bazel-bin"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return pathlib.Path(found.stdout.strip()) / "benchmarks" / "ddp"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=7, metavar="N", help="runs of each program; rounds of steps are 2 N + 1")
+    parser.add_argument("--only", action="append", choices=list(SECTIONS), help="only these sections")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes, one run: shows that it works, measures nothing")
+    parser.add_argument("--programs", type=pathlib.Path, help="folder of the compiled programs")
+    parser.add_argument("--ddprun", type=pathlib.Path, default=ROOT / "bin/ddprun", help="another build of ddprun")
+    args = parser.parse_args()
+    if args.runs < 1:
+        parser.error("--runs must be at least 1")
+    for program in (PYTHON, args.ddprun):
+        if not os.access(program, os.X_OK):
+            sys.exit(f"ddp.py: there is no {program}: call scripts/setup first")
+    programs = (args.programs or build()).resolve()
+    with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:
+        setup = Setup(1 if args.quick else args.runs, args.quick, programs, args.ddprun.resolve(), folder)
+        for name, section in SECTIONS.items():
+            if not args.only or name in args.only:
+                section(setup)
+
+
+if __name__ == "__main__":
+    main()

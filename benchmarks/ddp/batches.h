@@ -1,0 +1,42 @@
+#ifndef DDPRUN_BENCHMARKS_DDP_BATCHES_H_
+#define DDPRUN_BENCHMARKS_DDP_BATCHES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace ddprun::bench {
+
+struct Batch {
+  at::Tensor x;
+  at::Tensor y;
+};
+
+// Sequences of a random text, and what comes next: a function of step and rank, the same as in step_trainer.py.
+// Sets LibTorch's default generator to another seed. Thread-compatible.
+class Batches {
+ public:
+  static constexpr int64_t kClasses = 16;
+  static constexpr int64_t kFeatures = 64;
+
+  // For the GPT: x, y int64 [batch, block], tokens below `vocab`.
+  static Batches OfTokens(int64_t batch, int64_t block, int64_t vocab) { return Batches(batch, block, vocab, true); }
+  // For the MLP: x float [batch, kFeatures], y int64 [batch] below kClasses.
+  static Batches OfFeatures(int64_t batch, int64_t vocab) { return Batches(batch, kFeatures, vocab, false); }
+
+  Batch Get(int64_t step, int rank, int world) const;
+
+ private:
+  Batches(int64_t batch, int64_t length, int64_t vocab, bool tokens);
+
+  const int64_t batch_;
+  const bool tokens_;
+  const int64_t starts_;  // places in the text where a sequence may begin
+  const at::Tensor text_;
+  const at::Tensor within_;   // 0 to length of a sequence with what comes next
+  const at::Tensor samples_;  // 0 to batch - 1
+};
+
+}  // namespace ddprun::bench
+
+#endif  // DDPRUN_BENCHMARKS_DDP_BATCHES_H_

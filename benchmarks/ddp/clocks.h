@@ -1,0 +1,21 @@
+#ifndef DDPRUN_BENCHMARKS_DDP_CLOCKS_H_
+#define DDPRUN_BENCHMARKS_DDP_CLOCKS_H_
+
+#include <time.h>
+
+namespace ddprun::bench {
+
+inline double ClockSeconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// Seconds of CLOCK_MONOTONIC, which all processes of a machine share (Python's time.monotonic).
+inline double Now() { return ClockSeconds(CLOCK_MONOTONIC); }
+// Seconds of CPU that all threads of this process have used.
+inline double CpuSeconds() { return ClockSeconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+}  // namespace ddprun::bench
+
+#endif  // DDPRUN_BENCHMARKS_DDP_CLOCKS_H_

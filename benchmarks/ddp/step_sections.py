@@ -1,0 +1,135 @@
+"""The sections of ddp.py that let trainers run in turn: each takes a Setup and prints its tables."""
+
+from figures import milliseconds, print_table, show_ratio
+from link import RATE, slow_link
+from trainers import LOOPBACK, Trainer, in_turn, started
+
+FUSED_VIEW = ("--optimizer", "fused", "--bucket-view")
+SHARED_MEMORY = ("--hook", "shared-memory")
+
+PYTHON_DEFAULT = "Python, defaults"
+PYTHON_BEST = "Python, best"
+
+
+def show(steps, *references):
+    """The cells of one trainer: times, and ratios to the references of the same rounds."""
+    cells = [milliseconds(steps.median), milliseconds(steps.best)]
+    for reference in references:
+        cells.append(show_ratio(steps.medians, reference.medians))
+    cells.append(show_ratio(steps.cpu, references[0].cpu))
+    return cells
+
+
+def show_ranks(world):
+    return "1 rank" if world == 1 else f"{world} ranks"
+
+
+def step(setup):
+    """Step time, C++ beside Python, with each one's defaults and each one's best settings."""
+    aims = {"mlp": "0.60", "gpt": "0.92"}
+    for model in ("mlp",) if setup.quick else ("mlp", "gpt"):
+        flags = setup.model_flags(model)
+        trainers = [
+            Trainer(PYTHON_DEFAULT, "Python", flags, setup.world),
+            Trainer(PYTHON_BEST, "Python", (*flags, *FUSED_VIEW), setup.world),
+            Trainer("C++, defaults", "C++", flags, setup.world),
+            Trainer("C++, best on Gloo", "C++", (*flags, *FUSED_VIEW), setup.world),
+            Trainer("C++, best", "C++", (*flags, *FUSED_VIEW, *SHARED_MEMORY), setup.world),
+        ]
+        with started(trainers, setup.programs, setup.folder) as ranks:
+            steps = in_turn(ranks, setup.rounds, setup.steps(model))
+        print_table(
+            f"Step time: {model.upper()}, {show_ranks(setup.world)}",
+            ["", "ms", "best ms", "to Python's defaults", "to Python's best", "CPU to Python's defaults"],
+            [[name, *show(one, steps[PYTHON_DEFAULT], steps[PYTHON_BEST])] for name, one in steps.items()],
+            [
+                "Best: fused AdamW and gradients as views into buckets; in C++ also the all-reduce through shared "
+                f"memory, but for the row on Gloo. Aim: C++ to Python, each with its defaults, at most {aims[model]}."
+            ],
+        )
+
+
+def buckets(setup):
+    """Bucket sizes, and what overlapping communication with backward is worth."""
+    bucket_table(setup, LOOPBACK, "loopback")
+    if setup.quick:
+        return
+    try:
+        with slow_link() as place:
+            bucket_table(setup, place, f"a link of {RATE}")
+    except RuntimeError as error:
+        print(f"### Buckets, a link of {RATE}\n\nSkipped: {error}\n", flush=True)
+
+
+def bucket_table(setup, place, where):
+    flags = (*setup.model_flags("gpt"), *FUSED_VIEW)
+    caps = ("1",) if setup.quick else ("25", "5", "1", "0.5", "0.25")
+    no_communication, default, one_bucket = "no communication", "default (1 MiB, then 25)", "one bucket: no overlap"
+    trainers = [
+        Trainer(no_communication, "C++", (*flags, "--sync", "none"), setup.world, trains_alike=False),
+        Trainer(one_bucket, "C++", (*flags, "--bucket-cap-mb", "1000"), setup.world),
+        Trainer(default, "C++", flags, setup.world),
+        *[Trainer(f"{cap} MiB", "C++", (*flags, "--bucket-cap-mb", cap), setup.world) for cap in caps],
+    ]
+    if not setup.quick:
+        trainers.append(Trainer("default, Python", "Python", flags))
+        trainers.append(Trainer("0.5 MiB, Python", "Python", (*flags, "--bucket-cap-mb", "0.5")))
+    with started(trainers, setup.programs, setup.folder, place) as ranks:
+        steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
+    floor, whole = steps[no_communication].median, steps[one_bucket].median
+
+    def hidden(one):
+        return f"{(whole - one.median) / (whole - floor):.0%}" if whole > floor else "-"
+
+    print_table(
+        f"Buckets: GPT, {show_ranks(setup.world)} over {where}",
+        ["", "ms", "best ms", "to default", "hidden", "CPU to default"],
+        [
+            [name, *show(one, steps[default])[:3], hidden(one), show(one, steps[default])[-1]]
+            for name, one in steps.items()
+        ],
+        [
+            "Fused AdamW and gradients as views. Hidden: of the time that communication adds where nothing overlaps (one "
+            "bucket, reduced after backward), the share that is gone."
+        ],
+    )
+
+
+def hook(setup):
+    """The all-reduce through shared memory against Gloo."""
+    sizes = [("mlp", 2)] if setup.quick else [("mlp", 2), ("gpt", 2), ("gpt", 4)]
+    rows = []
+    for model, world in sizes:
+        flags = (*setup.model_flags(model), *FUSED_VIEW)
+        trainers = [
+            Trainer("Gloo", "C++", flags, world),
+            Trainer("shared memory", "C++", (*flags, *SHARED_MEMORY), world),
+            Trainer("no communication", "C++", (*flags, "--sync", "none"), world, trains_alike=False),
+        ]
+        with started(trainers, setup.programs, setup.folder) as ranks:
+            steps = in_turn(ranks, setup.rounds, setup.steps(model))
+        rows += [[f"{model.upper()}, {world} ranks", name, *show(one, steps["Gloo"])] for name, one in steps.items()]
+    print_table("Gradients through shared memory", ["", "", "ms", "best ms", "to Gloo", "CPU to Gloo"], rows)
+
+
+def dataparallel(setup):
+    """Replicas in one process (DataParallel) against a process per rank (DDP), with the same total batch."""
+    batch = 8
+    flags = (*setup.gpt_sizes, "--batch", str(batch))
+    whole = (*setup.gpt_sizes, "--batch", str(2 * batch))
+    ddp, replicas = "DDP, 2 processes", "DataParallel, 2 replicas"
+    trainers = [
+        Trainer(ddp, "C++", flags),
+        Trainer("DDP, 2 processes, shared memory", "C++", (*flags, *SHARED_MEMORY)),
+        Trainer(replicas, "C++", (*whole, "--replicas", "2"), 1, "data_parallel"),
+        Trainer("one process, 1 thread", "C++", (*whole, "--replicas", "1"), 1, "data_parallel"),
+    ]
+    with started(trainers, setup.programs, setup.folder) as ranks:
+        steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
+        making = ranks[replicas].ask(f"steps {setup.steps('gpt')}")[0]["replicating"]
+    print_table(
+        f"DataParallel against DDP: GPT, batch of {2 * batch}",
+        ["", "ms", "best ms", "to DDP", "CPU to DDP"],
+        [[name, *show(one, steps[ddp])] for name, one in steps.items()],
+        [f"Making the replicas, which DataParallel does in every step, takes {milliseconds(making)} ms of it."],
+    )

@@ -1,0 +1,176 @@
+"""The twin of step_trainer.cc in Python's DistributedDataParallel: the same flags, models, batches and answers.
+
+One process per rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. With --steps N it trains N
+steps and ends. Without, it obeys commands on standard input, one a line, and answers each with one line of JSON:
+
+    steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last one}
+    save KIND N     saves, trains N steps     {"held": seconds, "seconds": [per step], "bytes": size of the checkpoint}
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed
+import torch.nn as nn
+import torch.nn.functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"))
+import gpt_model  # noqa: E402
+
+TOKENS = 200_000
+CLASSES = 16
+FEATURES = 64
+
+
+def read_flags():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=["mlp", "gpt"], default="gpt")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--block", type=int, default=128)
+    parser.add_argument("--vocab", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
+    parser.add_argument("--bucket-cap-mb", type=float)
+    parser.add_argument("--bucket-view", action="store_true")
+    parser.add_argument("--sync", choices=["overlap", "none"], default="overlap")
+    parser.add_argument("--checkpoints", default="", help="folder for the command save")
+    parser.add_argument("--steps", type=int, default=0)
+    return parser.parse_args()
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(FEATURES, 128), nn.Linear(128, 128), nn.Linear(128, 128)])
+        self.head = nn.Linear(128, CLASSES)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        return self.head(x)
+
+
+class Batches:
+    """Sequences of a random text, and what comes next: a function of step and rank."""
+
+    def __init__(self, flags, rank, world):
+        torch.manual_seed(7)
+        self.text = torch.randint(0, flags.vocab, (TOKENS,))
+        self.is_gpt = flags.model == "gpt"
+        self.length = (flags.block if self.is_gpt else FEATURES) + 1
+        self.batch, self.rank, self.world = flags.batch, rank, world
+        self.within = torch.arange(self.length)
+        self.samples = torch.arange(self.batch)
+
+    def get(self, step):
+        first = (step * self.world + self.rank) * self.batch
+        starts = (self.samples + first) * 7919 % (TOKENS - self.length)
+        rows = self.text[starts.unsqueeze(1) + self.within]
+        if self.is_gpt:
+            return rows[:, :-1], rows[:, 1:]
+        return rows[:, :-1].to(torch.float32) / 128, rows[:, -1] % CLASSES
+
+
+class Trainer:
+    def __init__(self, flags):
+        self.flags = flags
+        torch.distributed.init_process_group("gloo")
+        self.rank = torch.distributed.get_rank()
+        self.batches = Batches(flags, self.rank, torch.distributed.get_world_size())
+        torch.manual_seed(1)
+        if flags.model == "gpt":
+            config = gpt_model.Config(
+                vocab_size=flags.vocab,
+                block_size=flags.block,
+                n_layer=flags.layers,
+                n_head=flags.heads,
+                n_embd=flags.width,
+            )
+            self.model = gpt_model.GPT(config)
+        else:
+            self.model = Mlp()
+        options = {} if flags.bucket_cap_mb is None else {"bucket_cap_mb": flags.bucket_cap_mb}
+        self.ddp = nn.parallel.DistributedDataParallel(
+            self.model, gradient_as_bucket_view=flags.bucket_view, **options
+        )
+        fused = {"fused": True} if flags.optimizer == "fused" else {}
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
+        self.done = 0
+        self.saved = 0
+
+    def step(self):
+        x, y = self.batches.get(self.done)
+        # With views set_to_none would only make the reducer copy again.
+        self.optimizer.zero_grad(set_to_none=not self.flags.bucket_view)
+        with self.ddp.no_sync() if self.flags.sync == "none" else contextlib.nullcontext():
+            loss = gpt_model.loss(self.ddp(x), y) if self.batches.is_gpt else F.cross_entropy(self.ddp(x), y)
+            loss.backward()
+        self.optimizer.step()
+        self.done += 1
+        return loss.item()
+
+    def steps(self, count):
+        seconds, loss, cpu = [], 0.0, time.process_time()
+        for _ in range(count):
+            began = time.perf_counter()
+            loss = self.step()
+            seconds.append(time.perf_counter() - began)
+        return {"seconds": seconds, "cpu": time.process_time() - cpu, "loss": loss}
+
+    def save(self, kind, steps):
+        """kind: "plain" is torch.save; "durable" adds what it takes for the file to be there after a power failure."""
+        torch.distributed.barrier()
+        began = time.perf_counter()
+        size = 0
+        if self.rank == 0:
+            folder = self.flags.checkpoints
+            path = os.path.join(folder, f"{kind}{self.saved}.pt")
+            with open(path + ".tmp", "wb") as file:
+                torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, file)
+                if kind == "durable":
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.rename(path + ".tmp", path)
+            if kind == "durable":
+                descriptor = os.open(folder, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
+            size = os.path.getsize(path)
+            self.saved += 1
+        torch.distributed.barrier()
+        held = time.perf_counter() - began
+        return {"held": held, "seconds": self.steps(steps)["seconds"], "bytes": size}
+
+    def obey(self, line):
+        word, *rest = line.split()
+        if word == "steps":
+            return self.steps(int(rest[0]))
+        if word == "save":
+            return self.save(rest[0], int(rest[1]))
+        raise ValueError(f"step_trainer: no such command: {line!r}")
+
+
+def main():
+    flags = read_flags()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    trainer = Trainer(flags)
+    if flags.steps:
+        trainer.steps(flags.steps)
+        if trainer.rank == 0:
+            print(json.dumps({"first": time.monotonic()}), flush=True)
+    else:
+        for line in sys.stdin:
+            print(json.dumps(trainer.obey(line)), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

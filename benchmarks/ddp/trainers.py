@@ -1,0 +1,185 @@
+"""Trainers that are kept alive side by side and run a few steps in turn."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = str(ROOT / ".venv/bin/python")
+GIVE_UP = 300.0  # seconds for an answer that should take a few
+WARM_UP_STEPS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    name: str
+    language: str  # "C++" or "Python"
+    flags: tuple = ()
+    world: int = 2
+    program: str = "step_trainer"
+    trains_alike: bool = True  # False: its losses need not be those of the others
+
+    def command(self, programs):
+        if self.language == "Python":
+            return [PYTHON, str(ROOT / "benchmarks/ddp" / f"{self.program}.py"), *self.flags]
+        return [str(programs / self.program), *self.flags]
+
+
+@dataclasses.dataclass
+class Place:
+    """Where ranks run: by default all on this host, over the loopback interface."""
+
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+    prefixes: tuple = ((),)  # of the command, by rank; the last one for all further ranks
+
+    def prefix(self, rank):
+        return list(self.prefixes[min(rank, len(self.prefixes) - 1)])
+
+
+LOOPBACK = Place()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def environment():
+    return dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", TORCH_CPP_LOG_LEVEL="ERROR")
+
+
+class Ranks:
+    """The ranks of one trainer. They wait for commands on their standard inputs, and end with it."""
+
+    def __init__(self, trainer, programs, folder, place=LOOPBACK):
+        self.trainer = trainer
+        self.log = pathlib.Path(folder) / f"log{time.monotonic_ns()}"
+        self.processes = []
+        shared = dict(
+            environment(),
+            WORLD_SIZE=str(trainer.world),
+            LOCAL_WORLD_SIZE=str(trainer.world),
+            MASTER_ADDR=place.address,
+            MASTER_PORT=str(free_port()),
+            GLOO_SOCKET_IFNAME=place.interface,
+        )
+        with self.log.open("w") as log:
+            for rank in range(trainer.world):
+                self.processes.append(
+                    subprocess.Popen(
+                        [*place.prefix(rank), *trainer.command(programs)],
+                        env=dict(shared, RANK=str(rank), LOCAL_RANK=str(rank)),
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=log,
+                    )
+                )
+
+    def ask(self, command):
+        """One answer per rank."""
+        for process in self.processes:
+            try:
+                process.stdin.write(f"{command}\n".encode())
+                process.stdin.flush()
+            except BrokenPipeError:
+                self.fail("is gone")
+        return [json.loads(self.read_line(process)) for process in self.processes]
+
+    def read_line(self, process):
+        end, line = time.monotonic() + GIVE_UP, b""
+        while not line.endswith(b"\n"):
+            if not select.select([process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                self.fail(f"has not answered for {GIVE_UP:.0f} s")
+            read = os.read(process.stdout.fileno(), 1 << 20)
+            if not read:
+                self.fail("ended without an answer")
+            line += read
+        return line
+
+    def fail(self, what):
+        raise RuntimeError(f"trainer {self.trainer.name!r} {what}; it said:\n{self.log.read_text()[-2000:]}")
+
+    def close(self):
+        for process in self.processes:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def started(trainers, programs, folder, place=LOOPBACK):
+    """{name: Ranks}, all of them alive, with the first steps behind them and the same losses."""
+    ranks = {}
+    try:
+        for trainer in trainers:
+            ranks[trainer.name] = Ranks(trainer, programs, folder, place)
+        losses = {}
+        for trainer in trainers:
+            say(f"first steps of {trainer.name}")
+            answers = ranks[trainer.name].ask(f"steps {WARM_UP_STEPS}")
+            losses[trainer.name] = statistics.mean(answer["loss"] for answer in answers)
+        alike = [losses[trainer.name] for trainer in trainers if trainer.trains_alike]
+        if alike and max(alike) - min(alike) > 1e-4 * max(alike):
+            raise RuntimeError(f"the trainers do not do the same: their losses are {losses}")
+        yield ranks
+    finally:
+        say("")
+        for one in ranks.values():
+            one.close()
+
+
+@dataclasses.dataclass
+class Steps:
+    """What a trainer's rounds gave, in seconds; the medians are over the steps of rank 0 in one round."""
+
+    medians: list = dataclasses.field(default_factory=list)
+    cpu: list = dataclasses.field(default_factory=list)  # per step, all ranks together
+
+    @property
+    def median(self):
+        return statistics.median(self.medians)
+
+    @property
+    def best(self):
+        return min(self.medians)
+
+    def add(self, answers, count):
+        # The first step of a round finds the others' data in the caches.
+        self.medians.append(statistics.median(answers[0]["seconds"][1:] or answers[0]["seconds"]))
+        self.cpu.append(sum(answer["cpu"] for answer in answers) / count)
+
+
+def in_turn(ranks, rounds, steps):
+    """{name: Steps}: every trainer runs `steps` steps a round, each round begins with another one."""
+    result = {name: Steps() for name in ranks}
+    names = list(ranks)
+    for i in range(rounds):
+        first = i % len(names)
+        for name in names[first:] + names[:first]:
+            say(f"round {i + 1} of {rounds}: {name}")
+            result[name].add(ranks[name].ask(f"steps {steps}"), steps)
+    say("")
+    return result
+
+
+def say(text):
+    """Progress, where somebody looks at it."""
+    if sys.stderr.isatty():
+        print(f"\r{text[:100]:<100}" + ("" if text else "\r"), end="", file=sys.stderr, flush=True)

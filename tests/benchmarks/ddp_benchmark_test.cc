@@ -1,0 +1,53 @@
+// benchmarks/ddp.py works: every section prints its table. What the tables say is not looked at, speed is no test's business.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+struct Section {
+  std::string name;
+  std::string title;              // how its first table's title begins
+  std::vector<std::string> rows;  // what the rows begin with, after the bar
+};
+
+class DdpBenchmarkTest : public ::testing::TestWithParam<Section> {};
+
+TEST_P(DdpBenchmarkTest, Quick_PrintsTheTable) {
+  if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
+  Process benchmark({VenvPython(), "benchmarks/ddp.py", "--quick", "--only", GetParam().name,
+                     "--programs=benchmarks/ddp", "--ddprun=launcher/ddprun"},
+                    {{"PYTHONDONTWRITEBYTECODE", "1"}});
+  ASSERT_EQ(benchmark.Wait(), 0) << benchmark.Err();
+  const std::vector<std::string> lines = absl::StrSplit(benchmark.Out(), '\n');
+  ASSERT_TRUE(absl::StartsWith(lines[0], "### " + GetParam().title)) << benchmark.Out();
+  for (const std::string& row : GetParam().rows) {
+    const auto begins = [&row](const std::string& line) { return absl::StartsWith(line, "| " + row + " "); };
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), begins)) << "no row " << row << " in\n" << benchmark.Out();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sections, DdpBenchmarkTest,
+    ::testing::Values(
+        Section{"step", "Step time: MLP", {"Python, defaults", "Python, best", "C++, defaults", "C++, best"}},
+        Section{"start", "Start: GPT", {"Python under ddprun", "C++ under ddprun"}},
+        Section{"memory", "Memory of rank 0", {"MLP | Python", "MLP | C++"}},
+        Section{"buckets", "Buckets: GPT", {"no communication", "one bucket: no overlap", "1 MiB"}},
+        Section{"hook", "Gradients through shared memory", {"MLP, 2 ranks | Gloo", "MLP, 2 ranks | shared memory"}},
+        Section{"checkpoint",
+                "Checkpoints: how long",
+                {"tiny GPT | torch.save", "tiny GPT | C++, synchronous", "tiny GPT | C++, asynchronous"}},
+        Section{"sampler", "DistributedSampler", {"10^4    | Python", "10^4    | C++"}},
+        Section{"dataparallel", "DataParallel against DDP", {"DDP, 2 processes", "DataParallel, 2 replicas"}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ddprun::testing
