@@ -166,7 +166,8 @@ void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
   } else {
     state.require_forward_param_sync = false;
   }
-  if (finds_unused || (options.static_graph && !state.delay_all_reduce_queued)) ApplyOutputSink(state_, outputs);
+  if (finds_unused) ApplyOutputSink(outputs);
+  if (options.static_graph && !state.delay_all_reduce_queued) DelayReductionToEndOfBackward(state_, outputs);
 }
 
 void DdpCore::ZeroGrad(bool set_to_none) { ZeroGradients(state_->trained.tensors, set_to_none); }

@@ -2,9 +2,9 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/custom_class.h>
 
 #include <utility>
+#include <vector>
 
 #include "worker_runtime/ddp/ddp_state.h"
 
@@ -14,50 +14,45 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr char kState[] = "state";
-
-// Weak: a graph that was kept must not keep the wrapper.
-struct StateHolder : torch::CustomClassHolder {
-  explicit StateHolder(std::weak_ptr<DdpState> weak) : state(std::move(weak)) {}
-  std::weak_ptr<DdpState> state;
-};
-
 struct OutputSink : torch::autograd::Function<OutputSink> {
-  static variable_list forward(AutogradContext* context, std::weak_ptr<DdpState> state, at::TensorList outputs) {
+  static variable_list forward(AutogradContext* context, at::TensorList outputs) {
     context->set_materialize_grads(false);
-    context->saved_data[kState] = c10::IValue::make_capsule(c10::make_intrusive<StateHolder>(std::move(state)));
     variable_list copies;
     for (const at::Tensor& output : outputs) copies.push_back(output.clone());
     return copies;
   }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto holder = c10::static_intrusive_pointer_cast<StateHolder>(context->saved_data[kState].toCapsule());
-    const std::shared_ptr<DdpState> state = holder->state.lock();
-    if (state != nullptr && state->options.static_graph && !state->delay_all_reduce_queued) {
-      state->delay_all_reduce_queued = true;
-      torch::autograd::Engine::get_default_engine().queue_callback(
-          [reducer = state->reducer] { reducer->delay_all_reduce(); });
-    }
-    variable_list result = {at::Tensor()};  // for the state
-    for (at::Tensor& gradient : gradients) result.push_back(std::move(gradient));
-    return result;
-  }
+  static variable_list backward(AutogradContext*, variable_list gradients) { return gradients; }
 };
+
+std::vector<at::Tensor*> WithGraph(absl::Span<at::Tensor* const> outputs) {
+  std::vector<at::Tensor*> with_graph;
+  for (at::Tensor* output : outputs) {
+    if (output->defined() && output->grad_fn() != nullptr) with_graph.push_back(output);
+  }
+  return with_graph;
+}
 
 }  // namespace
 
-void ApplyOutputSink(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs) {
-  std::vector<at::Tensor*> with_graph;
+void ApplyOutputSink(absl::Span<at::Tensor* const> outputs) {
+  const std::vector<at::Tensor*> with_graph = WithGraph(outputs);
+  if (with_graph.empty()) return;
   variable_list inputs;
-  for (at::Tensor* output : outputs) {
-    if (!output->defined() || output->grad_fn() == nullptr) continue;
-    with_graph.push_back(output);
-    inputs.push_back(*output);
-  }
-  if (inputs.empty()) return;
-  variable_list copies = OutputSink::apply(std::weak_ptr<DdpState>(state), at::TensorList(inputs));
+  for (const at::Tensor* output : with_graph) inputs.push_back(*output);
+  variable_list copies = OutputSink::apply(at::TensorList(inputs));
   for (size_t i = 0; i < copies.size(); ++i) *with_graph[i] = std::move(copies[i]);
+}
+
+void DelayReductionToEndOfBackward(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs) {
+  // Weak: a graph that was kept must not keep the wrapper.
+  const auto queue_once = [weak = std::weak_ptr<DdpState>(state)](const at::Tensor&) {
+    const std::shared_ptr<DdpState> state = weak.lock();
+    if (state == nullptr || state->delay_all_reduce_queued) return;
+    state->delay_all_reduce_queued = true;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [reducer = state->reducer] { reducer->delay_all_reduce(); });
+  };
+  for (at::Tensor* output : WithGraph(outputs)) output->register_hook(queue_once);
 }
 
 }  // namespace ddprun

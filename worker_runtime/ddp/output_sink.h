@@ -11,11 +11,17 @@ namespace ddprun {
 
 struct DdpState;
 
-// Puts a step between a module's outputs and what is computed from them: a backward pass goes through it whichever output
-// the loss was computed from. It passes "no gradient" on for outputs that do not feed the loss, so that the reducer hears
-// of their parameters; and in a static graph's first iteration it lets all reductions wait for the end of the pass.
-// Outputs without a graph stay as they are. Copies the others. Throws as LibTorch.
-void ApplyOutputSink(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs);
+// Both are for the outputs of a forward whose backward will reduce gradients; outputs without a graph are not touched.
+// Both throw as LibTorch.
+
+// For find_unused_parameters: puts a step between a module's outputs and what is computed from them. A backward pass goes
+// through it whichever output the loss was computed from, and it passes "no gradient" on for the others, so that the
+// reducer hears of their parameters. Copies the outputs.
+void ApplyOutputSink(absl::Span<at::Tensor* const> outputs);
+
+// For a static graph's first iteration: lets all reductions wait for the end of the backward pass. Unlike in Python,
+// outputs that do not feed the loss are not mistaken for used ones, which would fail in the second iteration.
+void DelayReductionToEndOfBackward(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs);
 
 }  // namespace ddprun
 

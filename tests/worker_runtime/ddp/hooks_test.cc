@@ -1,0 +1,192 @@
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/utils.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/worker_runtime/ddp/small_models.h"
+#include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/ddp/comm_hook.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/shared_memory_all_reduce.h"
+
+namespace ddprun::testing {
+namespace {
+
+std::shared_ptr<DistributedDataParallel<Scale>> WithHook(std::shared_ptr<ProcessGroup> group, CommHook hook) {
+  auto ddp = MakeDistributedDataParallel(std::make_shared<Scale>(), group);
+  TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
+  const absl::Status status = (*ddp)->RegisterCommHook(std::move(hook));
+  TORCH_CHECK(status.ok(), std::string(status.message()));
+  return *ddp;
+}
+
+TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
+  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+                int calls = 0;
+                auto ddp = WithHook(group, SynchronousHook("own", [&](at::Tensor bucket, ProcessGroup& of) {
+                                      ++calls;
+                                      EXPECT_TRUE(at::equal(bucket, at::full({4}, rank + 1.0)));
+                                      EXPECT_EQ(of.rank(), rank);
+                                      bucket.fill_(42);
+                                      return absl::OkStatus();
+                                    }));
+                ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
+                EXPECT_EQ(calls, 1);
+                EXPECT_TRUE(at::equal(ddp->module()->weight.grad(), at::full({4}, 42.0)));
+                return absl::OkStatus();
+              }).ok());
+}
+
+TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
+  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+                for (const bool half : {false, true}) {
+                  auto ddp = WithHook(group, half ? Fp16CompressHook() : Bf16CompressHook());
+                  ddp->forward(at::full({4}, 1 + rank * 0.001)).sum().backward();
+                  const at::Tensor grad = ddp->module()->weight.grad();
+                  EXPECT_EQ(grad.scalar_type(), at::kFloat);
+                  EXPECT_TRUE(at::allclose(grad, at::full({4}, 1.0005), half ? 1e-3 : 1e-2));
+                  EXPECT_FALSE(at::allclose(grad, at::full({4}, 1.0005), 1e-6, 1e-9)) << "it was rounded";
+                }
+                return absl::OkStatus();
+              }).ok());
+}
+
+TEST(CommHookTest, SecondHook_FailedPrecondition) {
+  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
+                auto ddp = WithHook(group, AllReduceHook());
+                EXPECT_TRUE(absl::IsFailedPrecondition(ddp->RegisterCommHook(Fp16CompressHook())));
+                return absl::OkStatus();
+              }).ok());
+}
+
+TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
+  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
+                auto ddp = WithHook(group, SynchronousHook("bad", [](at::Tensor, ProcessGroup&) {
+                                      return absl::InternalError("the hook broke");
+                                    }));
+                const absl::Status status = group->Try("backward", [&] {
+                  ddp->forward(at::ones({4})).sum().backward();
+                  return absl::OkStatus();
+                });
+                EXPECT_NE(status.message().find("backward: the hook broke"), std::string::npos) << status;
+                return absl::OkStatus();
+              }).ok());
+}
+
+TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
+  constexpr size_t kBytes = 1024;  // so that pieces are needed
+  for (const int ranks : {1, 2, 3, 4}) {
+    const absl::Status status = RunRanks(ranks, [ranks](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+      auto shared = SharedMemoryAllReduce::Create(group, kBytes);
+      if (!shared.ok()) return shared.status();
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+        for (const int64_t size : {0, 1, 7, 128, 129, 1000}) {
+          at::Tensor tensor = ((at::arange(size) % 5) * (rank + 1)).to(dtype);
+          if (absl::Status reduced = (*shared)->AllReduce(tensor, 2); !reduced.ok()) return reduced;
+          const at::Tensor expected = ((at::arange(size) % 5) * (ranks * (ranks + 1))).to(dtype);
+          EXPECT_TRUE(at::equal(tensor, expected)) << ranks << " ranks, " << size << " of " << c10::toString(dtype);
+        }
+      }
+      at::Tensor matrix = at::ones({3, 5, 70});
+      if (absl::Status reduced = (*shared)->AllReduce(matrix); !reduced.ok()) return reduced;
+      EXPECT_TRUE(at::equal(matrix, at::full({3, 5, 70}, 1.0 * ranks)));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(SharedMemoryAllReduceTest, TensorsItCanNotTake_InvalidArgument) {
+  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+                auto shared = SharedMemoryAllReduce::Create(group);
+                if (!shared.ok()) return shared.status();
+                EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4, 4}).t().narrow(0, 0, 2))));
+                EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4}, at::kLong))));
+                EXPECT_TRUE(absl::IsInvalidArgument(SharedMemoryAllReduce::Create(group, 100).status()));
+                return absl::OkStatus();
+              }).ok());
+}
+
+// Trains a small network and returns its parameters in one tensor.
+at::Tensor Train(std::shared_ptr<ProcessGroup> group, const CommHook* hook) {
+  torch::manual_seed(5);
+  auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(7, 33), torch::nn::Linear(33, 5));
+  auto ddp = MakeDistributedDataParallel(module, group, {.bucket_cap_mb = 0.0005});
+  TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
+  if (hook != nullptr) TORCH_CHECK((*ddp)->RegisterCommHook(*hook).ok());
+  for (int step = 0; step < 4; ++step) {
+    (*ddp)->zero_grad();
+    const at::Tensor x = (at::arange(3 * 7).view({3, 7}) + step + 10 * group->rank()).to(at::kFloat) / 13;
+    (*ddp)->forward(x).square().mean().backward();
+    torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : module->parameters()) parameter.sub_(parameter.grad(), 0.05);
+  }
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& parameter : module->parameters()) flat.push_back(parameter.detach().flatten());
+  return at::cat(flat);
+}
+
+TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
+  for (const int ranks : {2, 3}) {
+    const absl::Status status = RunRanks(ranks, [ranks](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+      auto shared = SharedMemoryAllReduce::Create(group);
+      if (!shared.ok()) return shared.status();
+      const CommHook hook = (*shared)->Hook();
+      const at::Tensor by_memory = Train(group, &hook);
+      const at::Tensor by_gloo = Train(group, nullptr);
+      if (ranks == 2) EXPECT_TRUE(at::equal(by_memory, by_gloo));
+      EXPECT_TRUE(at::allclose(by_memory, by_gloo));
+      absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(by_memory);
+      if (!all.ok()) return all.status();
+      for (const at::Tensor& one : *all) EXPECT_TRUE(at::equal(one, by_memory));
+      const CommHook compressed = Bf16CompressHook(hook);
+      EXPECT_TRUE(at::allclose(Train(group, &compressed), by_gloo, 0.05, 0.01));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
+  absl::Status waiting;
+  const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    auto shared = SharedMemoryAllReduce::Create(group);
+    if (!shared.ok()) return shared.status();
+    // Rank 1 fails, whereupon the group of rank 0 is aborted; rank 1's memory stays until then.
+    static std::shared_ptr<SharedMemoryAllReduce> kept;
+    if (rank == 1) {
+      kept = *shared;
+      return absl::CancelledError("on purpose");
+    }
+    waiting = (*shared)->AllReduce(at::ones({100}));
+    return waiting;
+  });
+  EXPECT_TRUE(absl::IsCancelled(first)) << first;
+  EXPECT_TRUE(absl::IsAborted(waiting)) << waiting;
+}
+
+TEST(SharedMemoryAllReduceTest, NobodyComes_GroupsTimeout) {
+  ProcessGroupOptions options;
+  options.timeout = absl::Milliseconds(300);
+  absl::Status waiting;
+  RunRanks(2, options, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    auto shared = SharedMemoryAllReduce::Create(group);
+    if (!shared.ok()) return shared.status();
+    static std::shared_ptr<SharedMemoryAllReduce> kept;
+    if (rank == 1) kept = *shared;
+    if (rank == 0) waiting = (*shared)->AllReduce(at::ones({100}));
+    return absl::OkStatus();
+  }).IgnoreError();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(waiting)) << waiting;
+  EXPECT_NE(waiting.message().find("waiting for rank 1"), std::string::npos) << waiting;
+}
+
+}  // namespace
+}  // namespace ddprun::testing
