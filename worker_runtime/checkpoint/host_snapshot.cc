@@ -2,11 +2,13 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "worker_runtime/checkpoint/tensor_bytes.h"
 
@@ -64,7 +66,11 @@ void HostSnapshot::Copy(const SafetensorsHeader& layout, absl::Span<const at::Te
 }
 
 void HostSnapshot::Wait() {
-  for (auto& [index, lane] : lanes_) lane.done.synchronize();
+  for (auto& [index, lane] : lanes_) {
+    // A thread that waits while another device is its current one would get a context there, which takes memory.
+    const c10::DeviceGuard guard(lane.side.device());
+    lane.done.synchronize();
+  }
 }
 
 std::vector<absl::string_view> HostSnapshot::Bytes() const {

@@ -31,9 +31,8 @@ struct LoadedTensors {
   bool checked = false;  // false: the file has no checksums (Python wrote it), damage inside tensors is not seen
 };
 
-// Python's load_file: all tensors of a file, each on `device`, whatever device it was saved from. On the CPU they lie in
-// the mapped file, which is read when it is looked at and kept as long as one of them lives; writing to them does not
-// change the file.
+// Python's load_file: all tensors of a file, each on `device`, whatever device it was saved from. On the CPU they are not
+// copied: they lie in the mapped file, which is kept as long as one of them lives; writing to them does not change it.
 // Errors: NotFound, PermissionDenied, Unavailable: it can't be read; DataLoss: it is damaged. All name file and tensor.
 absl::StatusOr<LoadedTensors> LoadTensors(const std::string& path, c10::Device device = c10::DeviceType::CPU);
 

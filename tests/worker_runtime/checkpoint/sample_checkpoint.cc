@@ -9,9 +9,12 @@ namespace ddprun::testing {
 namespace {
 
 std::string Content(int64_t step, const std::string& name, size_t bytes) {
-  std::string content = absl::StrCat(name, " of step ", step, ". ");
+  std::string block = absl::StrCat(name, " of step ", step, ". ");
   std::minstd_rand random(static_cast<unsigned>(step + 1));
-  while (content.size() < bytes) content.push_back(static_cast<char>(random() >> 8));
+  while (block.size() < 997) block.push_back(static_cast<char>(random() >> 8));
+  std::string content;
+  content.reserve(bytes + block.size());
+  while (content.size() < bytes) content += block;
   content.resize(bytes);
   return content;
 }

@@ -1,7 +1,7 @@
-// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each.
-// Is killed by SIGKILL after a given time, wherever it is then.
+// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each. Is
+// killed by SIGKILL after THOUSANDTHS of the time that three more saves would take, counted from the first.
 //
-//   sample_saver FOLDER MICROSECONDS BYTES
+//   sample_saver FOLDER THOUSANDTHS BYTES
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +11,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "rendezvous/base/steady_time.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
@@ -19,26 +21,27 @@ namespace ddprun {
 namespace {
 
 // The kernel sends it, whatever the program does meanwhile.
-bool KillAfter(long microseconds) {
+bool KillAfter(absl::Duration time) {
   sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGKILL;
   timer_t timer;
   itimerspec when = {};
-  when.it_value.tv_sec = microseconds / 1000000;
-  when.it_value.tv_nsec = microseconds % 1000000 * 1000 + 1;
+  when.it_value = absl::ToTimespec(time + absl::Nanoseconds(1));
   return ::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && ::timer_settime(timer, 0, &when, nullptr) == 0;
 }
 
-int Main(const std::string& path, long microseconds, size_t bytes) {
+int Main(const std::string& path, int thousandths, size_t bytes) {
   testing::UnsyncedFiles files;
   CheckpointFolder folder(path, files);
   const absl::StatusOr<int64_t> newest = testing::NewestSample(folder);
-  if (!newest.ok() || !KillAfter(microseconds)) return 1;
+  if (!newest.ok()) return 1;
+  const SteadyTime start = SteadyNow();
   for (int64_t step = *newest + 1;; ++step) {
     if (!testing::SaveSample(folder, step, 2, bytes).ok()) return 1;
     const std::string line = absl::StrCat("saved ", step, "\n");
     if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
+    if (step == *newest + 1 && !KillAfter((SteadyNow() - start) * 3 * thousandths / 1000)) return 1;
   }
 }
 
@@ -47,5 +50,5 @@ int Main(const std::string& path, long microseconds, size_t bytes) {
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  return ddprun::Main(argv[1], std::atol(argv[2]), std::strtoull(argv[3], nullptr, 10));
+  return ddprun::Main(argv[1], std::atoi(argv[2]), std::strtoull(argv[3], nullptr, 10));
 }
