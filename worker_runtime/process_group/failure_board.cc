@@ -13,6 +13,7 @@ namespace ddprun {
 namespace {
 
 std::string ReportKey(int rank) { return absl::StrCat("failed/", rank); }
+std::string ReadKey(int rank) { return absl::StrCat("read/", rank); }
 
 }  // namespace
 
@@ -70,6 +71,18 @@ FailureReports FailureBoard::Read() {
 void FailureBoard::AwaitAll(absl::Duration timeout) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(ReportKey(rank));
+  WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
+}
+
+void FailureBoard::SayRead() {
+  WithStore([&](c10d::Store& store) { store.set(ReadKey(rank_), "read"); });
+}
+
+void FailureBoard::AwaitReaders(const std::set<int>& gone, absl::Duration timeout) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_ && !gone.contains(rank)) keys.push_back(ReadKey(rank));
+  }
   WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
 }
 

@@ -3,6 +3,8 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <set>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -35,6 +37,10 @@ class FailureBoard {
 
   // Waits until every rank has left one, at most this long.
   void AwaitAll(absl::Duration timeout);
+
+  // Says that this rank needs nothing from the store any more, and waits until all but `gone` have said so.
+  void SayRead();
+  void AwaitReaders(const std::set<int>& gone, absl::Duration timeout);
 
   // Any other look at the store.
   void Ask(absl::FunctionRef<void(c10d::Store&)> use) { WithStore(use); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -67,14 +68,20 @@ absl::StatusOr<std::unique_ptr<GlooBackend>> GlooBackend::Listen(const std::stri
 }
 
 absl::Status GlooBackend::Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
-                                  absl::Duration timeout) {
+                                  absl::Duration timeout, bool with_checker) {
   peers_ = peers;
-  return TorchTry("", [&] {
+  const auto connect = [&](const std::string& name) {
     const absl::Duration connect_timeout = std::min(timeout, kConnectTimeout);
     auto options = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(connect_timeout));
     options->devices.push_back(device_);
-    backend_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, peers.size(), options);
-    backend_->setTimeout(absl::ToChronoMilliseconds(timeout));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank,
+                                                            peers.size(), options);
+    gloo->setTimeout(absl::ToChronoMilliseconds(timeout));
+    return gloo;
+  };
+  return TorchTry("", [&] {
+    backend_ = connect("gloo");
+    if (with_checker) checker_ = connect("checker");
     KeepAliveTcpSockets([this](const TcpSocket& s) { return s.local == address_ || peers_.Listens(s.remote); });
     return absl::OkStatus();
   });

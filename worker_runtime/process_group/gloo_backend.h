@@ -42,12 +42,16 @@ class GlooBackend {
   // On which it listens, "ip:port".
   const std::string& address() const { return address_; }
 
-  // Connects to all peers, which must all have come. Operations take `timeout`. Call once.
+  // Connects to all peers, which must all have come. Operations take `timeout`; `with_checker` is the same on all. Call
+  // once.
   absl::Status Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
-                       absl::Duration timeout);
+                       absl::Duration timeout, bool with_checker);
 
   // Never null after Connect.
   const c10::intrusive_ptr<c10d::ProcessGroupGloo>& backend() const { return backend_; }
+
+  // Further connections among the same ranks, by which a c10d::ProcessGroupWrapper compares what they do.
+  const c10::intrusive_ptr<c10d::ProcessGroupGloo>& checker() const { return checker_; }
 
   // From which this rank has connected to others.
   std::vector<int> Ports() const;
@@ -62,6 +66,7 @@ class GlooBackend {
   const std::string address_;
   Peers peers_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> backend_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> checker_;
 };
 
 }  // namespace ddprun

@@ -28,6 +28,16 @@ constexpr char kLoopback[] = "127.0.0.1";
 // Reserved for documentation (RFC 5737), so it lies behind the default route. Nothing is sent there.
 constexpr char kSomewhereFar[] = "192.0.2.1";
 
+// In the place of a rank for which the others have given up waiting, and what is then added to the count of those that came
+// as it.
+constexpr char kNobody[] = "?";
+constexpr int64_t kGivenUp = 1 << 20;
+
+// How long the store's host waits until the others have read why it gives up.
+constexpr absl::Duration kHearOthers = absl::Seconds(1);
+
+std::string TakenKey(int rank) { return absl::StrCat("taken/", rank); }
+
 bool IsLoopback(const std::string& address) { return absl::StartsWith(address, "127.") || address == "::1"; }
 
 c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout, bool host) {
@@ -81,7 +91,7 @@ absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duratio
                                                   " have; are all started, for the same address and world size?"));
 }
 
-absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys) {
+absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
   std::vector<std::vector<uint8_t>> values;
   if (store.hasExtendedApi()) {
     values = store.multiGet(keys);
@@ -89,11 +99,15 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
     for (const std::string& key : keys) values.push_back(store.get(key));
   }
   std::vector<Peer> peers;
-  for (const std::vector<uint8_t>& value : values) {
-    absl::StatusOr<Peer> peer = Peer::Decode(std::string(value.begin(), value.end()));
+  std::vector<int> missing;
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    const std::string value(values[rank].begin(), values[rank].end());
+    absl::StatusOr<Peer> peer = value == kNobody ? Peer() : Peer::Decode(value);
     if (!peer.ok()) return peer.status();
+    if (value == kNobody) missing.push_back(static_cast<int>(rank));
     peers.push_back(*peer);
   }
+  if (!missing.empty()) return NotAllCame(missing, static_cast<int>(keys.size()), timeout);
   return Peers(std::move(peers));
 }
 
@@ -145,19 +159,29 @@ Peer ThisProcess() {
   return {.host = host, .pid = getpid()};
 }
 
-absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout) {
+absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout,
+                           bool hosts_store) {
   const std::vector<std::string> keys = Keys("rank", size);
   absl::StatusOr<Peers> peers = Peers();
   absl::Status status = TorchTry("the store", [&]() -> absl::Status {
-    if (store.add(absl::StrCat("taken/", rank), 1) > 1) {
+    const int64_t came = store.add(TakenKey(rank), 1);
+    if (came > kGivenUp)
+      return absl::DeadlineExceededError("came too late: the others have given up waiting for this rank");
+    if (came > 1) {
       return absl::InvalidArgumentError(
           "somebody has come as this rank before: do two programs run with the same RANK, or was the group's name "
           "used?");
     }
     store.set(keys[rank], self.Encode());
-    const std::vector<int> missing = WaitForAll(store, keys, timeout);
-    if (!missing.empty()) return NotAllCame(missing, size, timeout);
-    peers = ReadPeers(store, keys);
+    for (const int missing : WaitForAll(store, keys, timeout)) {
+      // Wakes those that still wait for it.
+      store.add(TakenKey(missing), kGivenUp);
+      store.set(keys[missing], kNobody);
+    }
+    peers = ReadPeers(store, keys, timeout);
+    if (peers.ok()) return absl::OkStatus();
+    store.set(absl::StrCat("heard/", rank), "");
+    if (hosts_store) WaitForAll(store, Keys("heard", size), kHearOthers);
     return peers.status();
   });
   if (!status.ok()) return status;

@@ -35,9 +35,11 @@ std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool s
 Peer ThisProcess();
 
 // Tells `self` to the other ranks and waits until all have come. `store` must be fresh: its keys belong to this group.
+// A rank that gives up tells the others, and those that come later; with `hosts_store` it waits for a moment until they know.
 // Errors: DeadlineExceeded names the ranks that have not come; InvalidArgument if somebody has come as this rank before;
 // Unavailable if the store is gone.
-absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout);
+absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout,
+                           bool hosts_store = false);
 
 // Says that this rank has connected to all others, from these ports, and waits until all have: otherwise one that fails at
 // once would break the connections that others are still making.

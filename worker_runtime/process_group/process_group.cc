@@ -1,5 +1,6 @@
 #include "worker_runtime/process_group/process_group.h"
 
+#include <c10/util/Logging.h>
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 
@@ -30,6 +31,13 @@ void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
     c10d::setDebugLevelFromEnvironment();
+    // A lost connection makes c10d's store print its C++ stack as a warning, beside the exception of which we tell.
+    constexpr int kErrors = 2;
+    if (getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+      FLAGS_caffe2_log_level = kErrors;
+    } else {
+      c10::initLogging();
+    }
     struct sigaction action = {};
     if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
   });
@@ -156,6 +164,12 @@ absl::Status ProcessGroup::Try(absl::string_view operation, absl::FunctionRef<ab
   return thrown.ok() ? returned : impl_->Explain(operation, thrown);
 }
 
+absl::Status ProcessGroup::Explain(absl::string_view operation, const absl::Status& thrown) {
+  return impl_->Explain(operation, thrown);
+}
+
+void ProcessGroup::AwaitReaders() { impl_->AwaitReaders(); }
+
 void ProcessGroup::Abort(absl::string_view reason) { impl_->Abort(reason); }
 
 absl::Status ProcessGroup::Shutdown() {
@@ -199,7 +213,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
     gloo = *std::move(listening);
     self.address = gloo->address();
   }
-  absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout);
+  absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0);
   if (!met.ok()) return met.status();
   peers = *std::move(met);
   board = std::make_unique<FailureBoard>(failure_store, rank, size);
@@ -217,8 +231,8 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
 }
 
 absl::Status ProcessGroup::Impl::ConnectGloo() {
-  absl::Status status =
-      gloo->Connect(c10::make_intrusive<c10d::PrefixStore>("cpu", store), rank, peers, options.timeout);
+  absl::Status status = gloo->Connect(c10::make_intrusive<c10d::PrefixStore>("cpu", store), rank, peers,
+                                      options.timeout, c10d::debug_level() == c10d::DebugLevel::Detail);
   if (!status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("all ranks have come, but this one, which listens on ", gloo->address(),
@@ -243,7 +257,7 @@ void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, co
     // TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective first compares operation, shape and dtype among the ranks.
     if (checked) {
       backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(
-          backend, c10::static_intrusive_pointer_cast<c10d::Backend>(gloo->backend()));
+          backend, c10::static_intrusive_pointer_cast<c10d::Backend>(gloo->checker()));
     }
     group->setBackend(device, type, backend);
   };

@@ -56,12 +56,20 @@ struct ProcessGroupOptions {
 //   Internal           anything else that c10d threw
 // After an error (but InvalidArgument) the group is of no more use: Abort or destroy it, and make another.
 //
+// A tensor whose size differs among the ranks is not always seen: Gloo may end the process (std::terminate, in a thread of
+// its own; RunWorker then says why), or deliver wrong numbers. With TORCH_DISTRIBUTED_DEBUG=DETAIL every collective first
+// compares operation, shape and dtype among the ranks, at the cost of a further exchange.
+//
 // Threads: one thread at a time uses a group, but Abort may be called from any.
+//
+// The first group of a process lets it ignore SIGPIPE, unless a handler is set: sockets whose peer is gone are an error
+// to be told, and not the end.
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
   // Meets the other ranks in the store at MASTER_ADDR:MASTER_PORT and connects to them. Hosts that store itself if it is
   // rank 0 and no launcher does. A world of one needs no address. May be called again after a failure or in a new round:
-  // every call of one process uses fresh keys, so all ranks must make the same calls.
+  // every call of one process uses fresh keys, so all ranks must make the same calls. Waits at most `options.timeout` for
+  // the others; the error names those that have not come. Until then it can't be aborted, other than by ending the store.
   static absl::StatusOr<std::shared_ptr<ProcessGroup>> Create(const WorkerEnv& env, ProcessGroupOptions options = {});
 
   // The same with a store that the ranks share already. `name` must be new in that store.
@@ -101,9 +109,16 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // collectives on c10d()) and turns what it throws into an error as above, with `operation` in its text.
   absl::Status Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
 
+  // For code that has a wall of its own: what Try would have returned for an exception of which TorchTry made `thrown`.
+  absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
+
   // Gets every thread that is stuck in an operation of this group, or of a subgroup, out at once. From then on all fail
   // with Aborted and `reason`. May be called from any thread, several times.
   void Abort(absl::string_view reason);
+
+  // For a process that is about to end after a failure: if it hosts the store, waits for a moment (a second at most) until
+  // the other ranks have read there what has failed. RunWorker does it.
+  void AwaitReaders();
 
   // The ordered end: subgroups first, a barrier so that no rank leaves while another still needs it, then connections
   // and threads. The error is the barrier's; all is released in any case.

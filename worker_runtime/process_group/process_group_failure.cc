@@ -100,7 +100,13 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
       own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
   }
   absl::Status status = ExplainFailure(peers, rank, options.timeout, own, reports);
+  board->SayRead();
   MutexLock lock(&mutex_);
+  const FailureCause cause = FindCause(rank, own, reports);
+  for (int other = 0; other < size; ++other) {
+    const bool silent = !reports.contains(other) && other != rank;
+    if (silent && (IsTimeout(cause) || cause.rank == other)) gone_.insert(other);
+  }
   if (!failed_.ok())
     return absl::Status(failed_.code(), absl::StrCat("rank ", rank, ": ", operation, ": ", failed_.message()));
   failed_ = status;
@@ -131,6 +137,18 @@ void ProcessGroup::Impl::Abort(absl::string_view reason) {
   if (board != nullptr) board->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)});
   CutOff();
   for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) subgroup->Abort(reason);
+}
+
+void ProcessGroup::Impl::AwaitReaders() {
+  if (!store_on_rank_0 || board == nullptr) return;
+  board->SayRead();
+  if (rank != 0) return;
+  std::set<int> gone;
+  {
+    MutexLock lock(&mutex_);
+    gone = gone_;
+  }
+  board->AwaitReaders(gone, kHearOthers);
 }
 
 void ProcessGroup::Impl::Leave() {

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PROCESS_GROUP_IMPL_H_
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,9 @@ class ProcessGroup::Impl {
 
   void Abort(absl::string_view reason);
 
+  // See ProcessGroup.
+  void AwaitReaders();
+
   // The end without Shutdown: tells the others, cuts off what still waits, and releases everything.
   void Leave();
 
@@ -77,6 +81,7 @@ class ProcessGroup::Impl {
 
   Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is of no more use
+  std::set<int> gone_ ABSL_GUARDED_BY(mutex_);     // ranks that have not said why they failed, so nobody waits for them
   bool released_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is left to cut off
   std::vector<std::weak_ptr<ProcessGroup>> subgroups_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,33 +1,278 @@
 #include "worker_runtime/process_group/process_group.h"
 
 #include <ATen/ops/full.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <atomic>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "absl/strings/match.h"
+#include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/nccl_loader.h"
 
 namespace ddprun::testing {
 namespace {
 
-TEST(ProcessGroup, Error_OfOneRank_EndsAll) {
-  const absl::Status status = RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
-    if (rank == 1) return absl::InternalError("enough");
-    return group->Barrier();
-  });
-  EXPECT_EQ(status.message(), "[1] enough");
-}
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
   EXPECT_EQ(RunRanks(3,
                      [](int rank, std::shared_ptr<ProcessGroup> group) {
-                       at::Tensor tensor = at::full({4}, rank + 1.0);
-                       if (absl::Status status = group->AllReduce(tensor); !status.ok()) return status;
-                       EXPECT_EQ(tensor[3].item<double>(), 6);
-                       absl::StatusOr<std::string> text = group->BroadcastText(rank == 1 ? "from one" : "", 1);
-                       if (!text.ok()) return text.status();
-                       EXPECT_EQ(*text, "from one");
+                       const std::vector<std::pair<ReduceOp, double>> sums = {{ReduceOp::kSum, 6},
+                                                                              {ReduceOp::kAverage, 2},
+                                                                              {ReduceOp::kMin, 1},
+                                                                              {ReduceOp::kMax, 3},
+                                                                              {ReduceOp::kProduct, 6}};
+                       for (const auto& [op, expected] : sums) {
+                         at::Tensor tensor = at::full({4}, rank + 1.0);
+                         if (absl::Status status = group->AllReduce(tensor, op); !status.ok()) return status;
+                         EXPECT_EQ(tensor[3].item<double>(), expected);
+                       }
+                       at::Tensor from_two = at::full({2, 2}, rank);
+                       if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
+                       EXPECT_EQ(from_two[1][1].item<int>(), 2);
+                       absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(at::full({1}, rank * 10));
+                       if (!all.ok()) return all.status();
+                       for (int other = 0; other < 3; ++other) EXPECT_EQ((*all)[other].item<int>(), other * 10);
+                       for (const std::string text : {"from one", "", "zwölf\0drei"}) {
+                         absl::StatusOr<std::string> heard = group->BroadcastText(rank == 1 ? text : "other", 1);
+                         if (!heard.ok()) return heard.status();
+                         EXPECT_EQ(*heard, text);
+                       }
                        return group->Barrier();
                      }),
             absl::OkStatus());
+}
+
+TEST(ProcessGroup, WorldOfOne_NeedsNoAddress) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
+  ASSERT_TRUE(group.ok()) << group.status();
+  at::Tensor tensor = at::full({1}, 5.0);
+  EXPECT_EQ((*group)->AllReduce(tensor), absl::OkStatus());
+  EXPECT_EQ(tensor.item<double>(), 5);
+  EXPECT_EQ((*group)->backend(), "gloo");
+  EXPECT_EQ((*group)->c10d()->getGroupDesc(), "default_pg");
+  EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
+  EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
+  EXPECT_EQ((*group)->Barrier().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ProcessGroup, Tensors_ThatABackendCannotTake_AreRefused_AndTheGroupGoesOn) {
+  EXPECT_EQ(RunRanks(2,
+                     [](int, std::shared_ptr<ProcessGroup> group) {
+                       const at::Tensor good = at::full({4, 4}, 1.0);
+                       EXPECT_EQ(group->AllReduce(at::Tensor()).code(), absl::StatusCode::kInvalidArgument);
+                       EXPECT_EQ(group->AllReduce(good.select(1, 0)).code(), absl::StatusCode::kInvalidArgument);
+                       EXPECT_EQ(group->AllReduce(at::full({1}, 1), ReduceOp::kAverage).code(),
+                                 absl::StatusCode::kInvalidArgument);
+                       EXPECT_EQ(group->Broadcast(good, 2).code(), absl::StatusCode::kInvalidArgument);
+                       EXPECT_EQ(group->Broadcast(good, -1).code(), absl::StatusCode::kInvalidArgument);
+                       return group->Barrier();
+                     }),
+            absl::OkStatus());
+}
+
+TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
+  EXPECT_EQ(
+      RunRanks(2,
+               [](int rank, std::shared_ptr<ProcessGroup> group) {
+                 const absl::Status thrown = group->Try("training step", [&]() -> absl::Status {
+                   at::full({2}, 1.0).add_(at::full({3}, 1.0));
+                   return absl::OkStatus();
+                 });
+                 EXPECT_EQ(thrown.code(), absl::StatusCode::kInvalidArgument);
+                 EXPECT_THAT(Message(thrown), HasSubstr("rank " + std::to_string(rank) + ": training step: The size"));
+                 EXPECT_EQ(Message(thrown).find('\n'), std::string::npos);
+                 EXPECT_EQ(group->Try("x", [] { return absl::DataLossError("bad"); }), absl::DataLossError("bad"));
+                 return group->Barrier();
+               }),
+      absl::OkStatus());
+}
+
+// All ranks but the last are stuck until one of them is aborted by another thread of its.
+TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
+  std::atomic<int> out = 0;
+  const absl::Status first = RunRanks(3, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+    if (rank == 2) {
+      EXPECT_TRUE(Eventually([&] { return out == 2; }));
+      return absl::OkStatus();
+    }
+    std::thread killer([&] {
+      if (rank != 0) return;
+      EXPECT_TRUE(Eventually([&] { return group->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
+      group->Abort("we have heard that rank 2 is gone");
+    });
+    const absl::Status status = group->AllReduce(at::full({1000}, 1.0));
+    killer.join();
+    ++out;
+    if (rank == 1) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(Message(status), HasSubstr("aborted the group: we have heard that rank 2 is gone"));
+      return absl::OkStatus();
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_THAT(Message(status), HasSubstr("aborted: we have heard that rank 2 is gone"));
+    EXPECT_EQ(group->Barrier().code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(group->Shutdown().code(), absl::StatusCode::kAborted);
+    group->Abort("again");
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(first.ok());
+}
+
+TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
+  std::atomic<int> over = 0;
+  const absl::Status first = RunRanks(4, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+    if (rank == 1 || rank == 3) {
+      EXPECT_TRUE(Eventually([&] { return over == 2; }));
+      return absl::CancelledError("the end of the test");
+    }
+    const absl::Status status = group->Barrier(absl::Seconds(1));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Message(status), HasSubstr("rank 1 (host "));
+    EXPECT_THAT(Message(status), HasSubstr(" and rank 3 (host "));
+    EXPECT_THAT(Message(status), HasSubstr("have not come to it"));
+    // From now on the group says what has happened, and does not wait again.
+    EXPECT_THAT(Message(group->Barrier()), HasSubstr("the group failed before"));
+    ++over;
+    EXPECT_TRUE(Eventually([&] { return over == 2; }));
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(first.ok());
+}
+
+TEST(ProcessGroup, DifferentOperations_AreNamed) {
+  ProcessGroupOptions options;
+  options.timeout = absl::Seconds(2);
+  std::atomic<int> told = 0, over = 0;
+  EXPECT_FALSE(RunRanks(3, options, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+                 at::Tensor tensor = at::full({10}, 1.0);
+                 const absl::Status status = rank == 1 ? group->Broadcast(tensor) : group->AllReduce(tensor);
+                 EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+                 told += absl::StrContains(Message(status), "the ranks are in different operations");
+                 ++over;
+                 EXPECT_TRUE(Eventually([&] { return over == 3; }));
+                 return status;
+               }).ok());
+  EXPECT_GT(told, 0);
+}
+
+TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
+  std::atomic<int> stuck = 0;
+  EXPECT_FALSE(RunRanks(3, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+                 EXPECT_EQ(group->NewSubgroup({2, 0}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
+                 EXPECT_EQ(group->NewSubgroup({0, 3}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
+                 // A name may come twice.
+                 for (int round = 0; round < 2; ++round) {
+                   absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "ends");
+                   if (!pair.ok()) return pair.status();
+                   EXPECT_EQ(*pair == nullptr, rank == 1);
+                   if (*pair == nullptr) continue;
+                   EXPECT_EQ((*pair)->rank(), rank == 0 ? 0 : 1);
+                   EXPECT_EQ((*pair)->name(), "ends");
+                   at::Tensor sum = at::full({1}, rank + 1.0);
+                   if (absl::Status status = (*pair)->AllReduce(sum); !status.ok()) return status;
+                   EXPECT_EQ(sum.item<double>(), 4);
+                 }
+                 absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "stuck");
+                 if (!pair.ok()) return pair.status();
+                 if (rank == 0) {
+                   std::thread killer([&] {
+                     EXPECT_TRUE(Eventually(
+                         [&] { return (*pair)->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
+                     group->Abort("the parent ends");
+                   });
+                   EXPECT_EQ((*pair)->Barrier().code(), absl::StatusCode::kAborted);
+                   killer.join();
+                   ++stuck;
+                   return absl::OkStatus();
+                 }
+                 EXPECT_TRUE(Eventually([&] { return stuck == 1; }));
+                 return absl::OkStatus();
+               }).ok());
+}
+
+TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  ProcessGroupOptions brief, patient;
+  brief.timeout = absl::Seconds(1);
+  patient.timeout = absl::Minutes(10);
+  absl::Status early, late;
+  std::thread waiting([&] { late = ProcessGroup::CreateWithStore(store, "g", 1, 3, patient).status(); });
+  EXPECT_TRUE(Eventually([&] { return store->check({"g/rank/1"}); }));
+  early = ProcessGroup::CreateWithStore(store, "g", 0, 3, brief).status();
+  waiting.join();
+  for (const absl::Status& status : {early, late}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Message(status), HasSubstr("rank 2 has not come"));
+  }
+  EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 2, 3, brief).status()), HasSubstr("came too late"));
+  EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 0, 3, brief).status()),
+              HasSubstr("as this rank before"));
+}
+
+TEST(ProcessGroup, BadOptions_AreNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto error = [&](int rank, int size, ProcessGroupOptions options) {
+    return Message(ProcessGroup::CreateWithStore(store, "g", rank, size, options).status());
+  };
+  ProcessGroupOptions options;
+  EXPECT_THAT(error(2, 2, options), HasSubstr("rank 2 of 2"));
+  options.interface = "no_such_if";
+  EXPECT_THAT(error(0, 1, options), HasSubstr("one of its interfaces, "));
+  options.interface = "";
+  options.backend = "mpi";
+  EXPECT_THAT(error(0, 1, options), HasSubstr("backend \"mpi\""));
+  options.backend = "gloo";
+  options.timeout = absl::ZeroDuration();
+  EXPECT_THAT(error(0, 1, options), HasSubstr("timeout"));
+}
+
+TEST(ProcessGroup, Interface_ByNameOrAddress) {
+  for (const char* where : {"lo", "127.0.0.1"}) {
+    ProcessGroupOptions options;
+    options.timeout = absl::Minutes(1);
+    options.interface = where;
+    EXPECT_EQ(RunRanks(2, options, [](int, std::shared_ptr<ProcessGroup> group) { return group->Barrier(); }),
+              absl::OkStatus());
+  }
+}
+
+TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {
+  if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
+  ProcessGroupOptions options;
+  options.backend = "cpu:gloo,cuda:nccl";
+  const absl::Status status = ProcessGroup::Create(WorkerEnv(), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("nccl: this host has no usable NVIDIA GPU"));
+}
+
+TEST(ChooseDevice, WithoutAGpu_TakesTheCpu_UnlessOneIsAskedFor) {
+  if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
+  EXPECT_TRUE(ChooseDevice(WorkerEnv())->is_cpu());
+  EXPECT_TRUE(ChooseDevice(WorkerEnv(), "cpu")->is_cpu());
+  EXPECT_EQ(ChooseDevice(WorkerEnv(), "cuda").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ChooseDevice(WorkerEnv(), "cuda:0").status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* wish : {"gpu", "cuda:", "cuda:x", "cuda:-1"}) {
+    EXPECT_THAT(Message(ChooseDevice(WorkerEnv(), wish).status()), HasSubstr("must be auto, cpu, cuda")) << wish;
+  }
+}
+
+TEST(HasGpu, VisibleDevices_CanHideAll) {
+  const std::string file = "/dev/null";
+  EXPECT_TRUE(HasGpu(file, nullptr));
+  EXPECT_TRUE(HasGpu(file, "0,1"));
+  for (const char* hidden : {"", " ", "-1", "-1,0"}) EXPECT_FALSE(HasGpu(file, hidden)) << hidden;
+  EXPECT_FALSE(HasGpu("/dev/no_such_file", nullptr));
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+
+#include "launcher/core/error_file.h"
+#include "tests/testing/process.h"
+#include "worker_runtime/base/last_words.h"
+#include "worker_runtime/base/torch_try.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+template <typename Exception>
+absl::Status Thrown(const Exception& exception) {
+  return TorchTry("step", [&]() -> absl::Status { throw exception; });
+}
+
+TEST(TorchTry, WithoutAnException_ReturnsWhatTheBodyDoes) {
+  EXPECT_EQ(TorchTry("step", [] { return absl::OkStatus(); }), absl::OkStatus());
+  EXPECT_EQ(TorchTry("step", [] { return absl::DataLossError("x"); }), absl::DataLossError("x"));
+}
+
+TEST(TorchTry, LibTorchsChecks_BecomeOneLine) {
+  const absl::Status status = TorchTry("forward", []() -> absl::Status {
+    at::full({2, 3}, 1.0).matmul(at::full({2, 3}, 1.0));
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith("forward: mat1 and mat2 shapes cannot be multiplied"));
+  EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
+  EXPECT_EQ(status.message().find("frame #"), absl::string_view::npos);
+}
+
+TEST(TorchTry, Codes_SayWhatKindOfErrorItWas) {
+  const c10::SourceLocation here = {"f", "file", 1};
+  EXPECT_EQ(Thrown(c10::IndexError(here, "no 5")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Thrown(c10::ValueError(here, "bad")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Thrown(c10::OutOfMemoryError(here, "CUDA")).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Thrown(c10::DistNetworkError(here, "Broken pipe")).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Thrown(c10::DistStoreError(here, "wait timeout after 5ms, keys: /a")).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Thrown(std::runtime_error("[gloo/pair.cc:5] Connection closed by peer [1.2.3.4]:5")).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Thrown(std::runtime_error("[gloo/x.cc:5] Timed out waiting 5ms for recv")).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Thrown(std::runtime_error("odd")).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Thrown(std::bad_alloc()).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Thrown(5).code(), absl::StatusCode::kInternal);
+}
+
+TEST(LastWords, ErrorFile_IsWhatTheLauncherReads) {
+  const std::string json = ErrorFileJson("rank 1: all \"went\" wrong\xff", absl::FromUnixSeconds(1700000000));
+  const launcher::WorkerError error = launcher::ParseErrorFile(json);
+  EXPECT_THAT(error.message, StartsWith("rank 1: all \"went\" wrong"));
+  EXPECT_EQ(error.raised_at, absl::FromUnixSeconds(1700000000));
+}
+
+TEST(LastWords, Say_WritesOneLineAndTheFile) {
+  TempDir folder;
+  ::testing::internal::CaptureStderr();
+  SayLastWords(3, folder.File("error.json"), absl::InternalError("two\nlines"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "rank 3: two lines\n");
+  EXPECT_EQ(launcher::ParseErrorFile(ReadFile(folder.File("error.json"))).message, "rank 3: two lines");
+}
+
+TEST(LastWords, UnwritableFile_IsNoFurtherError) {
+  ::testing::internal::CaptureStderr();
+  SayLastWords(0, "/no/such/folder/error.json", absl::InternalError("rank 0: said once"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "rank 0: said once\n");
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,87 @@
+// A worker of one behaviour, for tests of ranks that are processes:
+//   rank_program BEHAVIOUR [SECONDS]
+// prints "rank R ready" when its group stands and has done one all-reduce, and ends by RunWorker. SECONDS is the group's
+// timeout (30).
+//
+//   loop        all-reduces until something fails
+//   loop_alone  rank 2 stays out: it sleeps in another place; the others all-reduce
+//   ok          ends at once
+//   error       rank 1 returns an error, the others all-reduce
+//   throw       rank 1 throws an int, the others all-reduce
+//   shapes      rank 1 passes a longer tensor
+//   raw         an all-reduce by c10d itself, outside of every wall, until something fails
+//   reform      all-reduces until a rank is gone; those that are left make a new group among themselves and print its sum
+//   many_lines  prints until it is ended
+#include <ATen/ops/full.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/worker.h"
+
+namespace ddprun {
+namespace {
+
+void Say(const std::string& text) {
+  const std::string line = text + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+absl::Status Loop(ProcessGroup& group, int64_t elements) {
+  at::Tensor tensor = at::full({elements}, 1.0f);
+  while (true) {
+    if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+    tensor.fill_(1.0f);
+  }
+}
+
+// Ranks of the old group that are left, by file names in the folder REFORM: as a launcher would say in a new round.
+absl::Status Reform(Worker& worker) {
+  absl::Status failed = Loop(*worker.group, 100000);
+  Say(absl::StrCat("rank ", worker.env.rank, " saw: ", failed.message()));
+  worker.group.reset();
+  WorkerEnv env = worker.env;
+  env.world_size = env.local_world_size = 2;
+  env.rank = env.local_rank = worker.env.rank == 0 ? 0 : 1;
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(env, {.timeout = absl::Seconds(30)});
+  if (!group.ok()) return group.status();
+  worker.group = *group;
+  at::Tensor tensor = at::full({1}, 1.0f);
+  if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
+  Say(absl::StrCat("new sum ", tensor.item<float>()));
+  return absl::OkStatus();
+}
+
+absl::Status Behave(const std::string& behaviour, Worker& worker) {
+  ProcessGroup& group = *worker.group;
+  const int rank = worker.env.rank;
+  at::Tensor tensor = at::full({4}, 1.0f);
+  if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+  Say(absl::StrCat("rank ", rank, " ready"));
+  if (behaviour == "ok") return absl::OkStatus();
+  if (behaviour == "error" && rank == 1) return absl::DataLossError("the data of rank 1 are bad");
+  if (behaviour == "throw" && rank == 1) throw 5;
+  if (behaviour == "loop_alone" && rank == 2) pause();
+  if (behaviour == "reform") return Reform(worker);
+  while (behaviour == "many_lines") puts("one of many lines, and nobody reads them");
+  if (behaviour == "shapes") return Loop(group, rank == 1 ? 20 : 10);
+  if (behaviour == "raw") {
+    std::vector<at::Tensor> tensors = {tensor};
+    while (true) group.c10d()->allreduce(tensors)->wait();
+  }
+  return Loop(group, 100000);
+}
+
+}  // namespace
+}  // namespace ddprun
+
+int main(int argc, char** argv) {
+  const std::string behaviour = argc > 1 ? argv[1] : "loop";
+  ddprun::ProcessGroupOptions options;
+  options.timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
+  ddprun::RunWorker(options, [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });
+}

@@ -1,0 +1,39 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/e2e/launch.h"
+#include "tests/worker_runtime/testing/rank_processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kProgram[] = "tests/worker_runtime/testing/rank_program";
+
+TEST(LaunchedWorker, Success_IsTheLaunchersSuccess) {
+  Launcher launcher({"--standalone", "--nproc-per-node=3", "--no-python", kProgram, "ok"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  for (const char* line : {"rank 0 ready", "rank 1 ready", "rank 2 ready"})
+    EXPECT_THAT(launcher.Out(), HasSubstr(line));
+}
+
+TEST(LaunchedWorker, Error_IsInTheFailureSummary) {
+  Launcher launcher({"--standalone", "--nproc-per-node=3", "--no-python", kProgram, "error"});
+  EXPECT_EQ(launcher.Wait(), 1);
+  EXPECT_THAT(launcher.Err(), HasSubstr("rank 1: the data of rank 1 are bad"));
+}
+
+TEST(LaunchedWorker, AfterARestart_ANewGroupForms) {
+  TempDir folder;
+  // The first attempt fails on rank 1.
+  const std::string script = "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec " + std::string(kProgram) +
+                             " error; else exec " + kProgram + " ok; fi";
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c", script});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "rank 0 ready"), 2);
+}
+
+}  // namespace
+}  // namespace ddprun::testing

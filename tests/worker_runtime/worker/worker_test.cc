@@ -1,0 +1,71 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "launcher/core/error_file.h"
+#include "tests/worker_runtime/testing/rank_processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kProgram[] = "tests/worker_runtime/testing/rank_program";
+
+TEST(RunWorker, StartedByHand_RunsAlone) {
+  Process alone({kProgram, "ok"});
+  EXPECT_EQ(alone.Wait(), 0);
+  EXPECT_EQ(alone.Out(), "rank 0 ready\n");
+  EXPECT_EQ(alone.Err(), "");
+}
+
+TEST(RunWorker, Success_EndsAllInOrder) {
+  RankProcesses ranks(3, "ok");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks[rank].Wait(), 0);
+    EXPECT_EQ(ranks[rank].Err(), "");
+  }
+}
+
+TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
+  TempDir folder;
+  const std::string file = folder.File("error.json");
+  Process worker({kProgram, "ok"}, {{"RANK", "7"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_ERROR_FILE", file}});
+  EXPECT_EQ(worker.Wait(), 2);
+  EXPECT_EQ(worker.Err(), "rank 7: RANK=7: must be a whole number from 0 to 3\n");
+  EXPECT_EQ(launcher::ParseErrorFile(ReadFile(file)).message, "rank 7: RANK=7: must be a whole number from 0 to 3");
+}
+
+TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
+  for (const auto& [behaviour, text] :
+       std::map<std::string, std::string>{{"error", "rank 1: the data of rank 1 are bad"},
+                                          {"throw", "rank 1: training: threw something that is no std::exception"}}) {
+    TempDir folder;
+    RankProcesses ranks(2, behaviour, 30, {{"TORCHELASTIC_ERROR_FILE", folder.File("error")}});
+    EXPECT_EQ(ranks[1].Wait(), 1);
+    EXPECT_EQ(ranks[0].Wait(), 1);
+    EXPECT_EQ(launcher::ParseErrorFile(ReadFile(folder.File("error.1"))).message, text);
+    EXPECT_THAT(launcher::ParseErrorFile(ReadFile(folder.File("error.0"))).message, HasSubstr("aborted the group"));
+  }
+}
+
+TEST(RunWorker, TerminatedInAnotherThread_IsInTheErrorFile) {
+  TempDir folder;
+  RankProcesses ranks(2, "shapes", 30, {{"TORCHELASTIC_ERROR_FILE", folder.File("error")}});
+  std::string messages;
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_NE(ranks[rank].Wait(), 0);
+    messages += launcher::ParseErrorFile(ReadFile(folder.File("error." + std::to_string(rank)))).message;
+  }
+  EXPECT_THAT(messages, HasSubstr("Is there a distributed collective mismatch"));
+}
+
+TEST(RunWorker, ReaderOfItsOutputThatGoesAway_IsNoTrouble) {
+  TempDir folder;
+  Process shell({"/bin/sh", "-c", std::string(kProgram) + " many_lines | head -1; echo end"});
+  EXPECT_TRUE(shell.WaitForOut("end"));
+  shell.Signal(SIGKILL);
+}
+
+}  // namespace
+}  // namespace ddprun::testing

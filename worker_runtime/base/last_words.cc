@@ -1,0 +1,83 @@
+#include "worker_runtime/base/last_words.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/base/torch_try.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 4000;
+
+// Set before any thread could end the process, read at its end.
+int terminating_rank = 0;
+std::string* terminating_file = nullptr;
+
+void WriteAll(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(written);
+  }
+}
+
+std::string Line(int rank, absl::string_view message) {
+  const std::string line = OneLine(message, kMaxMessageBytes);
+  const std::string prefix = absl::StrCat("rank ", rank, ": ");
+  return absl::StartsWith(line, prefix) ? line : absl::StrCat(prefix, line);
+}
+
+[[noreturn]] void OnTerminate() {
+  std::string text = "std::terminate was called";
+  if (const std::exception_ptr exception = std::current_exception()) {
+    const absl::Status status =
+        TorchTry("an exception that nobody caught", [&]() -> absl::Status { std::rethrow_exception(exception); });
+    text = std::string(status.message());
+  }
+  if (absl::StrContains(text, "enforce fail") && absl::StrContains(text, "gloo/")) {
+    absl::StrAppend(&text,
+                    "; the ranks passed tensors of different sizes or dtypes, or called different operations: "
+                    "TORCH_DISTRIBUTED_DEBUG=DETAIL says which");
+  }
+  SayLastWords(terminating_rank, *terminating_file, absl::InternalError(text));
+  abort();
+}
+
+}  // namespace
+
+std::string ErrorFileJson(absl::string_view message, absl::Time now) {
+  const nlohmann::json json = {
+      {"message",
+       {{"message", std::string(message)},
+        {"extraInfo", {{"py_callstack", ""}, {"timestamp", absl::StrCat(absl::ToUnixSeconds(now))}}}}}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void SayLastWords(int rank, const std::string& error_file, const absl::Status& status) {
+  const std::string line = Line(rank, status.message());
+  WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
+  if (error_file.empty()) return;
+  // Not by a temporary file: a launcher may give a file that lives in memory, which no other can replace.
+  const int fd = open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  WriteAll(fd, ErrorFileJson(line, absl::Now()));
+  close(fd);
+}
+
+void SayLastWordsOnTerminate(int rank, const std::string& error_file) {
+  terminating_rank = rank;
+  if (terminating_file == nullptr) terminating_file = new std::string;
+  *terminating_file = error_file;
+  std::set_terminate(OnTerminate);
+}
+
+}  // namespace ddprun
