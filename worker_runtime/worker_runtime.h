@@ -9,6 +9,8 @@
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/ddp/shared_memory_all_reduce.h"
+#include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/nn/linear.h"
 #include "worker_runtime/optim/adamw.h"

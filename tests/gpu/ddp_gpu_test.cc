@@ -1,0 +1,167 @@
+// Data parallel training with NCCL. One rank is enough to go through all of it: hooks, buckets, streams, the fused kernel.
+#include <ATen/Context.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mse_loss.h>
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <string>
+#include <vector>
+
+#include "examples/cpp/gpt/model.h"
+#include "worker_runtime/ddp/comm_hook.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/linear.h"
+#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/nccl_loader.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+namespace {
+
+constexpr int kSteps = 8;
+
+std::shared_ptr<ProcessGroup> Group(c10::Device device, const std::string& backend) {
+  ProcessGroupOptions options;
+  options.backend = backend;
+  options.device = device;
+  options.timeout = absl::Minutes(1);
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv(), options);
+  EXPECT_TRUE(group.ok()) << group.status();
+  return group.ok() ? *group : nullptr;
+}
+
+struct Mode {
+  std::string name;
+  DdpOptions options;
+  AdamWKernel kernel = AdamWKernel::kFused;
+  bool compress = false;
+};
+
+// The losses of some steps of the GPT.
+std::vector<double> TrainGpt(std::shared_ptr<ProcessGroup> group, c10::Device device, const Mode& mode) {
+  std::vector<double> losses;
+  const absl::Status status = group->Try("training", [&]() -> absl::Status {
+    torch::manual_seed(3);
+    gpt::Model model(gpt::Config{.vocab_size = 64, .block_size = 32, .n_layer = 2, .n_head = 2, .n_embd = 64});
+    model->to(device);
+    auto ddp = MakeDistributedDataParallel(model, group, mode.options);
+    if (!ddp.ok()) return ddp.status();
+    if (mode.compress) {
+      if (absl::Status registered = (*ddp)->RegisterCommHook(Bf16CompressHook()); !registered.ok()) return registered;
+    }
+    AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3), mode.kernel);
+    const at::Tensor text = (at::arange(8 * 33) * 7919 % 64).view({8, 33}).to(device);
+    for (int step = 0; step < kSteps; ++step) {
+      at::Tensor loss = gpt::Loss((*ddp)->forward(text.narrow(1, 0, 32)), text.narrow(1, 1, 32));
+      (*ddp)->zero_grad();
+      loss.backward();
+      optimizer.step();
+      losses.push_back(LossOfThisRank(loss));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << mode.name << ": " << status;
+  return losses;
+}
+
+class DdpGpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HostHasGpu()) GTEST_SKIP() << "this host has no NVIDIA GPU";
+    absl::StatusOr<c10::Device> chosen = ChooseDevice(WorkerEnv(), "cuda");
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    device_ = *chosen;
+    // Rounding to ten bits would hide differences.
+    at::globalContext().setAllowTF32CuBLAS(false);
+  }
+
+  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
+};
+
+TEST_F(DdpGpuTest, Gpt_OverNccl_LossesOfTheCpu) {
+  const std::vector<double> on_cpu = TrainGpt(Group(c10::Device(at::kCPU), "gloo"), c10::Device(at::kCPU), {"cpu"});
+  const std::vector<Mode> modes = {
+      {"default", {}},
+      {"loop", {}, AdamWKernel::kLoop},
+      {"foreach", {}, AdamWKernel::kForeach},
+      {"view", {.bucket_cap_mb = 0.05, .gradient_as_bucket_view = true}},
+      {"static", {.static_graph = true}},
+      {"find unused", {.find_unused_parameters = true}},
+      {"bf16", {}, AdamWKernel::kFused, true},
+  };
+  std::shared_ptr<ProcessGroup> group = Group(device_, "nccl");
+  ASSERT_NE(group, nullptr);
+  for (const Mode& mode : modes) {
+    const std::vector<double> on_gpu = TrainGpt(group, device_, mode);
+    ASSERT_EQ(on_gpu.size(), on_cpu.size()) << mode.name;
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_NEAR(on_gpu[step], on_cpu[step], mode.compress ? 0.05 : 2e-3) << mode.name << " step " << step;
+    }
+  }
+  EXPECT_EQ(group->Shutdown(), absl::OkStatus());
+}
+
+// The two halves of a model on two devices.
+struct Halves : torch::nn::Module {
+  Halves(c10::Device first_device, c10::Device second_device) : first_on(first_device), second_on(second_device) {
+    first = register_module("first", Linear(16, 32));
+    second = register_module("second", Linear(32, 8));
+    first->to(first_on);
+    second->to(second_on);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(first(x.to(first_on)).relu().to(second_on)); }
+
+  const c10::Device first_on, second_on;
+  Linear first{nullptr}, second{nullptr};
+};
+
+std::vector<double> TrainHalves(std::shared_ptr<ProcessGroup> group, c10::Device first, c10::Device second) {
+  std::vector<double> losses;
+  const absl::Status status = group->Try("training", [&]() -> absl::Status {
+    torch::manual_seed(4);
+    auto module = std::make_shared<Halves>(first, second);
+    auto ddp = MakeDistributedDataParallel(module, group);
+    if (!ddp.ok()) return ddp.status();
+    AdamW optimizer(module->parameters(), torch::optim::AdamWOptions(1e-2));
+    const at::Tensor x = (at::arange(8 * 16).view({8, 16}) % 11).to(at::kFloat) / 11;
+    for (int step = 0; step < kSteps; ++step) {
+      at::Tensor loss = (*ddp)->forward(x).square().mean();
+      (*ddp)->zero_grad();
+      loss.backward();
+      optimizer.step();
+      losses.push_back(LossOfThisRank(loss));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return losses;
+}
+
+void ExpectNear(const std::vector<double>& a, const std::vector<double>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-4) << "step " << i;
+}
+
+TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
+  const c10::Device cpu(at::kCPU);
+  const std::vector<double> on_cpu = TrainHalves(Group(cpu, "gloo"), cpu, cpu);
+  std::shared_ptr<ProcessGroup> mixed = Group(device_, "cpu:gloo,cuda:nccl");
+  ASSERT_NE(mixed, nullptr);
+  ExpectNear(TrainHalves(mixed, device_, cpu), on_cpu);
+}
+
+TEST_F(DdpGpuTest, ModelOnTwoGpus) {
+  std::shared_ptr<ProcessGroup> group = Group(device_, "nccl");
+  ASSERT_NE(group, nullptr);
+  if (at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
+  const c10::Device cpu(at::kCPU);
+  const std::vector<double> on_cpu = TrainHalves(Group(cpu, "gloo"), cpu, cpu);
+  ExpectNear(TrainHalves(group, c10::Device(at::kCUDA, 0), c10::Device(at::kCUDA, 1)), on_cpu);
+}
+
+}  // namespace
+}  // namespace ddprun
