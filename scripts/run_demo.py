@@ -43,7 +43,7 @@ class Demo:
 
     def __init__(self, launcher, folder):
         self.launcher = launcher
-        self.snapshot = os.path.join(folder, "snapshot.pt")
+        self.snapshot = os.path.join(folder, "snapshots")
         self.lines = queue.Queue()  # (node, line), then (node, None) at the end of a node's output
         self.nodes = []
         self.pids = {}  # of the newest attempt, by rank
@@ -60,7 +60,8 @@ class Demo:
             f"--rdzv-endpoint=127.0.0.1:{port}",
             "--rdzv-id=demo",
             "--max-restarts=3",
-            "examples/python/train_gpt.py",
+            "--no-python",
+            str(ROOT / "bin" / "train_gpt"),
             f"--steps={STEPS}",
             f"--snapshot={self.snapshot}",
             f"--snapshot-every={SNAPSHOT_EVERY}",
@@ -69,9 +70,7 @@ class Demo:
     def start(self):
         command = self.command(free_port())
         # One thread per worker: four workers share this machine's cores.
-        env = dict(os.environ, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1")
-        # PyTorch makes a cache folder when it is imported; it goes when the demo ends.
-        env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.path.dirname(self.snapshot), "inductor")
+        env = dict(os.environ, OMP_NUM_THREADS="1")
         say(f"Training a small GPT on {NODES} nodes with {WORKERS} workers each; both nodes are on this machine.")
         print(f"Each node runs:  {shlex.join(command).replace(str(ROOT) + '/', '')}", flush=True)
         for i in range(NODES):

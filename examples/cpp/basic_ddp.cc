@@ -17,7 +17,7 @@
 
 namespace {
 
-absl::Status Train(ddprun::Worker& worker, at::DeviceType device, int steps) {
+absl::Status Train(ddprun::Worker& worker, at::Device device, int steps) {
   // Every rank begins with other weights: DistributedDataParallel gives all of them rank 0's.
   torch::manual_seed(worker.env.rank);
   examples::ToyModel model;
@@ -49,13 +49,12 @@ absl::Status Train(ddprun::Worker& worker, at::DeviceType device, int steps) {
 
 int main(int argc, char** argv) {
   CLI::App app("Trains a toy model with DistributedDataParallel.");
-  int steps = 3, spawn = 0;
-  std::string backend = "gloo";
+  int steps = 3;
+  examples::CommonFlags common;
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
-  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
-  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
-  return examples::Run(spawn, options,
-                       [&](ddprun::Worker& worker) { return Train(worker, options.device.type(), steps); });
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
+  return examples::Run(common.spawn, options,
+                       [&](ddprun::Worker& worker) { return Train(worker, options.device, steps); });
 }

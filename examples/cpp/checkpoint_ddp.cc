@@ -30,7 +30,7 @@ struct Job {
   std::unique_ptr<ddprun::Checkpointer> checkpointer;
 };
 
-absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::DeviceType device, const std::string& folder) {
+absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::Device device, const std::string& folder) {
   Job job;
   job.model->to(device);
   job.optimizer = std::make_unique<ddprun::AdamW>(job.model->parameters());
@@ -40,7 +40,7 @@ absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::DeviceType device, const
   return job;
 }
 
-absl::Status SaveAndLoad(ddprun::Worker& worker, at::DeviceType device, const std::string& folder) {
+absl::Status SaveAndLoad(ddprun::Worker& worker, at::Device device, const std::string& folder) {
   absl::StatusOr<Job> trained = MakeJob(worker, device, folder);
   if (!trained.ok()) return trained.status();
   {
@@ -71,15 +71,14 @@ absl::Status SaveAndLoad(ddprun::Worker& worker, at::DeviceType device, const st
 
 int main(int argc, char** argv) {
   CLI::App app("Saves a toy model from rank 0 and loads it on every rank.");
-  std::string folder, backend = "gloo";
-  int spawn = 0;
+  std::string folder;
+  examples::CommonFlags common;
   app.add_option("--folder", folder, "where the checkpoint goes")->required();
-  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
-  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
-  return examples::Run(spawn, options, [&](ddprun::Worker& worker) {
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
+  return examples::Run(common.spawn, options, [&](ddprun::Worker& worker) {
     torch::manual_seed(worker.env.rank);
-    return SaveAndLoad(worker, options.device.type(), folder);
+    return SaveAndLoad(worker, options.device, folder);
   });
 }

@@ -17,7 +17,7 @@
 
 namespace {
 
-absl::Status Train(ddprun::Worker& worker, at::DeviceType device) {
+absl::Status Train(ddprun::Worker& worker, at::Device device) {
   examples::Say(absl::StrFormat("rank %d of %d starts on %s, restarts so far %d", worker.env.rank,
                                 worker.env.world_size, worker.group->backend(), worker.env.restart_count));
   examples::ToyModel model;
@@ -38,9 +38,9 @@ absl::Status Train(ddprun::Worker& worker, at::DeviceType device) {
 
 int main(int argc, char** argv) {
   CLI::App app("Makes one optimizer step on a toy model.");
-  std::string backend = "gloo";
-  app.add_option("--backend", backend, "gloo (CPU) or nccl (GPU)")->capture_default_str();
+  examples::CommonFlags common;
+  examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
-  return examples::Run(0, options, [&](ddprun::Worker& worker) { return Train(worker, options.device.type()); });
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
+  return examples::Run(common.spawn, options, [&](ddprun::Worker& worker) { return Train(worker, options.device); });
 }

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "worker_runtime/env/worker_env.h"
+#include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/spawn/spawn.h"
 
 namespace examples {
@@ -50,10 +53,29 @@ void UsageError(absl::string_view message) {
   _exit(2);
 }
 
-ddprun::ProcessGroupOptions GroupFor(const std::string& backend) {
-  if (backend == "gloo") return {.backend = "gloo"};
-  if (backend == "nccl") return {.backend = "cpu:gloo,cuda:nccl", .device = c10::Device(c10::DeviceType::CUDA)};
-  UsageError(absl::StrCat("--backend is ", backend, ", but must be gloo or nccl"));
+void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
+  app.add_option("--backend", flags->backend, "gloo (CPU), nccl (GPU), or auto: nccl where there is a GPU")
+      ->capture_default_str();
+  app.add_option("--spawn", flags->spawn, "start this many workers itself; 0: a launcher did")
+      ->check(AtLeast(0))
+      ->capture_default_str();
+}
+
+ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags) {
+  const std::map<std::string, std::string> wishes = {{"auto", "auto"}, {"gloo", "cpu"}, {"nccl", "cuda"}};
+  const auto wish = wishes.find(flags.backend);
+  if (wish == wishes.end()) {
+    UsageError(absl::StrCat("--backend is ", flags.backend, ", but must be auto, gloo or nccl"));
+  }
+  const absl::StatusOr<ddprun::WorkerEnv> env = ddprun::WorkerEnv::FromEnvironment();
+  if (!env.ok()) return {};                             // RunWorker will say so
+  if (flags.spawn != 0 && !env->launched()) return {};  // this process only starts the workers
+  const absl::StatusOr<at::Device> device = ddprun::ChooseDevice(*env, wish->second);
+  if (!device.ok()) {
+    std::cerr << program_invocation_short_name << ": " << device.status().message() << std::endl;
+    _exit(1);
+  }
+  return {.device = *device};
 }
 
 int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body) {

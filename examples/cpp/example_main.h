@@ -24,9 +24,16 @@ CLI::Validator Positive();
 // One of the flags can't be: the same end.
 [[noreturn]] void UsageError(absl::string_view message);
 
-// The group that --backend=gloo or nccl stands for: on the CPU, or on the GPU of this worker's local rank. Ends the
-// process as a usage error if it is neither.
-ddprun::ProcessGroupOptions GroupFor(const std::string& backend);
+// Flags that several examples have.
+struct CommonFlags {
+  std::string backend = "auto";
+  int spawn = 0;
+};
+void AddCommonFlags(CLI::App& app, CommonFlags* flags);
+
+// The group that --backend stands for: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on that GPU
+// if there is one. `device` of it is for the trainer's tensors too. Ends the process if that can't be had.
+ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags);
 
 // Runs `body` in this process, which a launcher started as one of several; or, if `spawn` is not 0, in that many workers
 // that this process starts. Returns the exit code for main, or ends the process itself.

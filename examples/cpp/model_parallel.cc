@@ -45,13 +45,12 @@ absl::Status Train(ddprun::Worker& worker, at::DeviceType type, int steps) {
 
 int main(int argc, char** argv) {
   CLI::App app("Trains a toy model of which each rank has two halves on two devices.");
-  int steps = 2, spawn = 0;
-  std::string backend = "gloo";
+  int steps = 2;
+  examples::CommonFlags common{.backend = "gloo"};
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
-  app.add_option("--spawn", spawn, "start this many workers itself; 0: a launcher did")->check(examples::AtLeast(0));
-  app.add_option("--backend", backend, "gloo (CPU) or nccl (two GPUs for each rank)")->capture_default_str();
+  examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  ddprun::ProcessGroupOptions options = examples::GroupFor(backend);
-  return examples::Run(spawn, options,
+  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
+  return examples::Run(common.spawn, options,
                        [&](ddprun::Worker& worker) { return Train(worker, options.device.type(), steps); });
 }

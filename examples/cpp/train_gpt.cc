@@ -20,9 +20,8 @@ namespace {
 
 struct Flags {
   gpt::TrainOptions train;
-  std::string backend = "gloo";
+  examples::CommonFlags common;
   std::string optimizer = "fused";
-  int spawn = 0;
 };
 
 Flags ReadFlags(int argc, char** argv) {
@@ -47,9 +46,7 @@ Flags ReadFlags(int argc, char** argv) {
   app.add_option("--snapshot-every", train.snapshot_every, "steps between snapshots")->check(examples::AtLeast(1));
   app.add_option("--log-every", train.log_every, "steps between lines of output")->check(examples::AtLeast(1));
   app.add_option("--sample", train.sample, "characters to write at the end")->check(examples::AtLeast(0));
-  app.add_option("--backend", flags.backend, "gloo (CPU) or nccl (GPU)");
-  app.add_option("--spawn", flags.spawn, "start this many workers itself; 0: a launcher did")
-      ->check(examples::AtLeast(0));
+  examples::AddCommonFlags(app, &flags.common);
   examples::ParseFlags(app, argc, argv);
 
   const std::map<std::string, ddprun::AdamWKernel> kernels = {{"fused", ddprun::AdamWKernel::kFused},
@@ -66,13 +63,11 @@ Flags ReadFlags(int argc, char** argv) {
   return flags;
 }
 
-absl::Status TrainAndSample(ddprun::Worker& worker, at::DeviceType type, const gpt::TrainOptions& options) {
+absl::Status TrainAndSample(ddprun::Worker& worker, at::Device device, const gpt::TrainOptions& options) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   examples::Say(absl::StrCat("rank ", worker.env.rank, " of ", worker.env.world_size, ": pid ", getpid(), " on ", host,
                              ", ", worker.group->backend(), ", restarts so far ", worker.env.restart_count));
-  const at::Device device =
-      type == at::kCUDA ? at::Device(type, static_cast<at::DeviceIndex>(worker.env.local_rank)) : at::Device(type);
   absl::StatusOr<std::unique_ptr<gpt::Trainer>> trainer = gpt::Trainer::Create(worker, device, options);
   if (!trainer.ok()) return trainer.status();
   if (absl::Status status = (*trainer)->Train(); !status.ok()) return status;
@@ -84,8 +79,7 @@ absl::Status TrainAndSample(ddprun::Worker& worker, at::DeviceType type, const g
 
 int main(int argc, char** argv) {
   const Flags flags = ReadFlags(argc, argv);
-  const ddprun::ProcessGroupOptions group = examples::GroupFor(flags.backend);
-  return examples::Run(flags.spawn, group, [&](ddprun::Worker& worker) {
-    return TrainAndSample(worker, group.device.type(), flags.train);
-  });
+  const ddprun::ProcessGroupOptions group = examples::GroupFor(flags.common);
+  return examples::Run(flags.common.spawn, group,
+                       [&](ddprun::Worker& worker) { return TrainAndSample(worker, group.device, flags.train); });
 }

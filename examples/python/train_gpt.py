@@ -140,7 +140,8 @@ class Trainer:
         self.sampler.set_epoch(self.epoch)
         done = self.samples_in_epoch // self.world
         rest = Subset(self.dataset, list(self.sampler)[done:])
-        return DataLoader(rest, batch_size=self.args.batch, drop_last=True)
+        # A generator of its own: else the loader draws a number from that of dropout in every epoch.
+        return DataLoader(rest, batch_size=self.args.batch, drop_last=True, generator=torch.Generator())
 
     def train(self):
         began, first = time.monotonic(), self.step

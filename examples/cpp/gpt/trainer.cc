@@ -85,8 +85,7 @@ Trainer::Trainer(ddprun::Worker& worker, at::Device device, const TrainOptions& 
 
 absl::Status Trainer::LoadSnapshot() {
   if (options_.snapshot.empty()) return absl::OkStatus();
-  auto checkpointer =
-      ddprun::Checkpointer::Create(worker_.group, *model_, &optimizer_, {.folder = options_.snapshot, .async = true});
+  auto checkpointer = ddprun::Checkpointer::Create(worker_.group, *model_, &optimizer_, {.folder = options_.snapshot});
   if (!checkpointer.ok()) return checkpointer.status();
   checkpointer_ = *std::move(checkpointer);
   const absl::StatusOr<ddprun::CheckpointInfo> info = checkpointer_->Resume();
