@@ -4,16 +4,13 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <set>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "rendezvous/base/mutex.h"
 #include "worker_runtime/process_group/failure_report.h"
-
-namespace c10d {
-class Store;
-}  // namespace c10d
 
 namespace ddprun {
 
