@@ -11,7 +11,7 @@
 //   shapes      rank 1 passes a longer tensor
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
 //   reform      all-reduces until a rank is gone; those that are left make a new group among themselves and print its sum
-//   many_lines  prints until it is ended
+//   many_lines  prints more than a pipe holds
 #include <ATen/ops/full.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +67,10 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "throw" && rank == 1) throw 5;
   if (behaviour == "loop_alone" && rank == 2) pause();
   if (behaviour == "reform") return Reform(worker);
-  while (behaviour == "many_lines") puts("one of many lines, and nobody reads them");
+  if (behaviour == "many_lines") {
+    for (int line = 0; line < 100000; ++line) puts("one of many lines, and nobody reads them");
+    return absl::OkStatus();
+  }
   if (behaviour == "shapes") return Loop(group, rank == 1 ? 20 : 10);
   if (behaviour == "raw") {
     std::vector<at::Tensor> tensors = {tensor};
