@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// A file that is there whole or not at all, whenever the program or the machine stops: written under another name in the
-// same folder (.NAME.RANDOM.tmp), synced, renamed, and the folder synced. What bore the name before is kept until the
-// rename. Thread-compatible.
+// A file that is there whole or not at all, whenever the program or the machine stops: written under another name in
+// the same folder (.NAME.RANDOM.tmp), synced, renamed, and the folder synced. What bore the name before is kept until
+// the rename. Thread-compatible.
 //
 // Errors are those of FileSystem. After one, only the destructor may be called.
 class AtomicFile {

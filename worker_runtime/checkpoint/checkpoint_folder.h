@@ -31,9 +31,9 @@ struct StoredCheckpoint {
 
 // A folder of checkpoints. One process writes; any number may read, here or on other hosts. Thread-compatible.
 //
-// A checkpoint is the model's file and, named in its metadata, the state's file (optimizer, random numbers). The state is
-// written first; the rename of the model's file makes the checkpoint. So whatever stops a save, all earlier checkpoints
-// are as they were: they are removed, by Save, only when the new one is on the disk.
+// A checkpoint is the model's file and, named in its metadata, the state's file (optimizer, random numbers). The state
+// is written first; the rename of the model's file makes the checkpoint. So whatever stops a save, all earlier
+// checkpoints are as they were: they are removed, by Save, only when the new one is on the disk.
 class CheckpointFolder {
  public:
   // `files` outlives the object. Nothing is touched.
@@ -44,8 +44,8 @@ class CheckpointFolder {
   // Makes the folder if it is not there.
   absl::Status Make();
 
-  // Writes a checkpoint, then removes old ones (StepsToRemove) and what dead savers left. A checkpoint of the same step is
-  // replaced. When this returns OK, the checkpoint is on the disk.
+  // Writes a checkpoint, then removes old ones (StepsToRemove) and what dead savers left. A checkpoint of the same step
+  // is replaced. When this returns OK, the checkpoint is on the disk.
   // Errors: those of FileSystem, with the step; all earlier checkpoints are as before, and nothing is left over.
   absl::Status Save(int64_t step, CheckpointPart model, std::optional<CheckpointPart> state, int keep);
 

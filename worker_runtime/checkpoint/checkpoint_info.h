@@ -33,7 +33,8 @@ struct CheckpointInfo {
 std::map<std::string, std::string> InfoToMetadata(const CheckpointInfo& info);
 
 // The other way. What is not said, as in files that Python saved, keeps its value from `defaults`.
-// Errors name `file`: DataLoss: an entry is no number; FailedPrecondition: written by a newer library in another format.
+// Errors name `file`: DataLoss: an entry is no number; FailedPrecondition: written by a newer library in another
+// format.
 absl::StatusOr<CheckpointInfo> InfoFromMetadata(absl::string_view file,
                                                 const std::map<std::string, std::string>& metadata,
                                                 CheckpointInfo defaults);

@@ -16,8 +16,8 @@ std::string ModelFileName(int64_t step);
 // The step of such a name; nullopt for any other name.
 std::optional<int64_t> StepOfModelFile(absl::string_view name);
 
-// "step_00001200.state-0123456789abcdef.safetensors": optimizer and random numbers, named after its content, so that the
-// one of an older checkpoint of the same step is not overwritten.
+// "step_00001200.state-0123456789abcdef.safetensors": optimizer and random numbers, named after its content, so that
+// the one of an older checkpoint of the same step is not overwritten.
 std::string StateFileName(int64_t step, uint64_t checksum);
 bool IsStateFile(absl::string_view name);
 

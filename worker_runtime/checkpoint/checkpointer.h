@@ -67,15 +67,15 @@ struct CheckpointStats {
 // A checkpoint is whole or not there, whenever a process or a machine stops, and is found damaged if it is: Resume then
 // takes the one before. docs/checkpoints.md says what lies in the folder and how Python reads it.
 //
-// Resume, Save and Finish are collective: all ranks call the same ones in the same order, and all return the same outcome.
-// Only rank 0 writes. Errors of the process group are returned as they are.
+// Resume, Save and Finish are collective: all ranks call the same ones in the same order, and all return the same
+// outcome. Only rank 0 writes. Errors of the process group are returned as they are.
 //
 // Threads: one at a time, which must be the one that trains (Save sees what its CUDA streams have done so far).
 class Checkpointer {
  public:
-  // `module` (the one inside DistributedDataParallel, not the wrapper) and `optimizer` outlive the Checkpointer, and are
-  // on the devices where training has them. `optimizer` may be nullptr: none is saved. `group` of nullptr: a program
-  // alone. Not collective; makes the folder on rank 0.
+  // `module` (the one inside DistributedDataParallel, not the wrapper) and `optimizer` outlive the Checkpointer, and
+  // are on the devices where training has them. `optimizer` may be nullptr: none is saved. `group` of nullptr: a
+  // program alone. Not collective; makes the folder on rank 0.
   // Errors: InvalidArgument: no folder given; those of MakeFolder.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group,
                                                               torch::nn::Module& module,
@@ -87,19 +87,19 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Loads the newest checkpoint that is not damaged; rank 0 chooses, so that all ranks load the same one. Parameters keep
-  // their devices and dtypes; options of the optimizer (lr, ...) become those of the checkpoint, as in Python. With a
-  // larger world the random numbers of the ranks that are new stay as they are. Damaged checkpoints are skipped with a
-  // line on stderr. An empty or missing folder is no error: `path` is empty and nothing was changed.
+  // Loads the newest checkpoint that is not damaged; rank 0 chooses, so that all ranks load the same one. Parameters
+  // keep their devices and dtypes; options of the optimizer (lr, ...) become those of the checkpoint, as in Python.
+  // With a larger world the random numbers of the ranks that are new stay as they are. Damaged checkpoints are skipped
+  // with a line on stderr. An empty or missing folder is no error: `path` is empty and nothing was changed.
   // Errors: InvalidArgument: module or optimizer differ from those that were saved; all differing names are given.
-  // DataLoss: there are checkpoints but all are damaged; or, naming the rank, one can't read what rank 0 chose. After an
-  // error the state may be half loaded.
+  // DataLoss: there are checkpoints but all are damaged; or, naming the rank, one can't read what rank 0 chose. After
+  // an error the state may be half loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
-  // Saves under progress.step. When it returns OK, the checkpoint is on the disk (async: it will be, or the next Save or
-  // Finish returns the error; that Save still does its own work). Earlier checkpoints are safe in any case.
-  // Errors: InvalidArgument: negative step, or a tensor that can't be saved; Unimplemented: an optimizer of unknown kind;
-  // those of FileSystem (ResourceExhausted: the disk is full).
+  // Saves under progress.step. When it returns OK, the checkpoint is on the disk (async: it will be, or the next Save
+  // or Finish returns the error; that Save still does its own work). Earlier checkpoints are safe in any case.
+  // Errors: InvalidArgument: negative step, or a tensor that can't be saved; Unimplemented: an optimizer of unknown
+  // kind; those of FileSystem (ResourceExhausted: the disk is full).
   absl::Status Save(const Progress& progress);
 
   // Waits until everything is on the disk, and returns the error of the last save if no other call has.

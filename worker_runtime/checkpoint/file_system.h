@@ -11,8 +11,8 @@
 
 namespace ddprun {
 
-// The operations that change a checkpoint folder, one system call each (but for repeats). An interface so that tests can
-// stop after any of them, let them fail, and forget what was not synced. Thread-safe.
+// The operations that change a checkpoint folder, one system call each (but for repeats). An interface so that tests
+// can stop after any of them, let them fail, and forget what was not synced. Thread-safe.
 //
 // Errors name the path and what the system says. ResourceExhausted: no space or quota left; NotFound: no such folder;
 // PermissionDenied; FailedPrecondition: a read-only file system; Unavailable: anything else.
@@ -44,8 +44,8 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder);
 // Makes a folder and those above it; OK if it is there. Errors as above.
 absl::Status MakeFolder(const std::string& folder);
 
-// Runs `action` if no living process holds the file that FileSystem::Create made, and sees to it that none does meanwhile.
-// False: not run, as one does, or as it can't be told (a file system without locks).
+// Runs `action` if no living process holds the file that FileSystem::Create made, and sees to it that none does
+// meanwhile. False: not run, as one does, or as it can't be told (a file system without locks).
 bool IfNobodyWrites(const std::string& path, absl::FunctionRef<void()> action);
 
 }  // namespace ddprun

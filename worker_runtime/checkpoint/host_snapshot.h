@@ -16,9 +16,10 @@ namespace ddprun {
 
 // A copy of tensors in host memory, laid out as in their file. The memory is kept for the next copy.
 //
-// From the CPU the copy is done when Copy returns. From an accelerator it runs on a stream of its own into pinned memory
-// while the host goes on: what is put on the tensors' current stream afterwards (the next optimizer step) waits for it on
-// the device, so the trainer needs to do nothing. Only LibTorch's device-independent streams and events are used.
+// From the CPU the copy is done when Copy returns. From an accelerator it runs on a stream of its own into pinned
+// memory while the host goes on: what is put on the tensors' current stream afterwards (the next optimizer step) waits
+// for it on the device, so the trainer needs to do nothing. Only LibTorch's device-independent streams and events are
+// used.
 //
 // Copy and Wait may be called by different threads, one after the other. They throw c10::Error as LibTorch does.
 class HostSnapshot {

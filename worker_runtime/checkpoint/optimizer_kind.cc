@@ -29,8 +29,8 @@ OptimizerKind::Field TensorField(const char* name, const at::Tensor& (State::*ge
   return field;
 }
 
-// Python keeps the number of steps as a float32 tensor, which counts exactly up to 2^24; beyond, the bias correction that
-// it is for is 1.
+// Python keeps the number of steps as a float32 tensor, which counts exactly up to 2^24; beyond, the bias correction
+// that it is for is 1.
 template <typename State>
 OptimizerKind::Field StepField() {
   OptimizerKind::Field field;

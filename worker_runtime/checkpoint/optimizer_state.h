@@ -25,9 +25,9 @@ class Optimizer;
 //   optimizer.state.PARAMETER.step         float32 scalar, as in Python
 //   optimizer.state.PARAMETER.momentum_buffer
 //
-// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Known are SGD,
-// Adam and AdamW of the C++ frontend and what derives from them, as ddprun::AdamW does. Functions that touch tensors throw
-// c10::Error as LibTorch does: call them in TorchTry.
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Known are
+// SGD, Adam and AdamW of the C++ frontend and what derives from them, as ddprun::AdamW does. Functions that touch
+// tensors throw c10::Error as LibTorch does: call them in TorchTry.
 namespace ddprun {
 
 struct OptimizerState {

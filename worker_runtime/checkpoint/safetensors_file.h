@@ -18,13 +18,13 @@
 namespace ddprun {
 
 // A safetensors file, mapped: only what is looked at is read. Whatever the file holds, opening it either gives an error
-// or tensors that lie inside it. Thread-safe, but for mutable_bytes. It must not be shortened while it is open (files of
-// AtomicFile never are).
+// or tensors that lie inside it. Thread-safe, but for mutable_bytes. It must not be shortened while it is open (files
+// of AtomicFile never are).
 class SafetensorsFile {
  public:
   // Reads and checks the header, and its checksum if it has one.
-  // Errors: NotFound, PermissionDenied, Unavailable: the file can't be read; DataLoss: it is damaged, or no such file. All
-  // name the path.
+  // Errors: NotFound, PermissionDenied, Unavailable: the file can't be read; DataLoss: it is damaged, or no such file.
+  // All name the path.
   static absl::StatusOr<std::shared_ptr<SafetensorsFile>> Open(const std::string& path);
 
   ~SafetensorsFile();

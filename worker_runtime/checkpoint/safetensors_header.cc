@@ -66,7 +66,8 @@ std::optional<uint64_t> BytesOf(SafetensorsDtype dtype, const std::vector<int64_
 
 auto PlaceInFile(const SafetensorsTensor& tensor) { return std::tie(tensor.begin, tensor.end, tensor.name); }
 
-// Takes the header while it is read, so that nothing is built that the format does not know, however the text is nested.
+// Takes the header while it is read, so that nothing is built that the format does not know, however the text is
+// nested.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsTensor> tensors;

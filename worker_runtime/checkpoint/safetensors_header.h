@@ -73,8 +73,8 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 // The eight bytes in front of the header.
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 
-// Gives each tensor its place (`begin` and `end` are overwritten) and sorts them: those of larger elements first, so that
-// every tensor is aligned to its element, then by name.
+// Gives each tensor its place (`begin` and `end` are overwritten) and sorts them: those of larger elements first, so
+// that every tensor is aligned to its element, then by name.
 // Errors: InvalidArgument names a tensor that is there twice, has a reserved name, or a shape that is too large.
 absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
                                                     std::map<std::string, std::string> metadata);

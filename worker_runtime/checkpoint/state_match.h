@@ -19,10 +19,11 @@ struct StateTarget {
   std::vector<int64_t> shape;
 };
 
-// For each tensor of the header the indices of the targets that get it. A target takes the tensor of any of its names, or
-// the one that the file's metadata names in its stead: {"lm_head.weight": "wte.weight"}, as Python's save_model does.
-// Errors: InvalidArgument names `file` and all that does not fit (a few of each kind, and how many more): missing in the
-// file, unexpected in the file, of another shape.
+// For each tensor of the header the indices of the targets that get it. A target takes the tensor of any of its names,
+// or the one that the file's metadata names in its stead: {"lm_head.weight": "wte.weight"}, as Python's save_model
+// does.
+// Errors: InvalidArgument names `file` and all that does not fit (a few of each kind, and how many more): missing in
+// the file, unexpected in the file, of another shape.
 absl::StatusOr<std::vector<std::vector<size_t>>> MatchState(absl::string_view file,
                                                             const std::vector<StateTarget>& targets,
                                                             const SafetensorsHeader& header);

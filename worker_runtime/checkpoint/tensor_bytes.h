@@ -14,7 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
 
-// Tensors as the bytes that stand in a file. Functions that copy throw c10::Error as LibTorch does: call them in TorchTry.
+// Tensors as the bytes that stand in a file. Functions that copy throw c10::Error as LibTorch does: call them in
+// TorchTry.
 namespace ddprun {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;

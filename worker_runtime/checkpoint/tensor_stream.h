@@ -13,8 +13,8 @@
 #include "worker_runtime/checkpoint/seal.h"
 #include "worker_runtime/process_group/process_group.h"
 
-// The tensors of a file, one after the other in the order of their bytes, each with its checksum compared. `index` is that
-// of header.tensors; `value` is in host memory, must not be written to, and is gone when the visit returns.
+// The tensors of a file, one after the other in the order of their bytes, each with its checksum compared. `index` is
+// that of header.tensors; `value` is in host memory, must not be written to, and is gone when the visit returns.
 //
 // Errors: DataLoss names file and tensor; what `visit` returned. May throw c10::Error: call within ProcessGroup::Try or
 // TorchTry.

@@ -31,8 +31,9 @@ struct LoadedTensors {
   bool checked = false;  // false: the file has no checksums (Python wrote it), damage inside tensors is not seen
 };
 
-// Python's load_file: all tensors of a file, each on `device`, whatever device it was saved from. On the CPU they are not
-// copied: they lie in the mapped file, which is kept as long as one of them lives; writing to them does not change it.
+// Python's load_file: all tensors of a file, each on `device`, whatever device it was saved from. On the CPU they are
+// not copied: they lie in the mapped file, which is kept as long as one of them lives; writing to them does not change
+// it.
 // Errors: NotFound, PermissionDenied, Unavailable: it can't be read; DataLoss: it is damaged. All name file and tensor.
 absl::StatusOr<LoadedTensors> LoadTensors(const std::string& path, c10::Device device = c10::DeviceType::CPU);
 
@@ -43,8 +44,8 @@ absl::Status SaveModule(const torch::nn::Module& module, const std::string& path
                         const std::map<std::string, std::string>& metadata = {});
 
 // Python's load_model: sets all parameters and buffers of `module`, on the devices and with the dtypes that they have.
-// Errors: those of LoadTensors; InvalidArgument names what is missing in the file, what the module does not have, and what
-// has another shape; the module is unchanged then.
+// Errors: those of LoadTensors; InvalidArgument names what is missing in the file, what the module does not have, and
+// what has another shape; the module is unchanged then.
 absl::Status LoadModule(const std::string& path, torch::nn::Module& module);
 
 }  // namespace ddprun
