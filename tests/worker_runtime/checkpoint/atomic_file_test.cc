@@ -50,7 +50,7 @@ TEST(AtomicFile, Destructor_WithoutCommit_LeavesTheOldFileAlone) {
 }
 
 TEST(AtomicFile, AnyOperation_Fails_OneLineAndNothingLeft) {
-  for (const std::string& failing : {"create", "write", "sync", "rename"}) {
+  for (const std::string failing : {"create", "write", "sync", "rename"}) {
     TempDir folder;
     ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
     HookedFiles files([&](const std::string& operation, const std::string& path) {

@@ -1,5 +1,5 @@
-// Whatever stops a save, wherever: the newest valid checkpoint is whole, and not older than the last that was reported as
-// saved.
+// Whatever stops a save, wherever: the newest valid checkpoint is whole, and not older than the last that was reported
+// as saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

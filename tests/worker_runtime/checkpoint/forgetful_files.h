@@ -11,9 +11,9 @@
 
 namespace ddprun::testing {
 
-// The real file system, beside which is kept what a disk would hold if the machine stopped now: file contents up to their
-// last sync, names up to the folder's last sync, and of what came since anything may have arrived or not. One folder.
-// The idea is that of LevelDB's fault injection test. Thread-compatible.
+// The real file system, beside which is kept what a disk would hold if the machine stopped now: file contents up to
+// their last sync, names up to the folder's last sync, and of what came since anything may have arrived or not. One
+// folder. The idea is that of LevelDB's fault injection test. Thread-compatible.
 class ForgetfulFiles : public FileSystem {
  public:
   // Called after every operation.
@@ -21,8 +21,8 @@ class ForgetfulFiles : public FileSystem {
 
   // One folder as it may be found after a stop: names with contents.
   using Disk = std::map<std::string, std::string>;
-  // All of them: any choice among the names changed since the last sync, each with unsynced contents lost, torn (half of
-  // them there, then zeros), and kept.
+  // All of them: any choice among the names changed since the last sync, each with unsynced contents lost, torn (half
+  // of them there, then zeros), and kept.
   std::vector<Disk> PossibleDisks() const;
 
   absl::StatusOr<int> Create(const std::string& path) override;

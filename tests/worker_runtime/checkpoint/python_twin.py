@@ -51,7 +51,7 @@ def pattern(dtype):
 
 
 def as_bytes(tensor):
-    return tensor.detach().contiguous().view(torch.uint8) if tensor.dim() else tensor.detach().reshape(1).view(torch.uint8)
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def check(condition, what):
@@ -115,7 +115,8 @@ def write(folder):
     torch.manual_seed(5)
     net = Net()
     save_model(net, f"{folder}/python_model.safetensors")
-    save_file({f"value {i}": value for i, value in enumerate(net.blocks[0].weight.flatten()[:4])}, f"{folder}/python_values.safetensors")
+    values = {f"value {i}": value.clone() for i, value in enumerate(net.blocks[0].weight.flatten()[:4])}
+    save_file(values, f"{folder}/python_values.safetensors")
     print("written")
 
 

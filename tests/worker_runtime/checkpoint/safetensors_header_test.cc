@@ -176,8 +176,8 @@ std::string DamagedCopy(std::string file, std::mt19937& random) {
   return file;
 }
 
-// Thousands of damaged files: each is refused with its name in one line, or what is accepted fits. With a seal, no damage
-// to the header goes unseen.
+// Thousands of damaged files: each is refused with its name in one line, or what is accepted fits. With a seal, no
+// damage to the header goes unseen.
 TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
   const auto layout = LayOutSafetensors(
       {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),

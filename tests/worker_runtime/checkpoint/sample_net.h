@@ -15,8 +15,8 @@
 
 namespace ddprun::testing {
 
-// Parameters, buffers (one an integer scalar), a tied pair, nested names, random numbers in training. Its twin in Python is
-// Net of python_twin.py.
+// Parameters, buffers (one an integer scalar), a tied pair, nested names, random numbers in training. Its twin in
+// Python is Net of python_twin.py.
 class SampleNet : public torch::nn::Module {
  public:
   SampleNet();
@@ -28,8 +28,8 @@ class SampleNet : public torch::nn::Module {
   at::Tensor head_;  // the same as wte's weight
 };
 
-// Each parameter once: LibTorch's parameters() gives a tied one once for each of its names, and an optimizer would then take
-// two steps with it.
+// Each parameter once: LibTorch's parameters() gives a tied one once for each of its names, and an optimizer would then
+// take two steps with it.
 std::vector<at::Tensor> UniqueParameters(const torch::nn::Module& module);
 
 // One training step on a batch that follows from `step`.

@@ -1,5 +1,5 @@
-// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each. Is
-// killed by SIGKILL after THOUSANDTHS of the time that three more saves would take, counted from the first.
+// Saves sample checkpoints one after the other, from the step after the newest on, and prints "saved STEP" after each.
+// Is killed by SIGKILL after THOUSANDTHS of the time that three more saves would take, counted from the first.
 //
 //   sample_saver FOLDER THOUSANDTHS BYTES
 #include <signal.h>
