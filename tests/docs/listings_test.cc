@@ -1,0 +1,104 @@
+// What docs/worker_runtime.md shows is what is compiled. Each of its listings stands between ```LANGUAGE and ```, and the
+// line before it names where it is from:
+//   <!-- FILE -->        the whole file
+//   <!-- part of FILE -->  some lines of it, perhaps indented otherwise
+//   <!-- FILE -> FILE -->  a difference: what stands between lines of @@ turns the first file into the second
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kDocument[] = "docs/worker_runtime.md";
+
+struct Listing {
+  std::string origin;
+  std::vector<std::string> lines;
+};
+
+std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(absl::StripSuffix(text, "\n"), '\n'); }
+
+std::vector<Listing> ReadListings() {
+  std::vector<Listing> listings;
+  bool inside = false;
+  std::string before;
+  for (const std::string& line : Lines(ReadFile(kDocument))) {
+    if (absl::StartsWith(line, "```")) {
+      inside = !inside;
+      if (inside) {
+        absl::string_view origin = before;
+        EXPECT_TRUE(absl::ConsumePrefix(&origin, "<!-- ") && absl::ConsumeSuffix(&origin, " -->"))
+            << "a listing of unknown origin, after: " << before;
+        listings.push_back({std::string(origin), {}});
+      }
+    } else if (inside) {
+      listings.back().lines.push_back(line);
+    }
+    before = line;
+  }
+  EXPECT_FALSE(inside);
+  return listings;
+}
+
+std::string WithoutIndentation(const std::vector<std::string>& lines) {
+  std::string text = "\n";
+  for (const std::string& line : lines) absl::StrAppend(&text, absl::StripAsciiWhitespace(line), "\n");
+  return text;
+}
+
+// The first file with the difference applied; empty if it does not fit.
+std::string Apply(const std::vector<std::string>& difference, std::string text) {
+  size_t at = 0;
+  std::string was, becomes;
+  const auto replace = [&] {
+    const size_t found = was.empty() ? at : text.find(was, at);
+    if (found == std::string::npos) return false;
+    text.replace(found, was.size(), becomes);
+    at = found + becomes.size();
+    was.clear();
+    becomes.clear();
+    return true;
+  };
+  for (const std::string& line : difference) {
+    if (absl::StartsWith(line, "@@")) {
+      if (!replace()) return "";
+      continue;
+    }
+    const std::string content = line.empty() ? "" : line.substr(1);
+    if (line.empty() || line[0] != '+') absl::StrAppend(&was, content, "\n");
+    if (line.empty() || line[0] != '-') absl::StrAppend(&becomes, content, "\n");
+  }
+  return replace() ? text : "";
+}
+
+TEST(ListingsTest, WorkerRuntime_EveryListingIsTheCompiledFile) {
+  const std::vector<Listing> listings = ReadListings();
+  EXPECT_GE(listings.size(), 4);
+  for (const Listing& listing : listings) {
+    SCOPED_TRACE(listing.origin);
+    const std::string shown = absl::StrJoin(listing.lines, "\n") + "\n";
+    const std::vector<std::string> files = absl::StrSplit(listing.origin, " -> ");
+    absl::string_view file = listing.origin;
+    if (files.size() == 2) {
+      EXPECT_EQ(Apply(listing.lines, ReadFile(files[0])), ReadFile(files[1]));
+    } else if (absl::ConsumePrefix(&file, "part of ")) {
+      const std::string whole = WithoutIndentation(Lines(ReadFile(std::string(file))));
+      EXPECT_TRUE(absl::StrContains(whole, WithoutIndentation(listing.lines))) << shown;
+    } else {
+      EXPECT_EQ(shown, ReadFile(listing.origin));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::testing
