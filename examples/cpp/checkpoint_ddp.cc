@@ -1,11 +1,11 @@
-// Saving and loading with DistributedDataParallel: all ranks have the same parameters, so rank 0 alone writes them; nobody
-// may read before they are on the disk; and each rank puts them on its own device.
+// Saving and loading with DistributedDataParallel: all ranks have the same parameters, so rank 0 alone writes them;
+// nobody may read before they are on the disk; and each rank puts them on its own device.
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python checkpoint_ddp --folder=/tmp/checkpoints
 //
-// Checkpointer::Save and Resume contain both barriers: Save returns on every rank when rank 0 has written, Resume loads on
-// every rank what rank 0 chose, onto the devices where the module's parameters are. The folder can be read in Python by
-// safetensors.torch.load_file, whatever device it was saved from.
+// Checkpointer::Save and Resume contain both barriers: Save returns on every rank when rank 0 has written, Resume loads
+// on every rank what rank 0 chose, onto the devices where the module's parameters are. The folder can be read in Python
+// by safetensors.torch.load_file, whatever device it was saved from.
 #include <ATen/Functions.h>
 #include <torch/utils.h>
 

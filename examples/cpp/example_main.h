@@ -13,8 +13,8 @@
 // What all examples' mains have in common.
 namespace examples {
 
-// Reads the command line into what was added to `app`. Ends the process after --help (exit code 0), and after a bad flag
-// with one line on stderr (exit code 2).
+// Reads the command line into what was added to `app`. Ends the process after --help (exit code 0), and after a bad
+// flag with one line on stderr (exit code 2).
 void ParseFlags(CLI::App& app, int argc, char** argv);
 
 // Checks for flags, which say what a value must be.
@@ -31,12 +31,12 @@ struct CommonFlags {
 };
 void AddCommonFlags(CLI::App& app, CommonFlags* flags);
 
-// The group that --backend stands for: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on that GPU
-// if there is one. `device` of it is for the trainer's tensors too. Ends the process if that can't be had.
+// The group that --backend stands for: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on that
+// GPU if there is one. `device` of it is for the trainer's tensors too. Ends the process if that can't be had.
 ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags);
 
-// Runs `body` in this process, which a launcher started as one of several; or, if `spawn` is not 0, in that many workers
-// that this process starts. Returns the exit code for main, or ends the process itself.
+// Runs `body` in this process, which a launcher started as one of several; or, if `spawn` is not 0, in that many
+// workers that this process starts. Returns the exit code for main, or ends the process itself.
 int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body);
 
 // Prints one line by one write, so that the lines of several workers never mix.

@@ -4,8 +4,8 @@
 //   ddprun --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=node0:29400 --max-restarts=3 --no-python \
 //       train_gpt --snapshot=/tmp/gpt
 //
-// Snapshots are written by rank 0, which also reads them and sends the state to the others: a folder of its own will do.
-// examples/python/train_gpt.py is the same in Python.
+// Snapshots are written by rank 0, which also reads them and sends the state to the others: a folder of its own will
+// do. examples/python/train_gpt.py is the same in Python.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -22,8 +22,9 @@ struct DistributedSamplerOptions {
 };
 
 // A rank's share of a data set's indices: the same indices in the same order as those of Python's
-// torch.utils.data.DistributedSampler with the same arguments and epoch. (torch::data::samplers::DistributedRandomSampler
-// gives others: it shuffles in another way, takes no seed, and cuts contiguous shares.)
+// torch.utils.data.DistributedSampler with the same arguments and epoch.
+// (torch::data::samplers::DistributedRandomSampler gives others: it shuffles in another way, takes no seed, and cuts
+// contiguous shares.)
 //
 //   absl::StatusOr<ddprun::DistributedSampler> sampler = ddprun::DistributedSampler::Create(
 //       dataset.size(), {.num_replicas = group->size(), .rank = group->rank()});
@@ -43,8 +44,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // is not one of them.
   static absl::StatusOr<DistributedSampler> Create(int64_t length, const DistributedSamplerOptions& options);
 
-  // The samples that come next are those of `epoch`, from this rank's `position` in it on (what is beyond the end counts
-  // as the end). A data loader's reset at its start keeps that position.
+  // The samples that come next are those of `epoch`, from this rank's `position` in it on (what is beyond the end
+  // counts as the end). A data loader's reset at its start keeps that position.
   void set_epoch(int64_t epoch, int64_t position = 0);
 
   int64_t epoch() const;
@@ -53,7 +54,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // Indices of one rank in an epoch (Python's len(sampler)): the same for all ranks.
   int64_t size() const;
 
-  // Begins this epoch again, unless set_epoch or load came just before. `new_size`: the data set has as many samples now.
+  // Begins this epoch again, unless set_epoch or load came just before. `new_size`: the data set has as many samples
+  // now.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
   // At most `batch_size` indices, fewer at the end of the epoch; nullopt after it.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;

@@ -155,8 +155,8 @@ bool Failed(const Failure& failure) {
   return failure.end.signaled || failure.end.code != 0 || failure.words.content == kNotArrived;
 }
 
-// Which of two is the cause rather than the consequence. A worker whose peer is gone says so in its last words; one that
-// ended without words died of something else, even if its end was seen a moment later. Else who wrote first.
+// Which of two is the cause rather than the consequence. A worker whose peer is gone says so in its last words; one
+// that ended without words died of something else, even if its end was seen a moment later. Else who wrote first.
 bool Earlier(const Failure& a, const Failure& b) {
   if (a.end.signaled != b.end.signaled) return a.end.signaled;
   return std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <

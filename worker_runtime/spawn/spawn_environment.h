@@ -36,8 +36,8 @@ struct SpawnedWorker {
   SpawnMark mark;
 };
 
-// A worker's environment ("NAME=value" each): `parents` without what another launcher may have left there, and with what
-// worker_contract/environment.h asks for. Pure.
+// A worker's environment ("NAME=value" each): `parents` without what another launcher may have left there, and with
+// what worker_contract/environment.h asks for. Pure.
 std::vector<std::string> EnvironmentOf(const SpawnedWorker& worker, const std::vector<std::string>& parents);
 
 }  // namespace ddprun

@@ -40,8 +40,8 @@ class ModelImpl : public torch::nn::Module {
   // tokens: int64 [batch, time], time <= block_size. Returns the logits, float [batch, time, vocab_size].
   at::Tensor forward(const at::Tensor& tokens);
 
-  // Continues tokens (int64 [batch, time], time >= 1) by `count` tokens, drawn from the `top_k` most likely ones (0: from
-  // all) after dividing the logits by `temperature`. Without gradients; call eval() before.
+  // Continues tokens (int64 [batch, time], time >= 1) by `count` tokens, drawn from the `top_k` most likely ones (0:
+  // from all) after dividing the logits by `temperature`. Without gradients; call eval() before.
   at::Tensor generate(at::Tensor tokens, int64_t count, double temperature = 1.0, int64_t top_k = 0);
 
   const Config& config() const { return config_; }
@@ -55,8 +55,8 @@ class ModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Model);
 
-// Mean cross entropy of logits [batch, time, vocab_size] against the tokens that came next, int64 [batch, time]: a float
-// scalar.
+// Mean cross entropy of logits [batch, time, vocab_size] against the tokens that came next, int64 [batch, time]: a
+// float scalar.
 at::Tensor Loss(const at::Tensor& logits, const at::Tensor& targets);
 
 // The parameters by whether an optimizer with weight decay should decay them: the weights of linear layers; not biases,

@@ -38,7 +38,8 @@ struct TrainOptions {
   int64_t sample = 300;         // characters to write at the end
 };
 
-// One rank of the training of a character-level GPT, from the newest snapshot on. Prints what happens. Thread-compatible.
+// One rank of the training of a character-level GPT, from the newest snapshot on. Prints what happens.
+// Thread-compatible.
 class Trainer {
  public:
   // Collective, as the other methods. Errors: InvalidArgument if text, model and batch size don't fit each other, or a
