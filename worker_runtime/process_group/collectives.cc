@@ -62,7 +62,8 @@ absl::Status ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
     std::vector<at::Tensor> tensors = {tensor};
     c10d::AllreduceOptions options;
     // Gloo has no average.
-    const bool divide = op == ReduceOp::kAverage && tensor.is_cpu();
+    const bool divide =
+        op == ReduceOp::kAverage && c10d()->getBackend(tensor.device().type())->getBackendName() != "nccl";
     options.reduceOp = ToC10d(divide ? ReduceOp::kSum : op);
     c10d()->allreduce(tensors, options)->wait();
     if (divide) tensor.div_(size());

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 
-#include <atomic>
+#include <algorithm>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group_impl.h"
@@ -61,6 +62,18 @@ absl::Status CheckOptions(int rank, int size, const ProcessGroupOptions& options
   return absl::OkStatus();
 }
 
+// How many groups this process has made for this round before. A process that lives through several rounds begins anew in
+// each, as those do that were started for it.
+int CountGroup(const std::string& round) {
+  static Mutex* const mutex = new Mutex;
+  static auto* const last_round = new std::string;
+  static int made = 0;
+  MutexLock lock(mutex);
+  if (*last_round != round) made = 0;
+  *last_round = round;
+  return made++;
+}
+
 // NCCL's device, with the local rank as the GPU's number where none is given.
 c10::Device CudaDevice(const ProcessGroupOptions& options, int local_rank) {
   if (options.device.is_cuda() && options.device.has_index()) return options.device;
@@ -82,8 +95,6 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { retur
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl_->store; }
 
 absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerEnv& env, ProcessGroupOptions options) {
-  static std::atomic<int> created = 0;
-  const int number = created++;
   if (absl::Status status = CheckOptions(env.rank, env.world_size, options); !status.ok()) return status;
   PrepareProcess();
   options.timeout = std::min(options.timeout, kLongestTimeout);
@@ -98,7 +109,9 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerE
   impl->store_on_rank_0 = env.world_size > 1 && !env.agent_store;
   impl->several_hosts = env.local_world_size < env.world_size;
   impl->options = std::move(options);
-  const std::string prefix = absl::StrCat("ddprun/", env.round, "/", env.restart_count, "/", number);
+  const std::string round = absl::StrCat("ddprun/", env.run_id, "/", env.round, "/", env.restart_count);
+  const int number = CountGroup(absl::StrCat(env.master_addr, ":", env.master_port, "/", round));
+  const std::string prefix = absl::StrCat(round, "/", number);
   absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(prefix, *store), absl::StrCat(number));
   if (!status.ok()) return status;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
@@ -140,6 +153,7 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Sp
   impl->size = static_cast<int>(ranks.size());
   impl->local_rank = impl_->local_rank;
   impl->name = name;
+  impl->error_prefix = absl::StrCat("subgroup ", name, ": ");
   impl->store_on_rank_0 = impl_->store_on_rank_0;
   impl->several_hosts = impl_->several_hosts;
   impl->options = options.value_or(impl_->options);
@@ -188,7 +202,8 @@ absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_stor
   absl::Status status = FormInside(std::move(fresh_store), unique_name);
   if (status.ok()) return status;
   Release(/*healthy=*/false);
-  return absl::Status(status.code(), absl::StrCat("rank ", rank, ": process group ", name, ": ", status.message()));
+  return absl::Status(status.code(),
+                      absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));
 }
 
 absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fresh_store,

@@ -45,13 +45,14 @@ absl::Status ProcessGroup::Impl::Usable(absl::string_view operation) {
   MutexLock lock(&mutex_);
   if (!failed_.ok()) {
     if (absl::IsAborted(failed_)) {
-      return absl::AbortedError(absl::StrCat("rank ", rank, ": ", operation, ": ", failed_.message()));
+      return absl::AbortedError(absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", failed_.message()));
     }
-    return absl::Status(failed_.code(),
-                        absl::StrCat("rank ", rank, ": ", operation, ": the group failed before: ", failed_.message()));
+    return absl::Status(failed_.code(), absl::StrCat(error_prefix, "rank ", rank, ": ", operation,
+                                                     ": the group failed before: ", failed_.message()));
   }
   if (!released_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("rank ", rank, ": ", operation, ": the group was shut down"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": the group was shut down"));
 }
 
 uint64_t ProcessGroup::Impl::Sequence() {
@@ -84,7 +85,8 @@ FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const ab
 absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown) {
   if (absl::Status status = Usable(operation); !status.ok()) return status;
   if (!IsOfConnections(thrown)) {
-    return absl::Status(thrown.code(), absl::StrCat("rank ", rank, ": ", operation, ": ", thrown.message()));
+    return absl::Status(thrown.code(),
+                        absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", thrown.message()));
   }
   FailureReport own = Describe(operation, thrown);
   board->Post(own);
@@ -100,6 +102,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
       own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
   }
   absl::Status status = ExplainFailure(peers, rank, options.timeout, own, reports);
+  status = absl::Status(status.code(), absl::StrCat(error_prefix, status.message()));
   board->SayRead();
   MutexLock lock(&mutex_);
   const FailureCause cause = FindCause(rank, own, reports);
@@ -108,7 +111,8 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
     if (silent && (IsTimeout(cause) || cause.rank == other)) gone_.insert(other);
   }
   if (!failed_.ok())
-    return absl::Status(failed_.code(), absl::StrCat("rank ", rank, ": ", operation, ": ", failed_.message()));
+    return absl::Status(failed_.code(),
+                        absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", failed_.message()));
   failed_ = status;
   return status;
 }

@@ -31,6 +31,7 @@ class ProcessGroup::Impl {
   int size = 1;
   int local_rank = 0;
   std::string name;
+  std::string error_prefix;  // of a subgroup, whose ranks are not those of the job
   std::string backend_text;
   bool store_on_rank_0 = false;  // the store dies with rank 0
   bool several_hosts = false;

@@ -191,7 +191,9 @@ TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
                          [&] { return (*pair)->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
                      group->Abort("the parent ends");
                    });
-                   EXPECT_EQ((*pair)->Barrier().code(), absl::StatusCode::kAborted);
+                   const absl::Status status = (*pair)->Barrier();
+                   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+                   EXPECT_THAT(Message(status), HasSubstr("subgroup stuck: rank 0: barrier: aborted: the parent ends"));
                    killer.join();
                    ++stuck;
                    return absl::OkStatus();
