@@ -16,16 +16,17 @@ struct Worker {
   std::shared_ptr<ProcessGroup> group;
 };
 
-// A trainer's main in one call: reads the environment, makes the process group, runs `body`, and ends the group in order.
+// A trainer's main in one call: reads the environment, makes the process group, runs `body`, and ends the group in
+// order.
 //
 //   int main() {
 //     ddprun::RunWorker({.timeout = absl::Minutes(5)}, [](ddprun::Worker& worker) -> absl::Status { ... });
 //   }
 //
-// Does not return: flushes the standard streams and ends the process without running LibTorch's static destructors, which
-// take 80 ms. Exit code 0 if `body` returned OK; 1 if it returned or threw an error, which is then printed in one line and
-// written to the launcher's error file, so that every node's failure summary shows it; 2 if the environment is bad.
-// Sets the number of LibTorch's threads to OMP_NUM_THREADS where that is set.
+// Does not return: flushes the standard streams and ends the process without running LibTorch's static destructors,
+// which take 80 ms. Exit code 0 if `body` returned OK; 1 if it returned or threw an error, which is then printed in one
+// line and written to the launcher's error file, so that every node's failure summary shows it; 2 if the environment is
+// bad. Sets the number of LibTorch's threads to OMP_NUM_THREADS where that is set.
 [[noreturn]] void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

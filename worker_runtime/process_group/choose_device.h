@@ -17,8 +17,9 @@ namespace ddprun {
 //   "cuda:1" that one
 // A CUDA device is made the current one of the calling thread. Thread-safe.
 //
-// Errors: InvalidArgument for another word, or if the GPU's number is too high, with how many GPUs this process sees (also
-// under "auto", where some GPUs but too few are a mistake of the launch); FailedPrecondition if "cuda" can't be had at all.
+// Errors: InvalidArgument for another word, or if the GPU's number is too high, with how many GPUs this process sees
+// (also under "auto", where some GPUs but too few are a mistake of the launch); FailedPrecondition if "cuda" can't be
+// had at all.
 absl::StatusOr<c10::Device> ChooseDevice(const WorkerEnv& env, absl::string_view wish = "auto");
 
 }  // namespace ddprun

@@ -19,8 +19,8 @@ namespace ddprun {
 // Threads: any. Calls that come while another thread is in one do nothing, rather than wait for the store.
 class FailureBoard {
  public:
-  // `store` should be a connection of its own: a connection serves one call at a time, and a trainer may be waiting for a
-  // key on the group's.
+  // `store` should be a connection of its own: a connection serves one call at a time, and a trainer may be waiting for
+  // a key on the group's.
   FailureBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
   ~FailureBoard();
   FailureBoard(const FailureBoard&) = delete;

@@ -11,9 +11,10 @@
 #include "absl/time/time.h"
 #include "worker_runtime/process_group/peers.h"
 
-// Who is to blame when an operation fails. Gloo tells each rank only what happened on its own connections, and that mostly
-// last: a rank that gives up closes its connections, its neighbours see those close, and so on. So every rank that fails
-// leaves a report in the store before it closes anything, and all follow the reports to the rank where it began.
+// Who is to blame when an operation fails. Gloo tells each rank only what happened on its own connections, and that
+// mostly last: a rank that gives up closes its connections, its neighbours see those close, and so on. So every rank
+// that fails leaves a report in the store before it closes anything, and all follow the reports to the rank where it
+// began.
 namespace ddprun {
 
 struct FailureReport {

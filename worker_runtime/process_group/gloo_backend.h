@@ -23,8 +23,8 @@ class Device;
 
 namespace ddprun {
 
-// One rank's end of a group over Gloo, which can be cut off: Gloo itself has no abort, but its sockets are known by their
-// addresses, as every group listens on a port of its own.
+// One rank's end of a group over Gloo, which can be cut off: Gloo itself has no abort, but its sockets are known by
+// their addresses, as every group listens on a port of its own.
 //
 // Threads: CutOff may be called from any thread while the object lives; the rest belongs to one.
 class GlooBackend {

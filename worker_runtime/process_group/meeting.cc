@@ -28,8 +28,8 @@ constexpr char kLoopback[] = "127.0.0.1";
 // Reserved for documentation (RFC 5737), so it lies behind the default route. Nothing is sent there.
 constexpr char kSomewhereFar[] = "192.0.2.1";
 
-// In the place of a rank for which the others have given up waiting, and what is then added to the count of those that came
-// as it.
+// In the place of a rank for which the others have given up waiting, and what is then added to the count of those that
+// came as it.
 constexpr char kNobody[] = "?";
 constexpr int64_t kGivenUp = 1 << 20;
 

@@ -9,15 +9,17 @@
 
 namespace ddprun {
 
-// Names the file; else libddprun_nccl.so is looked for beside the program, in ../lib, and where the dynamic linker looks.
+// Names the file; else libddprun_nccl.so is looked for beside the program, in ../lib, and where the dynamic linker
+// looks.
 inline constexpr char kNcclLibraryVariable[] = "DDPRUN_NCCL_LIBRARY";
 
 // The plugin of this process, loaded at the first call; it stays loaded. Thread-safe.
-// Errors: FailedPrecondition in one line: this host has no usable GPU (then nothing is loaded); no library was found, and
-// where it was looked for; the dynamic linker refused it; it belongs to another build.
+// Errors: FailedPrecondition in one line: this host has no usable GPU (then nothing is loaded); no library was found,
+// and where it was looked for; the dynamic linker refused it; it belongs to another build.
 absl::StatusOr<NcclPlugin*> LoadNcclPlugin();
 
-// Whether a CUDA program could find a GPU here, by the driver's device file and CUDA_VISIBLE_DEVICES; nothing is loaded.
+// Whether a CUDA program could find a GPU here, by the driver's device file and CUDA_VISIBLE_DEVICES; nothing is
+// loaded.
 bool HostHasGpu();
 
 // The same for a given device file and value (nullptr: not set).

@@ -26,8 +26,8 @@ using Backends = c10d::ProcessGroup::BackendType;
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 constexpr absl::Duration kLongestGoodbye = absl::Seconds(30);
 
-// What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes to
-// connections that its peer may have closed.
+// What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes
+// to connections that its peer may have closed.
 void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -62,8 +62,8 @@ absl::Status CheckOptions(int rank, int size, const ProcessGroupOptions& options
   return absl::OkStatus();
 }
 
-// How many groups this process has made for this round before. A process that lives through several rounds begins anew in
-// each, as those do that were started for it.
+// How many groups this process has made for this round before. A process that lives through several rounds begins anew
+// in each, as those do that were started for it.
 int CountGroup(const std::string& round) {
   static Mutex* const mutex = new Mutex;
   static auto* const last_round = new std::string;

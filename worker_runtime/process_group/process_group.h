@@ -44,8 +44,9 @@ struct ProcessGroupOptions {
 
 // A set of ranks that talk to each other: a c10d::ProcessGroup made without Python, with errors that say who and where.
 //
-// Every operation is collective: all ranks call the same ones in the same order. Operations block until this rank is done
-// with the tensor (NCCL: until it is enqueued on the current stream; see torch.distributed's notes on CUDA semantics).
+// Every operation is collective: all ranks call the same ones in the same order. Operations block until this rank is
+// done with the tensor (NCCL: until it is enqueued on the current stream; see torch.distributed's notes on CUDA
+// semantics).
 //
 // Errors of operations, which name the rank, the operation and, where it can be found out, the peer with its host:
 //   DeadlineExceeded   not done within the timeout; names the ranks that did not come to it
@@ -56,9 +57,9 @@ struct ProcessGroupOptions {
 //   Internal           anything else that c10d threw
 // After an error (but InvalidArgument) the group is of no more use: Abort or destroy it, and make another.
 //
-// A tensor whose size differs among the ranks is not always seen: Gloo may end the process (std::terminate, in a thread of
-// its own; RunWorker then says why), or deliver wrong numbers. With TORCH_DISTRIBUTED_DEBUG=DETAIL every collective first
-// compares operation, shape and dtype among the ranks, at the cost of a further exchange.
+// A tensor whose size differs among the ranks is not always seen: Gloo may end the process (std::terminate, in a thread
+// of its own; RunWorker then says why), or deliver wrong numbers. With TORCH_DISTRIBUTED_DEBUG=DETAIL every collective
+// first compares operation, shape and dtype among the ranks, at the cost of a further exchange.
 //
 // Threads: one thread at a time uses a group, but Abort may be called from any.
 //
@@ -66,10 +67,11 @@ struct ProcessGroupOptions {
 // to be told, and not the end.
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
-  // Meets the other ranks in the store at MASTER_ADDR:MASTER_PORT and connects to them. Hosts that store itself if it is
-  // rank 0 and no launcher does. A world of one needs no address. May be called again after a failure or in a new round:
-  // every call of one process uses fresh keys, so all ranks must make the same calls. Waits at most `options.timeout` for
-  // the others; the error names those that have not come. Until then it can't be aborted, other than by ending the store.
+  // Meets the other ranks in the store at MASTER_ADDR:MASTER_PORT and connects to them. Hosts that store itself if it
+  // is rank 0 and no launcher does. A world of one needs no address. May be called again after a failure or in a new
+  // round: every call of one process uses fresh keys, so all ranks must make the same calls. Waits at most
+  // `options.timeout` for the others; the error names those that have not come. Until then it can't be aborted, other
+  // than by ending the store.
   static absl::StatusOr<std::shared_ptr<ProcessGroup>> Create(const WorkerEnv& env, ProcessGroupOptions options = {});
 
   // The same with a store that the ranks share already. `name` must be new in that store.
@@ -88,12 +90,13 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const std::string& backend() const;  // as in ProcessGroupOptions, resolved
   absl::Duration timeout() const;
 
-  // A group of some of this group's ranks (ascending, each at most once). Every rank of this group calls it with the same
-  // arguments, also those not in `ranks`, which get nullptr. Default options: this group's own.
+  // A group of some of this group's ranks (ascending, each at most once). Every rank of this group calls it with the
+  // same arguments, also those not in `ranks`, which get nullptr. Default options: this group's own.
   absl::StatusOr<std::shared_ptr<ProcessGroup>> NewSubgroup(absl::Span<const int> ranks, const std::string& name,
                                                             std::optional<ProcessGroupOptions> options = std::nullopt);
 
-  // Waits until all ranks are here. The error names the ranks that did not come within `timeout` (default: the group's).
+  // Waits until all ranks are here. The error names the ranks that did not come within `timeout` (default: the
+  // group's).
   absl::Status Barrier(std::optional<absl::Duration> timeout = std::nullopt);
 
   // In place, any shape; the same shape and dtype on all ranks. kAverage is for floating dtypes.
@@ -116,8 +119,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // with Aborted and `reason`. May be called from any thread, several times.
   void Abort(absl::string_view reason);
 
-  // For a process that is about to end after a failure: if it hosts the store, waits for a moment (a second at most) until
-  // the other ranks have read there what has failed. RunWorker does it.
+  // For a process that is about to end after a failure: if it hosts the store, waits for a moment (a second at most)
+  // until the other ranks have read there what has failed. RunWorker does it.
   void AwaitReaders();
 
   // The ordered end: subgroups first, a barrier so that no rank leaves while another still needs it, then connections

@@ -72,8 +72,8 @@ std::vector<int> OpenDescriptors() {
   return fds;
 }
 
-// Calls `use` with a duplicate of each descriptor: what is looked at and what is used are then the same socket, whatever
-// other threads close and open meanwhile.
+// Calls `use` with a duplicate of each descriptor: what is looked at and what is used are then the same socket,
+// whatever other threads close and open meanwhile.
 void ForEachSocket(absl::FunctionRef<void(int fd, const TcpSocket&)> use) {
   for (const int fd : OpenDescriptors()) {
     if (!Option(fd, SO_TYPE).has_value()) continue;

@@ -66,7 +66,9 @@ void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
     case 2: group->reset(); break;
     // One leaves while the other is about to wait for it.
     case 3:
-      if (rank == 0) EXPECT_FALSE((*group)->Barrier().ok());
+      if (rank == 0) {
+        EXPECT_FALSE((*group)->Barrier().ok());
+      }
       break;
   }
 }

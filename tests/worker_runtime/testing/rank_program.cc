@@ -1,7 +1,7 @@
 // A worker of one behaviour, for tests of ranks that are processes:
 //   rank_program BEHAVIOUR [SECONDS]
-// prints "rank R ready" when its group stands and has done one all-reduce, and ends by RunWorker. SECONDS is the group's
-// timeout (30).
+// prints "rank R ready" when its group stands and has done one all-reduce, and ends by RunWorker. SECONDS is the
+// group's timeout (30).
 //
 //   loop        all-reduces until something fails
 //   loop_alone  rank 2 stays out: it sleeps in another place; the others all-reduce
@@ -10,7 +10,7 @@
 //   throw       rank 1 throws an int, the others all-reduce
 //   shapes      rank 1 passes a longer tensor
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
-//   reform      all-reduces until a rank is gone; those that are left make a new group among themselves and print its sum
+//   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
 //   many_lines  prints more than a pipe holds
 #include <ATen/ops/full.h>
 #include <stdio.h>

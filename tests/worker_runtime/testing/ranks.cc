@@ -65,8 +65,8 @@ class Ranks {
 }  // namespace
 
 absl::Status RunRanks(int n, const ProcessGroupOptions& options, RankBody body) {
-  // LibTorch's flight recorder, of which a process has one, keeps the groups' states in a map without a lock: groups that
-  // are used by several threads, as these are, would crash in it.
+  // LibTorch's flight recorder, of which a process has one, keeps the groups' states in a map without a lock: groups
+  // that are used by several threads, as these are, would crash in it.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   Ranks ranks(n, options);
   std::vector<std::thread> threads;

@@ -10,8 +10,8 @@
 namespace ddprun {
 namespace {
 
-// By default NCCL's watchdog ends the process when a collective fails. Here the error is to reach the caller, who aborts
-// the group and may make another in the same process. What the user has set stays.
+// By default NCCL's watchdog ends the process when a collective fails. Here the error is to reach the caller, who
+// aborts the group and may make another in the same process. What the user has set stays.
 void SetRecoveryDefaults() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -15,8 +15,9 @@ class Store;
 
 namespace ddprun {
 
-// What the runtime asks of libddprun_nccl.so, which is linked with CUDA's and NCCL's libraries and loaded when a program
-// first wants a GPU, so that programs that don't never load those. Errors are LibTorch's exceptions. Thread-safe.
+// What the runtime asks of libddprun_nccl.so, which is linked with CUDA's and NCCL's libraries and loaded when a
+// program first wants a GPU, so that programs that don't never load those. Errors are LibTorch's exceptions.
+// Thread-safe.
 class NcclPlugin {
  public:
   virtual ~NcclPlugin() = default;
