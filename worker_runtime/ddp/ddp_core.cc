@@ -122,6 +122,7 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
     if (absl::Status checked = CheckDdpOptions(state->options, state->trained.tensors.size()); !checked.ok()) {
       return checked;
     }
+    state->has_buffers = !CollectBuffers(*state->module).empty();
     if (state->options.init_sync) {
       const ModelDescription description = DescribeModule(*state->module, state->options);
       absl::Status agreed = CheckAllRanksAgree(description, state->device(), *state->group);

@@ -23,8 +23,4 @@ void BroadcastModule(DdpState& state, int root) {
   c10d::broadcast_coalesced(state.group->c10d(), tensors, kBroadcastBytes, root);
 }
 
-bool BuffersNeedSync(const DdpState& state) {
-  return state.require_forward_param_sync && state.options.broadcast_buffers && !CollectBuffers(*state.module).empty();
-}
-
 }  // namespace ddprun

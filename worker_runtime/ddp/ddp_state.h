@@ -39,6 +39,7 @@ struct DdpState {
   TrainedParameters trained;
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;  // the reducer holds it only weakly
+  bool has_buffers = false;              // as the module was made; which ones may change
   bool has_hook = false;
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
@@ -55,7 +56,9 @@ void BroadcastBuffers(DdpState& state, int root);
 void BroadcastModule(DdpState& state, int root);
 
 // Whether the next forward has to set buffers to those of one rank.
-bool BuffersNeedSync(const DdpState& state);
+inline bool BuffersNeedSync(const DdpState& state) {
+  return state.require_forward_param_sync && state.options.broadcast_buffers && state.has_buffers;
+}
 
 }  // namespace ddprun
 

@@ -116,15 +116,14 @@ TEST(SharedMemoryAllReduceTest, TensorsItCanNotTake_InvalidArgument) {
 
 // Trains a small network and returns its parameters in one tensor.
 at::Tensor Train(std::shared_ptr<ProcessGroup> group, const CommHook* hook) {
-  torch::manual_seed(5);
   auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(7, 33), torch::nn::Linear(33, 5));
+  Fill(*module);
   auto ddp = MakeDistributedDataParallel(module, group, {.bucket_cap_mb = 0.0005});
   TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
   if (hook != nullptr) TORCH_CHECK((*ddp)->RegisterCommHook(*hook).ok());
   for (int step = 0; step < 4; ++step) {
     (*ddp)->zero_grad();
-    const at::Tensor x = (at::arange(3 * 7).view({3, 7}) + step + 10 * group->rank()).to(at::kFloat) / 13;
-    (*ddp)->forward(x).square().mean().backward();
+    (*ddp)->forward(Inputs(step, group->rank())).square().mean().backward();
     torch::NoGradGuard no_grad;
     for (at::Tensor& parameter : module->parameters()) parameter.sub_(parameter.grad(), 0.05);
   }

@@ -2,9 +2,11 @@
 #define DDPRUN_TESTS_WORKER_RUNTIME_DDP_SMALL_MODELS_H_
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <memory>
 
@@ -32,6 +34,19 @@ struct Forked : torch::nn::Module {
 
   torch::nn::Linear used{nullptr}, spare{nullptr};
 };
+
+// Ranks that are threads share LibTorch's generator of random numbers, so what must be the same twice is not drawn.
+inline void Fill(torch::nn::Module& module) {
+  torch::NoGradGuard no_grad;
+  for (at::Tensor& parameter : module.parameters()) {
+    parameter.copy_((at::arange(parameter.numel()) * 37 % 101).to(at::kFloat).view(parameter.sizes()) / 303 - 0.16);
+  }
+}
+
+// The inputs of one rank in one step: [4, 7].
+inline at::Tensor Inputs(int step, int rank) {
+  return ((at::arange(28) + 5 * step + 11 * rank) * 29 % 97).to(at::kFloat).view({4, 7}) / 97;
+}
 
 }  // namespace ddprun::testing
 

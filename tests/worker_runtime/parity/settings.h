@@ -22,7 +22,7 @@ namespace ddprun::testing {
 //   branch          alternate, same
 //   join            1: rank r has 2 r steps less; divide=0: by the ranks that still train
 //   expect          differs: a known exception, whose reason is in docs/ddp_parity.md
-//   steps, layers, width   of the run, of the GPT
+//   steps, layers, width, block   of the run, of the GPT
 class Settings {
  public:
   explicit Settings(const std::string& line);

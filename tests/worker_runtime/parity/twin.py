@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gpt_model
 
-BLOCK = 16
 VOCABULARY = 64
 
 
@@ -94,8 +93,8 @@ def float_batch(number):
     return x, y
 
 
-def token_batch(number):
-    tokens = numbers(4 * (BLOCK + 1), number, VOCABULARY).view(4, BLOCK + 1)
+def token_batch(number, length):
+    tokens = numbers(4 * (length + 1), number, VOCABULARY).view(4, length + 1)
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -147,7 +146,7 @@ class Run:
             return gpt_model.GPT(
                 gpt_model.Config(
                     vocab_size=VOCABULARY,
-                    block_size=BLOCK,
+                    block_size=self.number("block", 16),
                     n_layer=self.number("layers", 2),
                     n_head=2,
                     n_embd=self.number("width", 32),
@@ -161,7 +160,7 @@ class Run:
 
     def loss(self, ddp, step, number):
         if self.model == "gpt":
-            tokens, targets = token_batch(number)
+            tokens, targets = token_batch(number, self.number("block", 16))
             return gpt_model.loss(ddp(tokens), targets)
         x, y = float_batch(number)
         if self.model == "branches":

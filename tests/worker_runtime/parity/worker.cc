@@ -27,7 +27,6 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr int kBlock = 16;
 constexpr int kVocabulary = 64;
 
 uint32_t BitsOf(const at::Tensor& loss) {
@@ -166,7 +165,7 @@ absl::Status TrainPlain(const Settings& settings, Worker& worker, std::ostream& 
 absl::Status TrainGpt(const Settings& settings, Worker& worker, std::ostream& out) {
   gpt::Config config;
   config.vocab_size = kVocabulary;
-  config.block_size = kBlock;
+  config.block_size = settings.Number("block", 16);
   config.n_layer = settings.Number("layers", 2);
   config.n_head = 2;
   config.n_embd = settings.Number("width", 32);
@@ -174,8 +173,8 @@ absl::Status TrainGpt(const Settings& settings, Worker& worker, std::ostream& ou
   torch::manual_seed(1 + worker.env.rank);  // rank 0's weights are sent to all
   gpt::Model model(config);
   return Run<gpt::ModelImpl>(settings, worker, out)
-      .Train(model.ptr(), [](DistributedDataParallel<gpt::ModelImpl>& ddp, int, int number) {
-        const auto [tokens, targets] = TokenBatch(number, kBlock, kVocabulary);
+      .Train(model.ptr(), [&config](DistributedDataParallel<gpt::ModelImpl>& ddp, int, int number) {
+        const auto [tokens, targets] = TokenBatch(number, config.block_size, kVocabulary);
         return gpt::Loss(ddp.forward(tokens), targets);
       });
 }
