@@ -205,7 +205,9 @@ TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
         ExpectFits(*header, file.size());
         const auto seal = ReadSeal("x.safetensors", header_text, *header);
         status = seal.status();
-        if (seal.ok() && seal->has_value()) EXPECT_EQ(header_text, sealed) << "round " << round;
+        if (seal.ok() && seal->has_value()) {
+          EXPECT_EQ(header_text, sealed) << "round " << round;
+        }
       }
     }
     status.ok() ? ++accepted : ++refused;
