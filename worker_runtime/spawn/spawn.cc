@@ -43,6 +43,10 @@ constexpr size_t kMaxErrorBytes = 2000;
 // What an error file holds before its worker has come to the call of Spawn.
 constexpr char kNotArrived[] = "not arrived";
 
+// How long after a failure others are waited for before they are stopped. A worker's peers may see that its connections
+// are closed, and end, before its own end can be seen.
+constexpr absl::Duration kSettleTime = absl::Milliseconds(100);
+
 class OwnedFd {
  public:
   explicit OwnedFd(int fd = -1) : fd_(fd) {}
@@ -155,12 +159,15 @@ bool Failed(const Failure& failure) {
   return failure.end.signaled || failure.end.code != 0 || failure.words.content == kNotArrived;
 }
 
+bool HasWords(const Failure& failure) { return !failure.words.content.empty() && failure.words.content != kNotArrived; }
+
 // Which of two is the cause rather than the consequence. A worker whose peer is gone says so in its last words; one
 // that ended without words died of something else, even if its end was seen a moment later. Else who wrote first.
 bool Earlier(const Failure& a, const Failure& b) {
-  if (a.end.signaled != b.end.signaled) return a.end.signaled;
-  return std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <
-         std::pair(b.words.written.tv_sec, b.words.written.tv_nsec);
+  const auto kind = [](const Failure& failure) { return failure.end.signaled ? 0 : HasWords(failure) ? 2 : 1; };
+  if (kind(a) != kind(b)) return kind(a) < kind(b);
+  return kind(a) == 2 && std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <
+                             std::pair(b.words.written.tv_sec, b.words.written.tv_nsec);
 }
 
 absl::Status Explain(const Failure& failure, int nprocs) {
@@ -214,38 +221,63 @@ class Workers {
 
   // Until all have ended.
   absl::Status Watch() {
-    std::optional<Failure> first;
-    int last_signal = 0;  // that was sent from here
-    SteadyTime kill_at = SteadyTime::InfiniteFuture();
     while (processes_.running() > 0) {
-      const std::vector<ProcessSet::End> ends = processes_.Wait(kill_at);
-      if (ends.empty()) {
-        processes_.Signal(last_signal = SIGKILL);
-        kill_at = SteadyTime::InfiniteFuture();
-      }
-      for (const ProcessSet::End& end : ends) {
-        if (end.signaled && (last_signal == SIGKILL || end.code == last_signal)) continue;
-        const Failure failure{end, ReadErrorFile(error_files_[end.index].get())};
-        if (Failed(failure) && (!first.has_value() || Earlier(failure, *first))) first = failure;
-      }
-      if (first.has_value() && last_signal == 0) {
-        processes_.Signal(last_signal = SIGTERM);
-        kill_at = SteadyNow() + grace_;
-      }
+      const std::vector<ProcessSet::End> ends = processes_.Wait(deadline_);
+      if (ends.empty()) GoOn();
+      for (const ProcessSet::End& end : ends) Note({end, ReadErrorFile(error_files_[end.index].get())});
+      if (first_.has_value() && phase_ == Phase::kRunning) GoOn();
     }
-    return first.has_value() ? Explain(*first, nprocs_) : absl::OkStatus();
+    return first_.has_value() ? Explain(*first_, nprocs_) : absl::OkStatus();
   }
 
  private:
+  enum class Phase {
+    kRunning,   // -> kSettling: one has failed
+    kSettling,  // -> kStopping: kSettleTime has passed, in which others that fail may be the cause
+    kStopping,  // -> kKilling: grace_ has passed since SIGTERM
+    kKilling,   // they got SIGKILL
+  };
+
+  void GoOn() {
+    switch (phase_) {
+      case Phase::kRunning:
+        phase_ = Phase::kSettling;
+        deadline_ = SteadyNow() + kSettleTime;
+        return;
+      case Phase::kSettling:
+        phase_ = Phase::kStopping;
+        processes_.Signal(SIGTERM);
+        deadline_ = SteadyNow() + grace_;
+        return;
+      case Phase::kStopping:
+      case Phase::kKilling:
+        phase_ = Phase::kKilling;
+        processes_.Signal(SIGKILL);
+        deadline_ = SteadyTime::InfiniteFuture();
+        return;
+    }
+  }
+
+  void Note(const Failure& failure) {
+    if (!Failed(failure)) return;
+    // What our own signals do is no failure; but one of before may have been written down.
+    const bool stopped = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
+    if (stopped && !HasWords(failure)) return;
+    if (!first_.has_value() || Earlier(failure, *first_)) first_ = failure;
+  }
+
   const int nprocs_;
   const absl::Duration grace_;
   std::vector<OwnedFd> error_files_;  // by rank
   ProcessSet processes_;
+  Phase phase_ = Phase::kRunning;
+  SteadyTime deadline_ = SteadyTime::InfiniteFuture();
+  std::optional<Failure> first_;
 };
 
 absl::Status CheckCall(int nprocs) {
   if (nprocs < 1) return absl::InvalidArgumentError(absl::StrCat("nprocs is ", nprocs, ", but must be at least 1"));
-  if (const char* const rank = getenv(worker_contract::kRank)) {
+  if (const char* const rank = getenv(worker_contract::kRank); rank != nullptr && *rank != '\0') {
     return absl::FailedPreconditionError(
         absl::StrCat("this process is a worker already (RANK=", OneLine(rank, 40),
                      "): call RunWorker here, or Spawn in a program that no launcher started"));
