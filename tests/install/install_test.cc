@@ -235,16 +235,19 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   }
 }
 
+TEST_F(InstallTest, TrainerToBeginWith_Trains) {
+  const End alone = Shell("\"$PROGRAM\" 3", InDir(""),
+                          {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
+}
+
 TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   // Optimising would take the compiler half as long again.
   const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
   ASSERT_EQ(configured.code, 0) << configured.err;
-  const End built = Shell("cmake --build build", InDir(""));
+  const End built = Shell("cmake --build build --target elastic", InDir(""));
   ASSERT_EQ(built.code, 0) << built.out << built.err;
-
-  const End alone = Shell("build/single 3", InDir(""), {{"OMP_NUM_THREADS", "1"}});
-  EXPECT_EQ(alone.code, 0) << alone.err;
-  EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
 
   const std::string job = Quoted(Prefix() + "/bin/ddprun") +
                           " --standalone --nproc-per-node=2 --max-restarts=1 --no-python ../build/elastic ";
