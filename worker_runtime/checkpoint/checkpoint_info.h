@@ -17,7 +17,7 @@ struct Progress {
   int64_t epoch = 0;             // the epoch that `sampler_position` is in
   int64_t sampler_position = 0;  // samples of the epoch that were used so far, of all ranks together
   uint64_t sampler_seed = 0;
-  std::map<std::string, std::string> user;  // anything else; UTF-8
+  std::map<std::string, std::string> user = {};  // anything else; UTF-8
 };
 
 // What a checkpoint says about itself.

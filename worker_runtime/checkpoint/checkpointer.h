@@ -24,7 +24,7 @@ class ProcessGroup;
 
 struct CheckpointerOptions {
   // Where the checkpoints lie; made if it is not there. One job per folder.
-  std::string folder;
+  std::string folder = "";
 
   // How many checkpoints are kept. Older ones are removed when a newer one is on the disk. 0: all.
   int keep = 3;

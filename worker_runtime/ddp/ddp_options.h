@@ -23,7 +23,7 @@ struct DdpOptions {
   // Gradients are collected in buckets of about this many MiB; a bucket is reduced while the backward pass still fills
   // the next. Not set: 25 MiB, but the first bucket 1 MiB so that reducing begins early. 25 is therefore not the same as
   // not set, here and in Python. Smaller buckets overlap better on slow links and cost a few per cent on fast ones.
-  std::optional<double> bucket_cap_mb;
+  std::optional<double> bucket_cap_mb = std::nullopt;
 
   // For models in which a forward does not use every parameter: walks the graph from the outputs in every iteration to
   // find those that will get no gradient. Costs time; without it such a model is an error in the next forward.
@@ -39,7 +39,7 @@ struct DdpOptions {
 
   // A layout read by bucket_layout() from a run that is to be continued with the same bits: from three ranks on the order
   // in which gradients are added depends on where in a bucket they lie. Not set: as Python does.
-  std::optional<BucketLayout> initial_bucket_layout;
+  std::optional<BucketLayout> initial_bucket_layout = std::nullopt;
 };
 
 }  // namespace ddprun

@@ -28,7 +28,7 @@ enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 struct ProcessGroupOptions {
   // "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl". Empty: the one that fits `device`.
-  std::string backend;
+  std::string backend = "";
 
   // Where this rank's tensors live: "cpu", or a CUDA device, which NCCL binds to. Used where `backend` is empty, and by
   // NCCL. With a bare CUDA type the index is the local rank.
@@ -39,7 +39,7 @@ struct ProcessGroupOptions {
 
   // Name of the interface, or an address of this host, that Gloo listens on. Empty: GLOO_SOCKET_IFNAME if set, else the
   // address from which MASTER_ADDR is reached.
-  std::string interface;
+  std::string interface = "";
 };
 
 // A set of ranks that talk to each other: a c10d::ProcessGroup made without Python, with errors that say who and where.

@@ -10,7 +10,7 @@
 namespace ddprun {
 
 struct SpawnOptions {
-  ProcessGroupOptions process_group;
+  ProcessGroupOptions process_group = {};
 
   // After a failure the other workers get SIGTERM, and SIGKILL if they have not ended this long after it.
   absl::Duration grace = absl::Seconds(10);
