@@ -28,7 +28,7 @@ namespace {
 std::string TestProgram(const std::string& name) {
   const char* sources = getenv("TEST_SRCDIR");
   const char* workspace = getenv("TEST_WORKSPACE");
-  if (sources == nullptr || workspace == nullptr) return "bazel-bin/tests/testbin/" + name;
+  if (sources == nullptr || workspace == nullptr) return ".bazel/bin/tests/testbin/" + name;
   return std::string(sources) + "/" + workspace + "/tests/testbin/" + name;
 }
 
