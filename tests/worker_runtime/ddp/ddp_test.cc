@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <tuple>
 #include <vector>
 
