@@ -2,6 +2,7 @@
 
 #include <c10/util/Logging.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 
 #include <algorithm>
@@ -32,6 +33,9 @@ void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
     c10d::setDebugLevelFromEnvironment();
+    // LibTorch's flight recorder, of which a process has one, keeps the groups' states in a map without a lock: groups
+    // that are used by several threads crash in it (seen with 2.11). Whoever wants it sets the variable.
+    setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
     // A lost connection makes c10d's store print its C++ stack as a warning, beside the exception of which we tell.
     constexpr int kErrors = 2;
     if (getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {

@@ -1,6 +1,5 @@
 #include "tests/worker_runtime/testing/ranks.h"
 
-#include <cstdlib>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -65,9 +64,6 @@ class Ranks {
 }  // namespace
 
 absl::Status RunRanks(int n, const ProcessGroupOptions& options, RankBody body) {
-  // LibTorch's flight recorder, of which a process has one, keeps the groups' states in a map without a lock: groups
-  // that are used by several threads, as these are, would crash in it.
-  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   Ranks ranks(n, options);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n; ++rank) threads.emplace_back([&ranks, rank, body] { ranks.Run(rank, body); });
