@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from figures import milliseconds, print_table, show_ratio
-from trainers import GIVE_UP, PYTHON, ROOT, Trainer, environment, say, started
+from trainers import GIVE_UP, PYTHON, ROOT, Trainer, environment, resident_megabytes, say, started
 
 CUDA_LIBRARY = re.compile(r"lib(torch_cuda|c10_cuda|cu[a-z]+|nccl|nv[a-zA-Z]+)[-_.]")
 
@@ -64,15 +64,6 @@ def start(setup):
 
 
 # ---- memory ----
-
-
-def resident_megabytes(pid):
-    """(VmRSS, PSS): all of the process' pages, and the same with each shared page divided by its users."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    resident = int(re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)[1])
-    shared_out = int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])
-    return resident / 1024, shared_out / 1024
 
 
 def cuda_libraries(pid):
@@ -162,7 +153,9 @@ def checkpoint(setup):
     """How long saving keeps the training loop: in the background, in the foreground, and Python's torch.save."""
     rows = []
     for name, flags, steps in checkpoint_models(setup):
-        flags = (*flags, "--checkpoints", setup.folder)
+        folder = pathlib.Path(setup.folder) / name.replace(" ", "_")
+        folder.mkdir()
+        flags = (*flags, "--checkpoints", str(folder))
         trainers = [Trainer(language, language, flags, setup.world) for language in ("Python", "C++")]
         kinds = {
             "torch.save": ("Python", "plain"),
@@ -172,12 +165,12 @@ def checkpoint(setup):
         }
         usual, saves = {}, {kind: [] for kind in kinds}
         with started(trainers, setup.programs, setup.folder) as ranks:
-            for i in range(setup.runs + 1):
+            for i in range(setup.runs + 1):  # the first save makes folder and buffers
                 for kind, (language, word) in kinds.items():
                     say(f"checkpoint {i} of {setup.runs}: {name}, {kind}")
                     usual[language] = statistics.median(ranks[language].ask(f"steps {steps}")[0]["seconds"])
                     answer = ranks[language].ask(f"save {word} {steps}")[0]
-                    # What the steps that follow take more than the steps before; the first save makes folder and buffers.
+                    # What the steps that follow take more than those before.
                     answer["slower"] = sum(answer["seconds"]) - usual[language] * steps
                     if i > 0:
                         saves[kind].append(answer)
@@ -199,5 +192,5 @@ def checkpoint_models(setup):
     """(name, flags, steps that follow a save)."""
     if setup.quick:
         return [("tiny GPT", setup.model_flags("gpt"), 2)]
-    large = ("--model", "gpt", "--layers", "6", "--width", "512", "--heads", "8")
-    return [("GPT", setup.model_flags("gpt"), 8), ("19 M parameters", large, 3)]
+    large = ("--model", "gpt", "--layers", "6", "--width", "512", "--heads", "8", "--batch", "1")
+    return [("GPT", setup.model_flags("gpt"), 8), ("19 M parameters", large, 4)]

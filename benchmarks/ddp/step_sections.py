@@ -2,7 +2,7 @@
 
 from figures import milliseconds, print_table, show_ratio
 from link import RATE, slow_link
-from trainers import LOOPBACK, Trainer, in_turn, started
+from trainers import LOOPBACK, Trainer, in_turn, resident_megabytes, started
 
 FUSED_VIEW = ("--optimizer", "fused", "--bucket-view")
 SHARED_MEMORY = ("--hook", "shared-memory")
@@ -126,10 +126,12 @@ def dataparallel(setup):
     ]
     with started(trainers, setup.programs, setup.folder) as ranks:
         steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
+        # Pages that several processes share are counted once.
+        memory = {name: sum(resident_megabytes(p.pid)[1] for p in one.processes) for name, one in ranks.items()}
         making = ranks[replicas].ask(f"steps {setup.steps('gpt')}")[0]["replicating"]
     print_table(
         f"DataParallel against DDP: GPT, batch of {2 * batch}",
-        ["", "ms", "best ms", "to DDP", "CPU to DDP"],
-        [[name, *show(one, steps[ddp])] for name, one in steps.items()],
+        ["", "ms", "best ms", "to DDP", "CPU to DDP", "PSS of all processes, MB"],
+        [[name, *show(one, steps[ddp]), f"{memory[name]:.0f}"] for name, one in steps.items()],
         [f"Making the replicas, which DataParallel does in every step, takes {milliseconds(making)} ms of it."],
     )

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import socket
@@ -177,6 +178,15 @@ def in_turn(ranks, rounds, steps):
             result[name].add(ranks[name].ask(f"steps {steps}"), steps)
     say("")
     return result
+
+
+def resident_megabytes(pid):
+    """(VmRSS, PSS): all of the process' pages, and the same with each shared page divided by its users."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    resident = int(re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)[1])
+    shared_out = int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])
+    return resident / 1024, shared_out / 1024
 
 
 def say(text):
