@@ -1,6 +1,7 @@
 #include "worker_runtime/worker.h"
 
 #include <ATen/Parallel.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/torch_try.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadEnvironment = 2;
+constexpr absl::Duration kLetTheCauseGoFirst = absl::Milliseconds(500);
 
 [[noreturn]] void End(int code) {
   for (std::ostream* stream : {&std::cout, &std::cerr, &std::clog}) stream->flush();
@@ -33,11 +35,10 @@ void SetThreads() {
   if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
 }
 
-absl::Status Run(const WorkerEnv& env, const ProcessGroupOptions& options,
-                 absl::FunctionRef<absl::Status(Worker&)> body) {
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(env, options);
+absl::Status Run(Worker& worker, const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(worker.env, options);
   if (!group.ok()) return group.status();
-  Worker worker{env, *std::move(group)};
+  worker.group = *std::move(group);
   absl::Status returned;
   absl::Status status = TorchTry("", [&] {
     returned = body(worker);
@@ -46,11 +47,19 @@ absl::Status Run(const WorkerEnv& env, const ProcessGroupOptions& options,
   // The body may have replaced its group after a failure, and then it is the new one that tells and ends.
   if (worker.group == nullptr) return status.ok() ? returned : status;
   status = status.ok() ? returned : worker.group->Explain("training", status);
-  if (status.ok()) status = worker.group->Shutdown();
-  if (status.ok()) return status;
-  worker.group->Abort(status.message());
-  worker.group->AwaitReaders();
-  return status;
+  return status.ok() ? worker.group->Shutdown() : status;
+}
+
+// Tells the launcher first and the other ranks after it: what they say because of us must not come before.
+void TellFailure(const Worker& worker, const absl::Status& status) {
+  SayLastWords(worker.env.rank, worker.env.error_file, status);
+  if (worker.group != nullptr) {
+    worker.group->Abort(status.message());
+    worker.group->AwaitReaders();
+  }
+  // The rank that is to blame ends at this moment too. It should be the first of which the launcher hears, which then
+  // stops this one.
+  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kLetTheCauseGoFirst));
 }
 
 }  // namespace
@@ -69,8 +78,9 @@ void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Statu
   }
   SetThreads();
   SayLastWordsOnTerminate(env->rank, env->error_file);
-  const absl::Status status = Run(*env, options, body);
-  if (!status.ok()) SayLastWords(env->rank, env->error_file, status);
+  Worker worker{*env, nullptr};
+  const absl::Status status = Run(worker, options, body);
+  if (!status.ok()) TellFailure(worker, status);
   End(status.ok() ? 0 : kFailed);
 }
 

@@ -26,7 +26,8 @@ struct Worker {
 // Does not return: flushes the standard streams and ends the process without running LibTorch's static destructors,
 // which take 80 ms. Exit code 0 if `body` returned OK; 1 if it returned or threw an error, which is then printed in one
 // line and written to the launcher's error file, so that every node's failure summary shows it; 2 if the environment is
-// bad. Sets the number of LibTorch's threads to OMP_NUM_THREADS where that is set.
+// bad. A worker that only failed because another one is gone waits half a second to be stopped by the launcher, so that
+// the other one's end is seen first. Sets the number of LibTorch's threads to OMP_NUM_THREADS where that is set.
 [[noreturn]] void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

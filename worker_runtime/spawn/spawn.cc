@@ -258,11 +258,12 @@ class Workers {
     }
   }
 
-  void Note(const Failure& failure) {
+  void Note(Failure failure) {
     if (!Failed(failure)) return;
     // What our own signals do is no failure; but one of before may have been written down.
     const bool stopped = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
     if (stopped && !HasWords(failure)) return;
+    if (stopped) failure.end.signaled = false;
     if (!first_.has_value() || Earlier(failure, *first_)) first_ = failure;
   }
 
