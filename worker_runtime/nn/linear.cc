@@ -14,7 +14,7 @@ std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<torch::
   copy->to(weight.device(), weight.scalar_type());
   if (device.has_value()) copy->to(*device);
   for (const auto& parameter : named_parameters()) {
-    at::Tensor& target = *copy->named_parameters().find(parameter.key());
+    at::Tensor target = *copy->named_parameters().find(parameter.key());
     target.copy_(parameter.value());
     target.set_requires_grad(parameter.value().requires_grad());
   }

@@ -68,6 +68,10 @@ FailureReports FailureBoard::Read() {
   return reports;
 }
 
+void FailureBoard::Await(int rank, absl::Duration timeout) {
+  WithStore([&](c10d::Store& store) { store.wait({ReportKey(rank)}, absl::ToChronoMilliseconds(timeout)); });
+}
+
 void FailureBoard::AwaitAll(absl::Duration timeout) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(ReportKey(rank));

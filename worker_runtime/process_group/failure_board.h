@@ -32,7 +32,8 @@ class FailureBoard {
   // The reports there are.
   FailureReports Read();
 
-  // Waits until every rank has left one, at most this long.
+  // Waits until this rank, or every rank, has left one, at most this long.
+  void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
 
   // Says that this rank needs nothing from the store any more, and waits until all but `gone` have said so.

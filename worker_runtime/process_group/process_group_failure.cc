@@ -92,6 +92,11 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   board->Post(own);
   CutOff();
   FailureReports reports = board->Read();
+  // Gloo closes its connections before the rank that gave up can say so. One that stays silent is gone.
+  if (const FailureCause cause = FindCause(rank, own, reports); cause.rank.has_value() && !cause.reported.has_value()) {
+    board->Await(*cause.rank, kHearOthers);
+    reports = board->Read();
+  }
   if (IsTimeout(FindCause(rank, own, reports))) {
     board->AwaitAll(kHearOthers);
     reports = board->Read();
