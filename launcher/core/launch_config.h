@@ -10,7 +10,9 @@
 #include "absl/time/time.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/options.h"
+#include "launcher/core/port_range.h"
 #include "launcher/core/std_streams.h"
+#include "launcher/core/surroundings.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -49,10 +51,18 @@ struct LaunchConfig {
 
   // The rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
-  Endpoint endpoint;                 // of no meaning if kInProcess
-  std::optional<int32_t> node_rank;  // a wish
-  std::string local_addr;            // empty: to be found out
-  absl::Duration reconnect_timeout;  // how long to go on without reaching the server
+  Endpoint endpoint;                        // of no meaning if kInProcess
+  std::optional<int32_t> node_rank;         // a wish
+  std::string local_addr;                   // empty: to be found out
+  absl::Duration reconnect_timeout;         // how long to go on without reaching the server
+  std::optional<PortRange> port_range;      // of every port that is listened on; absent: any
+  std::string host;                         // this node's name; empty: the system's
+  std::string topology;                     // of Join; empty: not known
+  std::vector<std::string> expected_hosts;  // names of the nodes that are to come; empty: not known
+  bool endpoint_appears_late = false;       // the endpoint's name may be unknown at first: try again
+
+  // What comes at the end of the job's time; absent if no batch system started it.
+  std::optional<BatchSystem> batch;
 
   // The workers.
   WorkerCommand command;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/node_count.h"
+#include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
 
@@ -38,6 +39,7 @@ struct Options {
   std::optional<std::string> master_addr;
   std::optional<int> master_port;
   std::optional<std::string> local_addr;
+  std::optional<PortRange> port_range;
 
   // The workers.
   bool no_python = false;
