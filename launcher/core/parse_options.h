@@ -1,19 +1,15 @@
 #ifndef DDPRUN_LAUNCHER_CORE_PARSE_OPTIONS_H_
 #define DDPRUN_LAUNCHER_CORE_PARSE_OPTIONS_H_
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/environment_lookup.h"
 #include "launcher/core/options.h"
 
 namespace ddprun::launcher {
-
-// Value of an environment variable, if it is set.
-using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 // What --help or --version prints, instead of starting anything. Ends with a newline.
 struct InfoText {

@@ -36,7 +36,7 @@ struct Surroundings {
 
   std::optional<Found<int>> nnodes;
   std::optional<Found<int>> node_index;  // this node's place among them, from 0; node 0 hosts the server
-  std::optional<Found<int>> gpus;        // of this node that the job may use
+  std::optional<Found<int>> gpus;        // of this node that this launcher may use, at least 1
   std::optional<Found<Endpoint>> endpoint;
   std::optional<Found<std::string>> job_id;
   std::optional<Found<std::string>> topology;  // nodes are ordered by it; equal leading parts are near each other
@@ -46,6 +46,10 @@ struct Surroundings {
   bool endpoint_appears_late = false;
 
   std::optional<BatchSystem> batch;
+
+  // Why it is so many GPUs, as an error about too many workers may say it: "SLURM lets this task see 1 of ...". Empty
+  // without `gpus`.
+  std::string gpu_binding;
 
   // One line, if the shape of the job can't be taken from here, with what to do: several tasks on a node, a batch
   // script of several nodes. Of no matter to a launcher whose flags give the shape.

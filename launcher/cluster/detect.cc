@@ -1,0 +1,33 @@
+#include "launcher/cluster/detect.h"
+
+#include "absl/strings/str_cat.h"
+#include "launcher/cluster/kubernetes.h"
+#include "launcher/cluster/mpi.h"
+#include "launcher/cluster/slurm.h"
+
+namespace ddprun::launcher {
+
+absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environment,
+                                                const std::optional<PortRange>& ports, const std::string& full_name) {
+  auto slurm = DetectSlurm(environment, ports);
+  if (!slurm.ok()) return slurm.status();
+  if (slurm->has_value()) {
+    Surroundings result = **std::move(slurm);
+    if (const std::string program = MpiProgram(environment); !program.empty()) {
+      result.obstacle = absl::StrCat(program, " started this within ", result.description,
+                                     ": write srun --ntasks-per-"
+                                     "node=1 ddprun ... in place of ",
+                                     program);
+    }
+    return result;
+  }
+  auto kubernetes = DetectKubernetes(environment, full_name);
+  if (!kubernetes.ok()) return kubernetes.status();
+  if (kubernetes->has_value()) return **std::move(kubernetes);
+  auto mpi = DetectMpi(environment);
+  if (!mpi.ok()) return mpi.status();
+  if (mpi->has_value()) return **std::move(mpi);
+  return Surroundings();
+}
+
+}  // namespace ddprun::launcher

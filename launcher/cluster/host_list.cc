@@ -1,0 +1,185 @@
+#include "launcher/cluster/host_list.h"
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/limits.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxDigits = 18;  // so that every number fits in 64 bits
+constexpr int64_t kMaxHosts = rendezvous::kMaxNodes;
+
+struct Range {
+  int64_t first = 0;
+  int64_t last = 0;
+  size_t width = 1;  // digits, filled up with zeros
+};
+
+// One or more ranges in brackets, after some text: "node[1-3,7]".
+struct Bracket {
+  std::string text_before;
+  std::vector<Range> ranges;
+  int64_t count = 0;
+};
+
+// A name between two commas.
+struct Pattern {
+  std::vector<Bracket> brackets;
+  std::string text_after;
+  int64_t count = 1;
+};
+
+// Reads one list from left to right.
+class Reader {
+ public:
+  explicit Reader(absl::string_view list) : list_(list) {}
+
+  absl::StatusOr<std::vector<Pattern>> ReadAll() {
+    std::vector<Pattern> patterns;
+    int64_t total = 0;
+    do {
+      absl::StatusOr<Pattern> pattern = ReadPattern();
+      if (!pattern.ok()) return pattern.status();
+      total += pattern->count;
+      if (total > kMaxHosts) return TooMany();
+      patterns.push_back(*std::move(pattern));
+    } while (Take(','));
+    return patterns;
+  }
+
+ private:
+  bool AtEnd() const { return position_ == list_.size(); }
+  bool Sees(char c) const { return !AtEnd() && list_[position_] == c; }
+  bool Take(char c) {
+    if (!Sees(c)) return false;
+    ++position_;
+    return true;
+  }
+
+  absl::Status Wrong(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("not a host list: ", what, " at place ", position_ + 1));
+  }
+  absl::Status TooMany() const {
+    return absl::InvalidArgumentError(absl::StrCat("the host list has more than ", kMaxHosts, " hosts"));
+  }
+
+  // What is no bracket and no comma.
+  absl::StatusOr<std::string> ReadText() {
+    const size_t start = position_;
+    while (!AtEnd() && !Sees(',') && !Sees('[')) {
+      if (Sees(']')) return Wrong("a ']' without a '['");
+      if (!absl::ascii_isgraph(list_[position_])) return Wrong("a blank or a character that no name has");
+      ++position_;
+    }
+    return std::string(list_.substr(start, position_ - start));
+  }
+
+  absl::StatusOr<Pattern> ReadPattern() {
+    Pattern pattern;
+    const size_t start = position_;
+    size_t longest = 0;
+    while (true) {
+      absl::StatusOr<std::string> text = ReadText();
+      if (!text.ok()) return text.status();
+      longest += text->size();
+      if (!Take('[')) {
+        pattern.text_after = *std::move(text);
+        break;
+      }
+      absl::StatusOr<Bracket> bracket = ReadRanges();
+      if (!bracket.ok()) return bracket.status();
+      bracket->text_before = *std::move(text);
+      longest += kMaxDigits + 1;
+      pattern.count *= bracket->count;  // each is at most kMaxHosts, so this does not overflow
+      if (pattern.count > kMaxHosts) return TooMany();
+      pattern.brackets.push_back(*std::move(bracket));
+    }
+    if (position_ == start) return Wrong("a name is missing");
+    if (longest > rendezvous::kMaxNameBytes) return Wrong("a name that is too long ends");
+    return pattern;
+  }
+
+  // "1-3,07]": what follows a '['.
+  absl::StatusOr<Bracket> ReadRanges() {
+    Bracket bracket;
+    do {
+      absl::StatusOr<Range> range = ReadRange();
+      if (!range.ok()) return range.status();
+      bracket.count += range->last - range->first + 1;
+      if (bracket.count > kMaxHosts) return TooMany();
+      bracket.ranges.push_back(*range);
+    } while (Take(','));
+    if (!Take(']')) return Wrong(AtEnd() ? "a ']' is missing" : "neither ',' nor '-' nor ']'");
+    return bracket;
+  }
+
+  absl::StatusOr<Range> ReadRange() {
+    Range range;
+    const size_t start = position_;
+    absl::StatusOr<int64_t> first = ReadNumber();
+    if (!first.ok()) return first.status();
+    range.width = position_ - start;
+    range.first = range.last = *first;
+    if (!Take('-')) return range;
+    absl::StatusOr<int64_t> last = ReadNumber();
+    if (!last.ok()) return last.status();
+    range.last = *last;
+    if (range.last < range.first) return Wrong("a range that counts down ends");
+    if (range.last - range.first >= kMaxHosts) return TooMany();
+    return range;
+  }
+
+  absl::StatusOr<int64_t> ReadNumber() {
+    const size_t start = position_;
+    while (!AtEnd() && absl::ascii_isdigit(list_[position_])) ++position_;
+    const absl::string_view digits = list_.substr(start, position_ - start);
+    if (digits.empty()) return Wrong("a number is missing");
+    int64_t number = 0;
+    if (digits.size() > kMaxDigits || !absl::SimpleAtoi(digits, &number))
+      return Wrong("a number that is too long ends");
+    return number;
+  }
+
+  absl::string_view list_;
+  size_t position_ = 0;
+};
+
+std::string Padded(int64_t number, size_t width) {
+  const std::string digits = absl::StrCat(number);
+  return digits.size() >= width ? digits : std::string(width - digits.size(), '0') + digits;
+}
+
+// Appends to each of `names` every number of `bracket`.
+std::vector<std::string> Multiplied(const std::vector<std::string>& names, const Bracket& bracket) {
+  std::vector<std::string> product;
+  product.reserve(names.size() * bracket.count);
+  for (const std::string& name : names) {
+    for (const Range& range : bracket.ranges) {
+      for (int64_t number = range.first; number <= range.last; ++number) {
+        product.push_back(absl::StrCat(name, bracket.text_before, Padded(number, range.width)));
+      }
+    }
+  }
+  return product;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view list) {
+  const absl::StatusOr<std::vector<Pattern>> patterns = Reader(list).ReadAll();
+  if (!patterns.ok()) return patterns.status();
+  std::vector<std::string> hosts;
+  for (const Pattern& pattern : *patterns) {
+    std::vector<std::string> names = {""};
+    for (const Bracket& bracket : pattern.brackets) names = Multiplied(names, bracket);
+    for (std::string& name : names) hosts.push_back(std::move(name) + pattern.text_after);
+  }
+  return hosts;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,66 @@
+#include "launcher/cluster/kubernetes.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "launcher/cluster/variables.h"
+#include "launcher/core/options.h"
+#include "rendezvous/core/limits.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kIndex[] = "JOB_COMPLETION_INDEX";
+constexpr char kGiveEndpoint[] = "with several nodes, give --rdzv-endpoint";
+
+// Fills in what the pod's name, of which `domain` is the part from the first dot on, tells.
+void AddName(const std::string& name, const std::string& domain, const std::string& source, int index,
+             Surroundings& result) {
+  absl::string_view job = name;
+  if (!absl::ConsumeSuffix(&job, absl::StrCat("-", index)) || job.empty()) {
+    result.notes.push_back(absl::StrCat("this pod is called ", name, ", which does not end in its index -", index,
+                                        " (is it in the host's network?): ", kGiveEndpoint));
+    return;
+  }
+  result.job_id = Found<std::string>{std::string(job), source};
+  result.host = Found<std::string>{name, source};
+  absl::StrAppend(&result.description, " of Kubernetes job ", job);
+  if (domain.empty()) {
+    result.notes.push_back(absl::StrCat("this pod, ", name,
+                                        ", has no domain, so that other pods can't find it by name: "
+                                        "name a headless service as 'subdomain' in the pod's spec, or, ",
+                                        kGiveEndpoint));
+    return;
+  }
+  result.endpoint = Found<Endpoint>{{absl::StrCat(job, "-0", domain), kDefaultRdzvPort}, source};
+  result.endpoint_appears_late = true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Surroundings>> DetectKubernetes(const EnvironmentLookup& environment,
+                                                             const std::string& full_name) {
+  const auto number = NumberVariable(environment, kIndex, 0, rendezvous::kMaxNodes - 1);
+  if (!number.ok()) return number.status();
+  if (!number->has_value()) return std::nullopt;
+  const int index = static_cast<int>(**number);
+
+  Surroundings result;
+  result.starter = Surroundings::Starter::kKubernetes;
+  result.description = absl::StrCat("pod ", index);
+  result.node_index = Found<int>{index, absl::StrCat(kIndex, "=", index)};
+  result.topology = Found<std::string>{absl::StrCat(index), result.node_index->source};
+
+  const bool from_system = !full_name.empty();
+  const std::string whole = from_system ? full_name : Variable(environment, "HOSTNAME").value_or("");
+  if (whole.empty()) return std::optional(std::move(result));
+  const std::string source = from_system ? absl::StrCat("the host's name ", whole) : Assignment("HOSTNAME", whole);
+  if (const absl::StatusOr<std::string> host = ParseHost(whole); !host.ok()) {
+    return BadVariable(from_system ? "the host's name" : "HOSTNAME", whole, host.status().message());
+  }
+  const size_t dot = whole.find('.');
+  AddName(whole.substr(0, dot), dot == std::string::npos ? "" : whole.substr(dot), source, index, result);
+  return std::optional(std::move(result));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,369 @@
+#include "launcher/cluster/slurm.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "launcher/cluster/derived_port.h"
+#include "launcher/cluster/host_list.h"
+#include "launcher/cluster/slurm_gpus.h"
+#include "launcher/cluster/task_counts.h"
+#include "launcher/cluster/variables.h"
+#include "rendezvous/core/limits.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::kMaxNodes;
+
+constexpr int64_t kMaxJob = 0xffffffff;
+constexpr int64_t kMaxStep = 0xffffffff;
+constexpr int64_t kFirstOwnStep = 0xfffffff0;  // from here on: the batch script, salloc's shell, ...
+constexpr int64_t kMaxEndTime = int64_t{1} << 40;
+constexpr size_t kMaxSwitchesBytes = rendezvous::kMaxTopologyBytes / 2;
+
+// The nodes that share the work: of a step, or of a job without one.
+struct Nodes {
+  std::vector<std::string> hosts;
+  std::string source;  // the variable that says how many
+};
+
+struct Job {
+  uint32_t id = 0;
+  std::string name;  // "61", "61 (60_1)" in an array
+  int restart = 0;
+  std::optional<absl::Time> end_time;
+  std::optional<std::string> node;  // this one
+  std::optional<int64_t> nnodes;    // SLURM_NNODES: the step's, or else the job's
+};
+
+struct Step {
+  uint32_t id = 0;
+  Nodes nodes;
+  std::vector<int> tasks;  // of each node; empty if not known
+  std::string tasks_source;
+};
+
+std::string NodeCountText(size_t count) { return absl::StrCat(count, count == 1 ? " node" : " nodes"); }
+
+absl::StatusOr<std::optional<std::vector<std::string>>> HostsVariable(const EnvironmentLookup& environment,
+                                                                      const std::string& name) {
+  const std::optional<std::string> value = Variable(environment, name);
+  if (!value.has_value()) return std::nullopt;
+  absl::StatusOr<std::vector<std::string>> hosts = ExpandHostList(*value);
+  if (!hosts.ok()) return BadVariable(name, *value, hosts.status().message());
+  for (const std::string& host : *hosts) {
+    if (const absl::StatusOr<std::string> checked = ParseHost(host); !checked.ok()) {
+      return BadVariable(name, *value, checked.status().message());
+    }
+  }
+  return std::optional(*std::move(hosts));
+}
+
+absl::StatusOr<Job> ReadJob(const EnvironmentLookup& environment) {
+  Job job;
+  const auto id = NumberVariable(environment, "SLURM_JOB_ID", 1, kMaxJob);
+  if (!id.ok()) return id.status();
+  job.id = static_cast<uint32_t>(id->value());
+  job.name = absl::StrCat(job.id);
+
+  const auto array = NumberVariable(environment, "SLURM_ARRAY_JOB_ID", 1, kMaxJob);
+  if (!array.ok()) return array.status();
+  const auto element = NumberVariable(environment, "SLURM_ARRAY_TASK_ID", 0, kMaxJob);
+  if (!element.ok()) return element.status();
+  if (array->has_value() && element->has_value()) absl::StrAppend(&job.name, " (", **array, "_", **element, ")");
+
+  const auto restart = NumberVariable(environment, "SLURM_RESTART_COUNT", 0, rendezvous::kMaxRestarts);
+  if (!restart.ok()) return restart.status();
+  job.restart = static_cast<int>(restart->value_or(0));
+  const auto end = NumberVariable(environment, "SLURM_JOB_END_TIME", 1, kMaxEndTime);
+  if (!end.ok()) return end.status();
+  if (end->has_value()) job.end_time = absl::FromUnixSeconds(**end);
+  const auto nnodes = NumberVariable(environment, "SLURM_NNODES", 1, kMaxNodes);
+  if (!nnodes.ok()) return nnodes.status();
+  job.nnodes = *nnodes;
+
+  job.node = Variable(environment, "SLURMD_NODENAME");
+  if (job.node.has_value()) {
+    if (const auto checked = ParseHost(*job.node); !checked.ok()) {
+      return BadVariable("SLURMD_NODENAME", *job.node, checked.status().message());
+    }
+  }
+  return job;
+}
+
+bool Has(const std::vector<std::string>& hosts, const std::string& host) {
+  return std::find(hosts.begin(), hosts.end(), host) != hosts.end();
+}
+
+// The step's variables, whether or not they are of the step that this process is in. Nullopt: there is none.
+absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environment) {
+  Step step;
+  const auto id = NumberVariable(environment, "SLURM_STEP_ID", 0, kMaxStep);
+  if (!id.ok()) return id.status();
+  if (!id->has_value() || **id >= kFirstOwnStep) return std::nullopt;
+  step.id = static_cast<uint32_t>(**id);
+
+  auto hosts = HostsVariable(environment, "SLURM_STEP_NODELIST");
+  if (!hosts.ok()) return hosts.status();
+  if (!hosts->has_value()) {
+    return BadVariable("SLURM_STEP_ID", absl::StrCat(step.id), "there is a step, but no SLURM_STEP_NODELIST");
+  }
+  step.nodes.hosts = **std::move(hosts);
+  const size_t size = step.nodes.hosts.size();
+
+  const auto count = NumberVariable(environment, "SLURM_STEP_NUM_NODES", 1, kMaxNodes);
+  if (!count.ok()) return count.status();
+  if (count->has_value() && **count != size) {
+    return BadVariable("SLURM_STEP_NUM_NODES", absl::StrCat(**count),
+                       absl::StrCat("but SLURM_STEP_NODELIST has ", NodeCountText(size)));
+  }
+  step.nodes.source = count->has_value()
+                          ? Assignment("SLURM_STEP_NUM_NODES", absl::StrCat(**count))
+                          : Assignment("SLURM_STEP_NODELIST", *Variable(environment, "SLURM_STEP_NODELIST"));
+
+  const std::optional<std::string> tasks = Variable(environment, "SLURM_STEP_TASKS_PER_NODE");
+  if (tasks.has_value()) {
+    auto counts = ExpandTaskCounts(*tasks);
+    if (!counts.ok())
+      return absl::InvalidArgumentError(absl::StrCat("SLURM_STEP_TASKS_PER_NODE: ", counts.status().message()));
+    if (counts->size() != size) {
+      return BadVariable("SLURM_STEP_TASKS_PER_NODE", *tasks,
+                         absl::StrCat("it is for ", NodeCountText(counts->size()), ", but SLURM_STEP_NODELIST has ",
+                                      NodeCountText(size)));
+    }
+    step.tasks = *std::move(counts);
+    step.tasks_source = Assignment("SLURM_STEP_TASKS_PER_NODE", *tasks);
+  }
+  return std::optional(std::move(step));
+}
+
+// Whether this process is in the step that the variables speak of (see slurm.h).
+bool IsIn(const Step& step, const Job& job) {
+  if (job.nnodes.has_value() && *job.nnodes != step.nodes.hosts.size()) return false;
+  return !job.node.has_value() || Has(step.nodes.hosts, *job.node);
+}
+
+// This node's place among `hosts`.
+absl::StatusOr<std::optional<Found<int>>> ReadIndex(const EnvironmentLookup& environment, const Job& job,
+                                                    const std::vector<std::string>& hosts) {
+  const auto id = NumberVariable(environment, "SLURM_NODEID", 0, kMaxNodes);
+  if (!id.ok()) return id.status();
+  if (id->has_value() && **id >= hosts.size()) {
+    return BadVariable("SLURM_NODEID", absl::StrCat(**id),
+                       absl::StrCat("but there are only ", NodeCountText(hosts.size())));
+  }
+  if (job.node.has_value()) {
+    const auto place = std::find(hosts.begin(), hosts.end(), *job.node);
+    return Found<int>{static_cast<int>(place - hosts.begin()), Assignment("SLURMD_NODENAME", *job.node)};
+  }
+  if (!id->has_value()) return std::nullopt;
+  return Found<int>{static_cast<int>(**id), Assignment("SLURM_NODEID", absl::StrCat(**id))};
+}
+
+// The address that SLURM_NODE_ALIASES ("name:address:host,...", an IPv6 address in brackets) has for `host`; else its
+// name.
+absl::StatusOr<std::string> AddressOf(const EnvironmentLookup& environment, const std::string& host) {
+  const std::optional<std::string> aliases = Variable(environment, "SLURM_NODE_ALIASES");
+  if (!aliases.has_value()) return host;
+  for (absl::string_view entry : absl::StrSplit(*aliases, ',')) {
+    if (!absl::ConsumePrefix(&entry, absl::StrCat(host, ":"))) continue;
+    const bool bracketed = absl::StartsWith(entry, "[");
+    const size_t end = bracketed ? entry.find(']') + 1 : entry.find(':');  // npos + 1 is 0: no address
+    const absl::StatusOr<std::string> address = ParseHost(entry.substr(0, end));
+    if (!address.ok()) return BadVariable("SLURM_NODE_ALIASES", *aliases, address.status().message());
+    return *address;
+  }
+  return host;
+}
+
+// "s0.s4" of SLURM_TOPOLOGY_ADDR=s0.s4.node7; empty if there are no switches.
+absl::StatusOr<std::string> ReadSwitches(const EnvironmentLookup& environment, const Job& job) {
+  const std::optional<std::string> address = Variable(environment, "SLURM_TOPOLOGY_ADDR");
+  const std::optional<std::string> pattern = Variable(environment, "SLURM_TOPOLOGY_ADDR_PATTERN");
+  if (!address.has_value() || !pattern.has_value() || !absl::StrContains(*pattern, '.')) return "";
+  if (address->size() > kMaxSwitchesBytes) return BadVariable("SLURM_TOPOLOGY_ADDR", *address, "it is too long");
+  // A node's name may have dots of its own.
+  const std::string node = absl::StrCat(".", job.node.value_or(""));
+  if (absl::EndsWith(*address, node) && node.size() > 1) return address->substr(0, address->size() - node.size());
+  const size_t dot = address->rfind('.');
+  if (dot == std::string::npos) {
+    return BadVariable("SLURM_TOPOLOGY_ADDR", *address,
+                       absl::StrCat("it has one part, but SLURM_TOPOLOGY_ADDR_PATTERN has more"));
+  }
+  return address->substr(0, dot);
+}
+
+// What holds for every process that is on a node of the job.
+absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes, Surroundings& result) {
+  result.hosts = nodes.hosts;
+  result.nnodes = Found<int>{static_cast<int>(nodes.hosts.size()), nodes.source};
+  const auto index = ReadIndex(environment, job, nodes.hosts);
+  if (!index.ok()) return index.status();
+  result.node_index = *index;
+  if (job.node.has_value()) result.host = Found<std::string>{*job.node, Assignment("SLURMD_NODENAME", *job.node)};
+  const absl::StatusOr<std::string> switches = ReadSwitches(environment, job);
+  if (!switches.ok()) return switches.status();
+  if (index->has_value()) {
+    const int place = (*index)->value;
+    result.topology =
+        switches->empty()
+            ? Found<std::string>{absl::StrCat(place), (*index)->source}
+            : Found<std::string>{absl::StrCat(*switches, ".", place),
+                                 Assignment("SLURM_TOPOLOGY_ADDR", *Variable(environment, "SLURM_TOPOLOGY_ADDR"))};
+  }
+  return absl::OkStatus();
+}
+
+std::string HowToCall(size_t nnodes) {
+  // --ntasks-per-node alone is not enough: srun takes the number of tasks over from sbatch.
+  return absl::StrCat("write srun --ntasks=", nnodes, " --ntasks-per-node=1 ddprun ...");
+}
+
+// A line, if a node has several tasks.
+std::string TasksObstacle(const Step& step) {
+  const std::vector<std::string>& hosts = step.nodes.hosts;
+  const std::string and_so =
+      " (ddprun starts the workers of a node itself, --nproc-per-node of them), or give "
+      "--standalone if each task is to train for itself";
+  const std::set<std::string> distinct(hosts.begin(), hosts.end());
+  if (distinct.size() < hosts.size()) {
+    return absl::StrCat("SLURM started several tasks on one node, in components of a heterogeneous step: ",
+                        HowToCall(distinct.size()), and_so);
+  }
+  const auto most = std::max_element(step.tasks.begin(), step.tasks.end());
+  if (most == step.tasks.end() || *most == 1) return "";
+  return absl::StrCat("SLURM started ", *most, " tasks on ", hosts[most - step.tasks.begin()], " (", step.tasks_source,
+                      "): ", HowToCall(hosts.size()), and_so);
+}
+
+absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const Step& step,
+                     const std::optional<PortRange>& ports, Surroundings& result) {
+  const std::vector<std::string>& hosts = step.nodes.hosts;
+  if (absl::Status status = AddNodes(environment, job, step.nodes, result); !status.ok()) return status;
+  result.obstacle = TasksObstacle(step);
+  if (hosts.size() > 1) {
+    absl::StatusOr<std::string> address = AddressOf(environment, hosts.front());
+    if (!address.ok()) return address.status();
+    result.endpoint =
+        Found<Endpoint>{{*std::move(address), DerivedPort(job.id, step.id, job.restart, ports)},
+                        absl::StrCat(Assignment("SLURM_STEP_NODELIST", *Variable(environment, "SLURM_STEP_NODELIST")),
+                                     ", job ", job.id, ", step ", step.id)};
+  }
+  result.job_id = step.id == 0
+                      ? Found<std::string>{absl::StrCat(job.id), Assignment("SLURM_JOB_ID", absl::StrCat(job.id))}
+                      : Found<std::string>{absl::StrCat(job.id, ".", step.id),
+                                           absl::StrCat("SLURM_JOB_ID=", job.id, ", SLURM_STEP_ID=", step.id)};
+  result.batch->signals_every_process = true;
+  result.description = absl::StrCat("step ", step.id, " of SLURM job ", job.name);
+  return absl::OkStatus();
+}
+
+// A batch script, or salloc's shell on a node.
+absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
+                         Surroundings& result) {
+  result.description = absl::StrCat("SLURM job ", job.name, " without a step");
+  const std::string here =
+      absl::StrCat("this is no step of SLURM job ", job.name, " but its script or shell on ", *job.node, ", one of ");
+  const auto components = NumberVariable(environment, "SLURM_HET_SIZE", 1, kMaxNodes);
+  if (!components.ok()) return components.status();
+  if (components->value_or(1) > 1) {  // SLURM_JOB_NODELIST has the first one's nodes only
+    result.obstacle = absl::StrCat(here, "its ", **components, " components: write srun --het-group=0-",
+                                   **components - 1, " ddprun ..., with one task on each node");
+    return absl::OkStatus();
+  }
+  if (nodes.hosts.size() > 1) {
+    result.obstacle = absl::StrCat(here, "its ", nodes.hosts.size(), " nodes: ", HowToCall(nodes.hosts.size()));
+    return absl::OkStatus();
+  }
+  if (absl::Status status = AddNodes(environment, job, nodes, result); !status.ok()) return status;
+  result.job_id = Found<std::string>{absl::StrCat(job.id), Assignment("SLURM_JOB_ID", absl::StrCat(job.id))};
+  return absl::OkStatus();
+}
+
+// A machine that is no node of the job: nothing is known of it.
+Surroundings Outside(const Job& job, const Nodes& nodes) {
+  Surroundings result;
+  result.starter = Surroundings::Starter::kSlurm;
+  result.description = absl::StrCat("a shell of SLURM job ", job.name, ", on no node of it");
+  const std::string text =
+      absl::StrCat("this machine is no node of SLURM job ", job.name, " (", NodeCountText(nodes.hosts.size()),
+                   "): to run there, ", HowToCall(nodes.hosts.size()));
+  if (nodes.hosts.size() > 1) {
+    result.obstacle = text;
+  } else {
+    result.notes.push_back(text);
+  }
+  return result;
+}
+
+void AddCpuNote(const EnvironmentLookup& environment, Surroundings& result) {
+  const auto cpus = NumberVariable(environment, "SLURM_CPUS_ON_NODE", 1, 1'000'000);
+  if (!cpus.ok() || !cpus->has_value() || !result.gpus.has_value() || **cpus >= result.gpus->value) return;
+  result.notes.push_back(absl::StrCat("SLURM gives fewer CPUs (SLURM_CPUS_ON_NODE=", **cpus, ") than GPUs (",
+                                      result.gpus->source, "): srun --cpus-per-task=N asks for more"));
+}
+
+absl::StatusOr<Nodes> ReadJobNodes(const EnvironmentLookup& environment) {
+  auto hosts = HostsVariable(environment, "SLURM_JOB_NODELIST");
+  if (!hosts.ok()) return hosts.status();
+  if (!hosts->has_value()) {
+    return absl::InvalidArgumentError("SLURM_JOB_ID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
+  }
+  return Nodes{**std::move(hosts), Assignment("SLURM_JOB_NODELIST", *Variable(environment, "SLURM_JOB_NODELIST"))};
+}
+
+absl::StatusOr<Surroundings> Detect(const EnvironmentLookup& environment, const std::optional<PortRange>& ports) {
+  const absl::StatusOr<Job> job = ReadJob(environment);
+  if (!job.ok()) return job.status();
+  absl::StatusOr<std::optional<Step>> step = ReadStep(environment);
+  if (!step.ok()) return step.status();
+
+  Surroundings result;
+  result.starter = Surroundings::Starter::kSlurm;
+  result.batch = BatchSystem{.job = absl::StrCat(job->id), .end_time = job->end_time, .restart_count = job->restart};
+  const bool stale = step->has_value() && !IsIn(**step, *job);
+  const bool in_step = step->has_value() && !stale;
+  absl::Status status;
+  if (in_step) {
+    status = AddStep(environment, *job, **step, ports, result);
+  } else {
+    const absl::StatusOr<Nodes> nodes = ReadJobNodes(environment);
+    if (!nodes.ok()) return nodes.status();
+    if (!job->node.has_value() || !Has(nodes->hosts, *job->node)) return Outside(*job, *nodes);
+    status = AddJobAlone(environment, *job, *nodes, result);
+  }
+  if (!status.ok()) return status;
+  if (stale) {
+    result.notes.push_back("the SLURM_STEP_ variables are of another step, from which this job was started: not used");
+  }
+  if (status = AddSlurmGpus(environment, in_step, result); !status.ok()) return status;
+  AddCpuNote(environment, result);
+  if (result.nnodes.has_value() && result.node_index.has_value()) {
+    absl::StrAppend(&result.description, ", node ", result.node_index->value + 1, " of ", result.nnodes->value);
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Surroundings>> DetectSlurm(const EnvironmentLookup& environment,
+                                                        const std::optional<PortRange>& ports) {
+  if (!Variable(environment, "SLURM_JOB_ID").has_value()) return std::nullopt;
+  absl::StatusOr<Surroundings> result = Detect(environment, ports);
+  if (!result.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(result.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to start as if without SLURM)"));
+  }
+  return std::optional(*std::move(result));
+}
+
+}  // namespace ddprun::launcher

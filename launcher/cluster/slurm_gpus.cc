@@ -1,0 +1,88 @@
+#include "launcher/cluster/slurm_gpus.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/cluster/variables.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kMaxGpus = 4096;
+
+// How many devices a list such as "0,1" or "GPU-8b1f,MIG-77aa" names. As for the drivers, the list ends at the first
+// entry that is no device.
+int CountDevices(const std::string& list) {
+  int count = 0;
+  for (const absl::string_view device : absl::StrSplit(list, ',')) {
+    if (device.empty() || device == "-1" || device == "NoDevFiles") break;
+    ++count;
+  }
+  return count;
+}
+
+// What SLURM gave the step (or, without one, the job) on this node.
+absl::StatusOr<std::optional<Found<int>>> Given(const EnvironmentLookup& environment, bool in_step) {
+  const absl::StatusOr<std::optional<int64_t>> number = NumberVariable(environment, "SLURM_GPUS_ON_NODE", 0, kMaxGpus);
+  if (!number.ok()) return number.status();
+  if (number->has_value()) {
+    return Found<int>{static_cast<int>(**number), Assignment("SLURM_GPUS_ON_NODE", absl::StrCat(**number))};
+  }
+  const char* const name = in_step ? "SLURM_STEP_GPUS" : "SLURM_JOB_GPUS";
+  const std::optional<std::string> list = Variable(environment, name);
+  if (!list.has_value()) return std::nullopt;
+  return Found<int>{CountDevices(*list), Assignment(name, *list)};
+}
+
+// What the task may see of it, if that is said. An empty value says that it may see none.
+std::optional<Found<int>> Visible(const EnvironmentLookup& environment) {
+  for (const char* const name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    const std::optional<std::string> list = environment(name);
+    if (list.has_value()) return Found<int>{CountDevices(*list), Assignment(name, *list)};
+  }
+  return std::nullopt;
+}
+
+// ", from --gpus-per-task", if that can be told.
+std::string BindingOption(const EnvironmentLookup& environment) {
+  const std::optional<std::string> bind = Variable(environment, "SLURMD_TRES_BIND");
+  if (Variable(environment, "SLURM_GPUS_PER_TASK").has_value() ||
+      (bind.has_value() && absl::StrContains(*bind, "gpu:per_task"))) {
+    return ", from --gpus-per-task";
+  }
+  if (bind.has_value() && absl::StrContains(*bind, "gpu:")) return ", from --gpu-bind";
+  return "";
+}
+
+std::string Gpus(int count) { return absl::StrCat(count, count == 1 ? " GPU" : " GPUs"); }
+
+}  // namespace
+
+absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Surroundings& surroundings) {
+  const absl::StatusOr<std::optional<Found<int>>> given = Given(environment, in_step);
+  if (!given.ok()) return given.status();
+  if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
+  const Found<int>& all = **given;
+  const std::optional<Found<int>> visible = Visible(environment);
+  const std::string option = BindingOption(environment);
+
+  if (!visible.has_value() || visible->value >= all.value) {
+    surroundings.gpus = all;
+    surroundings.gpu_binding =
+        absl::StrCat("SLURM gave this task ", Gpus(all.value), " of the node (", all.source, option, ")");
+  } else if (visible->value > 0) {
+    surroundings.gpus = visible;
+    surroundings.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ",
+                                            Gpus(all.value), " on this node (", visible->source, option, ")");
+  } else {
+    surroundings.notes.push_back(absl::StrCat("SLURM gave ", Gpus(all.value), " (", all.source, "), but ",
+                                              visible->source, " hides them from this task"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::launcher
