@@ -13,11 +13,10 @@ absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environ
   if (!slurm.ok()) return slurm.status();
   if (slurm->has_value()) {
     Surroundings result = **std::move(slurm);
-    if (const std::string program = MpiProgram(environment); !program.empty()) {
-      result.obstacle = absl::StrCat(program, " started this within ", result.description,
-                                     ": write srun --ntasks-per-"
-                                     "node=1 ddprun ... in place of ",
-                                     program);
+    if (result.obstacle.empty() && StartedByMpirun(environment)) {
+      result.obstacle = absl::StrCat("mpirun started this within ", result.description,
+                                     ", by a step of its own that leaves nodes out: write srun --ntasks-per-node=1 "
+                                     "ddprun ... in place of mpirun");
     }
     return result;
   }

@@ -95,11 +95,8 @@ absl::StatusOr<std::optional<Surroundings>> DetectMpi(const EnvironmentLookup& e
   return std::optional(*std::move(result));
 }
 
-std::string MpiProgram(const EnvironmentLookup& environment) {
-  for (const Family& family : kFamilies) {
-    if (Variable(environment, family.local_size).has_value()) return family.program;  // which srun never sets
-  }
-  return "";
+bool StartedByMpirun(const EnvironmentLookup& environment) {
+  return Variable(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").has_value();
 }
 
 }  // namespace ddprun::launcher

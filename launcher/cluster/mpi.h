@@ -2,7 +2,6 @@
 #define DDPRUN_LAUNCHER_CLUSTER_MPI_H_
 
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "launcher/core/environment_lookup.h"
@@ -17,9 +16,9 @@ namespace ddprun::launcher {
 // on, else absent. InvalidArgument: one line that names the variable, its value and what is wrong.
 absl::StatusOr<std::optional<Surroundings>> DetectMpi(const EnvironmentLookup& environment);
 
-// The name of the program of an MPI launcher that started this process itself, even if that was within a job of a
-// batch system: "mpirun", "mpiexec". Empty if none did: `srun --mpi=pmi2` sets some of the variables too.
-std::string MpiProgram(const EnvironmentLookup& environment);
+// Whether it was Open MPI's mpirun that started this process, be it within a job of a batch system. MPI's other
+// variables do not tell: `srun --mpi=pmi2` sets some of them too, and so do people, for libraries that look for them.
+bool StartedByMpirun(const EnvironmentLookup& environment);
 
 }  // namespace ddprun::launcher
 

@@ -30,6 +30,10 @@ constexpr int64_t kFirstOwnStep = 0xfffffff0;  // from here on: the batch script
 constexpr int64_t kMaxEndTime = int64_t{1} << 40;
 constexpr size_t kMaxSwitchesBytes = rendezvous::kMaxTopologyBytes / 2;
 
+constexpr char kStale[] =
+    "the SLURM_STEP_ variables do not fit this node or SLURM_NNODES, as those do not that another step has passed on, "
+    "and are not used";
+
 // The nodes that share the work: of a step, or of a job without one.
 struct Nodes {
   std::vector<std::string> hosts;
@@ -342,9 +346,8 @@ absl::StatusOr<Surroundings> Detect(const EnvironmentLookup& environment, const 
     status = AddJobAlone(environment, *job, *nodes, result);
   }
   if (!status.ok()) return status;
-  if (stale) {
-    result.notes.push_back("the SLURM_STEP_ variables are of another step, from which this job was started: not used");
-  }
+  if (stale && !result.obstacle.empty()) absl::StrAppend(&result.obstacle, " (", kStale, ")");
+  if (stale && result.obstacle.empty()) result.notes.push_back(kStale);
   if (status = AddSlurmGpus(environment, in_step, result); !status.ok()) return status;
   AddCpuNote(environment, result);
   if (result.nnodes.has_value() && result.node_index.has_value()) {

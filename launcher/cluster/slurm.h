@@ -20,7 +20,8 @@ namespace ddprun::launcher {
 //   - topology: the switches of SLURM_TOPOLOGY_ADDR, then the node's index.
 //   - Without a step (a batch script, salloc's shell on a node): the job has the shape, if it has one node. Steps with
 //     numbers that SLURM keeps for itself are none. Nor are variables of another step, which sbatch and salloc pass on
-//     when they are called in one: they have a node count that is not SLURM_NNODES, or do not name this node.
+//     when they are called in one: they have a node count that is not SLURM_NNODES, or do not name this node. (srun's
+//     --preserve-env keeps SLURM_NNODES from the job: a smaller step is taken for none then, and the flags are needed.)
 //   - On a machine that is no node of the job (salloc's shell on a login node): no shape at all.
 //   - obstacle: several tasks on a node; several nodes or components, but no step.
 // InvalidArgument: one line that names the variable, its value, what is wrong and what to do.

@@ -50,7 +50,9 @@ std::optional<Found<int>> Visible(const EnvironmentLookup& environment) {
 // ", from --gpus-per-task", if that can be told.
 std::string BindingOption(const EnvironmentLookup& environment) {
   const std::optional<std::string> bind = Variable(environment, "SLURMD_TRES_BIND");
+  const std::optional<std::string> per_task = Variable(environment, "SLURM_TRES_PER_TASK");
   if (Variable(environment, "SLURM_GPUS_PER_TASK").has_value() ||
+      (per_task.has_value() && absl::StrContains(*per_task, "gpu")) ||
       (bind.has_value() && absl::StrContains(*bind, "gpu:per_task"))) {
     return ", from --gpus-per-task";
   }
