@@ -31,8 +31,7 @@ constexpr int64_t kMaxEndTime = int64_t{1} << 40;
 constexpr size_t kMaxSwitchesBytes = rendezvous::kMaxTopologyBytes / 2;
 
 constexpr char kStale[] =
-    "the SLURM_STEP_ variables do not fit this node or SLURM_NNODES, as those do not that another step has passed on, "
-    "and are not used";
+    "the SLURM_STEP_ variables do not fit this node and SLURM_NNODES, as if another step had passed them on: not used";
 
 // The nodes that share the work: of a step, or of a job without one.
 struct Nodes {
