@@ -16,10 +16,10 @@
 namespace ddprun::launcher {
 
 std::string ReceivedSignal::Text() const {
+  if (from_outside) return absl::StrCat(SignalName(number), " from outside of this container");
   if (sender == 0) return absl::StrCat(SignalName(number), " from the terminal or the kernel");
-  std::string name = ReadSmallFile(absl::StrCat("/proc/", sender, "/comm"));
-  absl::StripAsciiWhitespace(&name);
-  return absl::StrCat(SignalName(number), " from process ", sender, name.empty() ? "" : absl::StrCat(" (", name, ")"));
+  return absl::StrCat(SignalName(number), " from process ", sender,
+                      sender_name.empty() ? "" : absl::StrCat(" (", sender_name, ")"));
 }
 
 absl::StatusOr<std::unique_ptr<SignalSource>> SignalSource::Create(const std::vector<int>& signals) {
@@ -46,23 +46,34 @@ SignalSource::~SignalSource() {
 
 absl::Status SignalSource::Attach(EventLoop* loop, std::function<void(const ReceivedSignal&)> callback) {
   callback_ = std::move(callback);
-  const absl::Status added = loop->AddFd(fd_.get(), EPOLLIN, [this](uint32_t) { OnReady(); });
+  const absl::Status added = loop->AddFd(fd_.get(), EPOLLIN, [this](uint32_t) { ReadOne(); });
   if (added.ok()) loop_ = loop;
   return added;
 }
 
-void SignalSource::OnReady() {
+void SignalSource::ReadAll() {
+  while (ReadOne()) {
+  }
+}
+
+bool SignalSource::ReadOne() {
   // One at a time: the callback may quit the loop, or destroy this object, and the rest comes in the next turn.
   signalfd_siginfo info;
-  if (read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return;
+  if (read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return false;
   ReceivedSignal signal;
   signal.number = static_cast<int>(info.ssi_signo);
   // SI_USER, SI_QUEUE and SI_TKILL are all at most 0; the kernel's own codes are above.
   if (info.ssi_code <= 0 || signal.number == SIGCHLD) {
     signal.sender = static_cast<pid_t>(info.ssi_pid);
     signal.sender_user = info.ssi_uid;
+    signal.from_outside = signal.sender == 0;
+  }
+  if (signal.sender != 0 && signal.number != SIGCHLD) {
+    signal.sender_name = ReadSmallFile(absl::StrCat("/proc/", signal.sender, "/comm"));
+    absl::StripAsciiWhitespace(&signal.sender_name);
   }
   callback_(signal);
+  return true;
 }
 
 }  // namespace ddprun::launcher

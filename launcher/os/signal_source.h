@@ -20,8 +20,14 @@ struct ReceivedSignal {
   // Who sent it; 0 if the kernel did (a key on the terminal, a hang-up) or if it came from another pid namespace.
   pid_t sender = 0;
   uid_t sender_user = 0;
+  std::string sender_name;  // the program's, as the kernel shortens it; empty if it could not be read
+  // Sent by a process that this one can't see, from outside of its pid namespace (a container).
+  bool from_outside = false;
 
-  // "SIGTERM from process 123 (slurmstepd)", "SIGINT from the terminal or the kernel".
+  // By SLURM's keeper of the step, or from outside of a container: there is no other who would know of it.
+  // REQUIRES: this process is in a step of SLURM.
+  bool FromSlurm() const { return from_outside || sender_name == "slurmstepd"; }
+  // "SIGTERM from process 123 (bash)", "SIGINT from the terminal or the kernel".
   std::string Text() const;
 };
 
@@ -40,9 +46,13 @@ class SignalSource {
   // From now on calls `callback` on the loop's thread for every signal, those since Create included. Once only.
   absl::Status Attach(EventLoop* loop, std::function<void(const ReceivedSignal&)> callback);
 
+  // Calls the callback for all signals that have come so far, ahead of whatever else the loop has to do.
+  // REQUIRES: attached; the callback does not destroy this object.
+  void ReadAll();
+
  private:
   explicit SignalSource(UniqueFd fd) : fd_(std::move(fd)) {}
-  void OnReady();
+  bool ReadOne();
 
   const UniqueFd fd_;
   EventLoop* loop_ = nullptr;

@@ -29,6 +29,8 @@ constexpr size_t kSignalSetSize = kSignals / 8;  // what the kernel calls sigset
 
 // Zero is SIG_DFL without flags in the kernel's struct sigaction, whose size differs between machines.
 constexpr uint64_t kDefaultAction[8] = {};
+// SIG_IGN: the handler comes first, but for architectures that LibTorch does not know.
+constexpr uint64_t kIgnore[8] = {1};
 
 // Everything the child needs, made before it exists: between clone and exec nothing is allocated, and only system
 // calls are made, past the wrappers of libc.
@@ -37,6 +39,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   int fds[3];
+  uint64_t ignored;  // bit n-1 is signal n
   pid_t parent;
   int error;  // written by the child: errno of the step that failed
 };
@@ -59,7 +62,8 @@ DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
     }
   }
   for (int signal = 1; signal <= kSignals; ++signal) {
-    syscall(SYS_rt_sigaction, signal, kDefaultAction, nullptr, kSignalSetSize);
+    const bool ignored = (plan->ignored >> (signal - 1) & 1) != 0;
+    syscall(SYS_rt_sigaction, signal, ignored ? kIgnore : kDefaultAction, nullptr, kSignalSetSize);
   }
   // After the handlers: one of the launcher's must not run here.
   const uint64_t none = 0;
@@ -128,7 +132,8 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   const ChildStack stack;
   if (!stack.valid()) return ExplainExecError(request.program, ENOMEM);
 
-  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, getpid(), 0};
+  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, 0, getpid(), 0};
+  for (const int signal : request.ignored_signals) plan.ignored |= uint64_t{1} << (signal - 1);
   const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
   UniqueFd moved[3];
   for (int target = 0; target < 3; ++target) {

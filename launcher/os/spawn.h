@@ -19,6 +19,7 @@ struct SpawnRequest {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  std::vector<int> ignored_signals;  // at its start
 };
 
 // A process that was started. `pidfd` becomes readable when it has ended; its pid stays valid until it is reaped.
@@ -33,7 +34,7 @@ struct Child {
 //   terminal does not reach it twice, and it may read the terminal (pdb) without being stopped for it;
 // - is killed by the kernel when the thread that called Spawn ends. That is PR_SET_PDEATHSIG, which watches the
 //   thread and not the process: call Spawn from the main thread only;
-// - begins with an empty signal mask and every signal at its default, SIGPIPE too;
+// - begins with an empty signal mask and every signal at its default, SIGPIPE too, but for those to be ignored;
 // - inherits the descriptors that are not close-on-exec. All of ours are; those that the launcher was started with
 //   are passed on, as torchrun does.
 //

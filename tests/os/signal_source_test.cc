@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/os/process_testing.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -41,6 +43,49 @@ TEST(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
   EXPECT_EQ(seen[1].number, SIGUSR1);
   EXPECT_EQ(seen[1].sender, child->pid);
   WaitFor(*child);
+}
+
+TEST(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
+  // A real process of that name: the name is the file's.
+  const testing::TempDir folder;
+  const std::string stepd = folder.File("slurmstepd");
+  std::filesystem::copy_file("/bin/sh", stepd);
+  auto loop = EventLoop::Create();
+  auto source = SignalSource::Create({SIGTERM});
+  std::vector<ReceivedSignal> seen;
+  ASSERT_TRUE((*source)->Attach(loop->get(), [&](const ReceivedSignal& signal) { seen.push_back(signal); }).ok());
+  for (const std::string& sender : {stepd, std::string("/bin/sh")}) {
+    // It lives until it is looked at.
+    const Pipe hold;
+    SpawnRequest request = RequestFor({sender, "-c", "kill -TERM $PPID; read line"});
+    request.stdin_fd = hold.read.get();
+    const auto child = Spawn(request);
+    ASSERT_TRUE(child.ok()) << child.status();
+    const size_t before = seen.size();
+    ASSERT_TRUE(testing::Eventually([&] {
+      (*source)->ReadAll();
+      return seen.size() > before;
+    }));
+    kill(child->pid, SIGKILL);
+    WaitFor(*child);
+  }
+  EXPECT_TRUE(seen[0].FromSlurm());
+  EXPECT_THAT(seen[0].Text(), ::testing::EndsWith("(slurmstepd)"));
+  EXPECT_FALSE(seen[1].FromSlurm());
+}
+
+TEST(SignalSourceTest, ReadAll_TakesWhatHasComeWithoutTheLoop) {
+  auto loop = EventLoop::Create();
+  auto source = SignalSource::Create({SIGTERM, SIGUSR1, SIGUSR2});
+  std::vector<int> seen;
+  ASSERT_TRUE(
+      (*source)->Attach(loop->get(), [&](const ReceivedSignal& signal) { seen.push_back(signal.number); }).ok());
+  (*source)->ReadAll();
+  EXPECT_TRUE(seen.empty());
+  kill(getpid(), SIGUSR1);
+  kill(getpid(), SIGTERM);
+  (*source)->ReadAll();
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre(SIGUSR1, SIGTERM));
 }
 
 TEST(SignalSourceTest, SeveralPending_AllArriveAndRealTimeOnesAreCounted) {

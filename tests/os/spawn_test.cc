@@ -89,6 +89,9 @@ TEST(SpawnTest, Child_SignalsBlockedAndIgnoredByParent_AreAtTheirDefaults) {
   sigaction(SIGUSR1, &ignore, &usr_before);
   const std::string output = OutputOf(RequestFor({TestProgram("tell_state")}));
   EXPECT_THAT(output, HasSubstr("blocked:\nignored:\n"));
+  SpawnRequest request = RequestFor({TestProgram("tell_state")});
+  request.ignored_signals = {SIGUSR1, SIGUSR2};
+  EXPECT_THAT(OutputOf(request), HasSubstr("blocked:\nignored: 10 12\n"));
 
   // The parent's own are as before.
   sigset_t now;

@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_OS_QUESTION_H_
+#define DDPRUN_LAUNCHER_OS_QUESTION_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/spawn.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// A program that is run in the background for what it prints: nobody waits for it. Its errors are thrown away, and
+// it is killed if it has not closed its output after `limit`, or when this object goes. Belongs to the loop's thread,
+// which must be the main thread (see Spawn). The program is left for ReapDeadOrphans to reap.
+class Question {
+ public:
+  // `on_answer` is called once, with what was printed; not at all if there was no end of it in time. It must not
+  // destroy the question. The errors are those of Spawn.
+  static absl::StatusOr<std::unique_ptr<Question>> Ask(EventLoop* loop, const SpawnRequest& program,
+                                                       absl::Duration limit,
+                                                       std::function<void(const std::string&)> on_answer);
+  ~Question() { End(); }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+
+ private:
+  Question(EventLoop* loop, std::function<void(const std::string&)> on_answer)
+      : loop_(loop), on_answer_(std::move(on_answer)) {}
+  void OnReadable();
+  void End();
+
+  EventLoop* const loop_;
+  const std::function<void(const std::string&)> on_answer_;
+  UniqueFd process_;  // pidfd; not valid once it is over
+  UniqueFd output_;
+  UniqueFd timer_;
+  std::string text_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_QUESTION_H_
