@@ -10,10 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/failure_summary.h"
+#include "launcher/core/slurm_text.h"
 #include "launcher/core/wait_text.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/resolve_program.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/signal_name.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;
@@ -25,6 +28,10 @@ namespace {
 constexpr absl::Duration kLinger = absl::Seconds(2);
 // Time for output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
+// Of a batch system's tool, until it answers.
+constexpr absl::Duration kToolPatience = absl::Seconds(10);
+// In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
+constexpr int kMostNodesThatAsk = 64;
 
 std::vector<std::string> Environment() {
   std::vector<std::string> result;
@@ -82,6 +89,8 @@ absl::Status Agent::SetUp() {
   agent.server = RendezvousLink::ServerName(config);
   agent.shutdown_timeout = config.shutdown_timeout;
   agent.reconnect_timeout = config.reconnect_timeout;
+  agent.batch = config.batch;
+  agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
   loop_->SetTimer([this] { return machine_->NextDeadline(); },
                   [this](SteadyTime) { Step([](auto& m, auto now, auto* e) { m.OnDeadline(now, e); }); });
@@ -92,6 +101,8 @@ absl::Status Agent::SetUp() {
                               host_, Environment()};
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
+        // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
+        signals_->ReadAll();
         Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, cause, now, e); });
       });
   if (!workers.ok()) return workers.status();
@@ -101,6 +112,7 @@ absl::Status Agent::SetUp() {
       !status.ok()) {
     return status;
   }
+  AskForEndTime();
   Step([](auto& m, auto, auto* e) { m.Start(e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
@@ -128,7 +140,38 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     known.push_back(settings_.guard->pid());
     return ReapDeadOrphans(known);
   }
-  Step([&](auto& m, auto now, auto* e) { m.OnSignal(signal.number, now, e); });
+  Signal told;
+  told.number = signal.number;
+  told.from_batch_system = settings_.config.batch && signal.FromSlurm();
+  told.text = told.from_batch_system ? absl::StrCat(SignalName(signal.number), " from SLURM") : signal.Text();
+  if (end_time_) told.time_left = *end_time_ - absl::Now();
+  Step([&](auto& m, auto now, auto* e) { m.OnSignal(told, now, e); });
+}
+
+void Agent::AskForEndTime() {
+  const LaunchConfig& config = settings_.config;
+  if (!config.batch) return;
+  const auto note = [this](absl::Time end) {
+    end_time_ = end;
+    workers_->SetJobEnd(end);
+  };
+  if (config.batch->end_time) return note(*config.batch->end_time);
+  if (config.settings.max_nodes > kMostNodesThatAsk) return;
+  const char* path = getenv("PATH");
+  absl::StatusOr<std::string> squeue = ResolveProgram("squeue", path == nullptr ? "/usr/bin:/bin" : path);
+  if (!squeue.ok()) return;
+  SpawnRequest request;
+  request.program = *squeue;
+  request.argv = {*squeue, "-h", "-j", config.batch->job, "-o", "%A %e %l"};
+  request.environment = Environment();
+  request.environment.push_back("SLURM_TIME_FORMAT=standard");
+  absl::StatusOr<std::unique_ptr<Question>> question =
+      Question::Ask(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
+        const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
+        if (end) note(*end);
+      });
+  // Good to know, and not worth a failure.
+  if (question.ok()) end_question_ = *std::move(question);
 }
 
 template <typename Call>

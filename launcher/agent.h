@@ -13,6 +13,7 @@
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
+#include "launcher/os/question.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/status_line.h"
@@ -42,6 +43,8 @@ class Agent {
   absl::Status SetUp();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
+  // Asks SLURM when the job's time is over, if it has not said so by itself.
+  void AskForEndTime();
 
   // Calls a method of the machine with the time now, then carries out what it decided.
   template <typename Call>
@@ -77,6 +80,8 @@ class Agent {
   std::unique_ptr<RegistrationClient> registration_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;
+  std::unique_ptr<Question> end_question_;
+  std::optional<absl::Time> end_time_;  // of the job
   SteadyTime round_started_;
   // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
   bool may_take_over_ = true;

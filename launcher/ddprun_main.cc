@@ -13,9 +13,11 @@
 #include "launcher/agent.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/parse_options.h"
+#include "launcher/core/slurm_text.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/proc_files.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
 #include "rendezvous/base/log.h"
@@ -40,6 +42,22 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
+// How long SLURM waits from SIGTERM to SIGKILL: in no variable, but in its file, where that can be read.
+std::optional<absl::Duration> SlurmKillWait() {
+  return ReadKillWait(ReadSmallFile(Variable("SLURM_CONF").value_or("/etc/slurm/slurm.conf")));
+}
+
+// A stand-in for the detection of what started the launcher.
+std::optional<BatchSystem> DetectBatchSystem() {
+  const std::optional<std::string> job = Variable("SLURM_JOB_ID");
+  if (!job) return std::nullopt;
+  BatchSystem batch;
+  batch.job = *job;
+  // In a step. To the processes of a batch script some signals go (scancel), others only to the script (--signal=B:).
+  batch.signals_every_process = Variable("SLURM_STEP_ID").has_value();
+  return batch;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
   SetLogLevel();
@@ -55,7 +73,10 @@ int Main(const std::vector<std::string>& arguments) {
   facts.random_id = RandomId();
   facts.python_exec = Variable("PYTHON_EXEC");
   facts.virtual_env = Variable("VIRTUAL_ENV");
-  absl::StatusOr<LaunchConfig> config = Resolve(std::get<Options>(*parsed), facts);
+  Options& options = std::get<Options>(*parsed);
+  options.batch = DetectBatchSystem();
+  if (options.batch) options.batch->kill_wait = SlurmKillWait().value_or(options.batch->kill_wait);
+  absl::StatusOr<LaunchConfig> config = Resolve(options, facts);
   if (!config.ok()) return Fail(config.status(), kUsageError);
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
 
@@ -64,6 +85,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (!guard.ok()) return Fail(guard.status(), 1);
   if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, 1);
   std::vector<int> signals = config->signals_to_handle;
+  signals.insert(signals.end(), config->warning_signals.begin(), config->warning_signals.end());
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
   if (!source.ok()) return Fail(source.status(), 1);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,12 +80,15 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   request.program = *program;
   request.argv = config.command.arguments;
   request.argv.insert(request.argv.begin(), *program);
-  request.environment = RankEnvironment(assignment, local_rank,
-                                        GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots,
-                                                      config.settings.max_restarts, config.signals_to_handle},
-                                        config.no_files ? "" : streams->error_file.path(), settings_.environment);
+  request.environment = RankEnvironment(
+      assignment, local_rank,
+      GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
+                    config.signals_to_handle, config.shutdown_timeout, job_end_},
+      config.no_files ? "" : streams->error_file.path(), settings_.environment);
   request.stdout_fd = streams->out.get();
   request.stderr_fd = streams->err.get();
+  // A batch system that warns does so to every process: a worker that does not care for it is to survive.
+  if (config.batch) request.ignored_signals = config.warning_signals;
   absl::StatusOr<Child> child = Spawn(request);
   if (!child.ok()) return child.status();
   const pid_t pid = child->pid;
@@ -95,8 +99,10 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
 }
 
 void WorkerGroup::Signal(int signal) {
+  const std::vector<int>& warnings = settings_.config->warning_signals;
+  const bool stops = std::find(warnings.begin(), warnings.end(), signal) == warnings.end();
   for (auto& [pid, worker] : workers_) {
-    worker.signalled = true;
+    if (stops) worker.signalled = true;
     watch_->Signal(pid, signal);
   }
 }
@@ -144,6 +150,7 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     place.push_back(result.size() - 1);
     result.back().failure = failure;
     evidence.push_back(FailureEvidence{std::move(failure), error.raised_at, worker.signalled});
+    result.back().suspicion = Classify(evidence.back());
   }
   if (result.empty()) return;
   const size_t cause = evidence.empty() ? 0 : place[ChooseFirstCause(evidence)];

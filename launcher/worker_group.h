@@ -44,12 +44,15 @@ class WorkerGroup {
   // Starts all workers of the round. Forgets those of the round before, which must have ended or been abandoned.
   // If one can't be started, those before it run (started() of them) and the result says why.
   std::optional<rendezvous::WorkerFailure> Start(const rendezvous::Assignment& assignment);
+  // Told to the workers that are started from now on.
+  void SetJobEnd(absl::Time end) { job_end_ = end; }
   int started() const { return static_cast<int>(started_.size()); }
 
   // By local rank, of those started.
   const std::vector<pid_t>& started_pids() const { return started_; }
 
-  // To each worker that runs, but not to its children.
+  // To each worker that runs, but not to its children. After another than a warning it is to be expected that
+  // workers end.
   void Signal(int signal);
   // SIGKILL to each worker that runs and its process group.
   void Kill();
@@ -77,6 +80,7 @@ class WorkerGroup {
   const OnEnded on_ended_;
   std::unique_ptr<ChildWatch> watch_;
   std::string program_;
+  std::optional<absl::Time> job_end_;
   rendezvous::Assignment assignment_;
   std::unordered_map<pid_t, Worker> workers_;  // of the present round, running
   std::vector<pid_t> started_;

@@ -41,6 +41,9 @@ inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // 1 if several wor
 // ---- ddprun's own ----
 inline constexpr char kRound[] = "DDPRUN_ROUND";             // grows with every round; fences off older rounds
 inline constexpr char kLauncherId[] = "DDPRUN_LAUNCHER_ID";  // text: one name per launcher process
+// Seconds, with a fraction, from the signal that stops the job to SIGKILL: the time to save.
+inline constexpr char kStopGrace[] = "DDPRUN_STOP_GRACE";
+inline constexpr char kJobEndTime[] = "DDPRUN_JOB_END_TIME";  // unix seconds: the end of the job's time, where known
 
 }  // namespace ddprun::worker_contract
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/core/duration_text.h"
 #include "launcher/core/wait_text.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/core/failure_text.h"
@@ -22,6 +23,11 @@ constexpr absl::Duration kNextReports = absl::Minutes(1);
 constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
 // The first rank to join gives the others this long, where it comes late itself.
 constexpr absl::Duration kJoinSpread = absl::Seconds(3);
+// A batch system's signal reaches all processes of a job, on all nodes, within this.
+constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
+
+// Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
+bool MayBeASignalsWork(Suspicion suspicion) { return suspicion >= Suspicion::kOwnError; }
 
 }  // namespace
 
@@ -178,7 +184,9 @@ void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now,
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
-  if (exit_) return;
+  // A node that has not said yet that it leaves ends as the job does.
+  if (exit_ && leave_at_ == SteadyTime::InfiniteFuture()) return;
+  leave_at_ = SteadyTime::InfiniteFuture();
   exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
   Stop(SIGTERM, now, effects);
 }
@@ -189,11 +197,8 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cau
     for (size_t i = 0; i < ends.size(); ++i) {
       if (ends[i].failure && i != cause) siblings_.push_back(*ends[i].failure);
     }
-    if (cause < ends.size() && ends[cause].failure) {
-      ReportFailure(*ends[cause].failure, effects);
-      return Stop(SIGTERM, now, effects);
-    }
-    if (running_ > 0) return;
+    if (cause < ends.size() && ends[cause].failure) return OnFailure(ends[cause], now, effects);
+    if (running_ > 0 || held_) return;
     state_ = State::kSucceeded;
     missing_at_ = SteadyTime::InfiniteFuture();
     effects->push_back(effect::SweepOrphans{});
@@ -201,6 +206,24 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cau
     return;
   }
   if (state_ == State::kStopping && running_ == 0) OnStopped(now, effects);
+}
+
+void AgentMachine::OnFailure(const WorkerEnd& cause, SteadyTime now, Effects* effects) {
+  if (!held_) {
+    held_ = cause;
+    held_until_ = now + kSignalSpread;
+  } else if (held_->suspicion >= Suspicion::kPeerError && cause.suspicion < held_->suspicion) {
+    siblings_.push_back(*held_->failure);
+    held_ = cause;
+  } else {
+    siblings_.push_back(*cause.failure);
+  }
+  if (!settings_.batch || !MayBeASignalsWork(held_->suspicion)) TellHeldFailure(now, effects);
+}
+
+void AgentMachine::TellHeldFailure(SteadyTime now, Effects* effects) {
+  ReportFailure(*held_->failure, effects);
+  Stop(SIGTERM, now, effects);
 }
 
 void AgentMachine::OnSpawnFailed(int started, const rendezvous::WorkerFailure& failure, SteadyTime now,
@@ -228,45 +251,81 @@ void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
   }
 }
 
-void AgentMachine::OnSignal(int signal, SteadyTime now, Effects* effects) {
+bool AgentMachine::Delivered(const Signal& signal) const {
+  return signal.from_batch_system && settings_.batch && settings_.batch->signals_every_process;
+}
+
+void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
+  std::string text = absl::StrCat("received ", signal.text);
+  if (running_ == 0) {
+    absl::StrAppend(&text, "; no workers to pass it on to");
+  } else if (Delivered(signal)) {
+    absl::StrAppend(&text, "; the workers have it too");
+  } else {
+    absl::StrAppend(&text, "; passed on to the workers");
+    effects->push_back(effect::SignalWorkers{signal.number});
+  }
+  if (settings_.batch) {
+    absl::StrAppend(&text, "; ",
+                    signal.time_left == absl::InfiniteDuration()
+                        ? "no end time known"
+                        : absl::StrCat("the job's time ends in ", RemainingText(signal.time_left)),
+                    "; at its end workers have ", absl::FormatDuration(settings_.shutdown_timeout), " from SIGTERM on");
+  }
+  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
+}
+
+void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
-  const std::string name = SignalName(signal);
+  const auto& warnings = settings_.warning_signals;
+  if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end()) return OnWarning(signal, effects);
   if (exit_) {
-    // Asked a second time, or while stopping for another reason: no more patience.
-    if (state_ == State::kStopping) {
-      kill_at_ = now;
+    // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
+    // job because it ends is not asking, and sends its own SIGKILL.
+    if (state_ == State::kStopping && !signal.from_batch_system) {
+      if (running_ > 0) kill_at_ = now;
+      if (leave_at_ != SteadyTime::InfiniteFuture()) leave_at_ = now;
       OnDeadline(now, effects);
     }
     return;
   }
-  effects->push_back(
-      effect::Print{LogLevel::kWarning, absl::StrCat("received ", name, running_ > 0 ? "; stopping workers" : "")});
-  if (link_ != Link::kDown) {
-    effects->push_back(effect::Send{rendezvous::Leave{absl::StrCat(settings_.join.host, " received ", name)}});
+  std::string text = absl::StrCat("received ", signal.text);
+  if (running_ > 0) {
+    absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
   }
-  exit_ = effect::Exit{128 + signal, std::nullopt, {}};
-  Stop(signal, now, effects);
+  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
+  exit_ = effect::Exit{128 + signal.number, std::nullopt, {}};
+  leave_reason_ = absl::StrCat(settings_.join.host, " received ", SignalName(signal.number));
+  if (signal.from_batch_system && settings_.batch && settings_.join.settings.max_nodes > 1) {
+    leave_at_ = now + kSignalSpread;
+  } else {
+    SayLeave(leave_reason_, effects);
+  }
+  Stop(Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
+}
+
+void AgentMachine::SayLeave(const std::string& reason, Effects* effects) {
+  if (link_ != Link::kDown) effects->push_back(effect::Send{rendezvous::Leave{reason}});
 }
 
 void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || exit_) return;
   effects->push_back(effect::Print{LogLevel::kError, reason});
-  if (link_ != Link::kDown) {
-    effects->push_back(effect::Send{rendezvous::Leave{absl::StrCat(settings_.join.host, ": ", reason)}});
-  }
+  SayLeave(absl::StrCat(settings_.join.host, ": ", reason), effects);
   exit_ = effect::Exit{1, std::nullopt, {}};
   Stop(SIGTERM, now, effects);
 }
 
-void AgentMachine::Stop(int signal, SteadyTime now, Effects* effects) {
-  missing_at_ = next_report_ = SteadyTime::InfiniteFuture();
+void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effects) {
+  missing_at_ = next_report_ = held_until_ = SteadyTime::InfiniteFuture();
+  held_.reset();
   if (exit_) give_up_at_ = next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
   if (running_ == 0) return OnStopped(now, effects);
   if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
   state_ = State::kStopping;
   killed_ = false;
-  if (settings_.shutdown_timeout > absl::ZeroDuration()) {
-    effects->push_back(effect::SignalWorkers{signal});
+  if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
+    effects->push_back(effect::SignalWorkers{*signal});
     effects->push_back(effect::SignalWorkers{SIGCONT});
   }
   kill_at_ = now + settings_.shutdown_timeout;
@@ -275,6 +334,10 @@ void AgentMachine::Stop(int signal, SteadyTime now, Effects* effects) {
 
 void AgentMachine::OnStopped(SteadyTime now, Effects* effects) {
   kill_at_ = SteadyTime::InfiniteFuture();
+  if (leave_at_ != SteadyTime::InfiniteFuture()) {
+    state_ = State::kStopping;
+    return;
+  }
   effects->push_back(effect::SweepOrphans{});
   if (exit_) {
     state_ = State::kDone;
@@ -300,6 +363,12 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
       running_ = 0;
       OnStopped(now, effects);
     }
+  }
+  if (held_until_ <= now) TellHeldFailure(now, effects);
+  if (leave_at_ <= now) {
+    leave_at_ = SteadyTime::InfiniteFuture();
+    SayLeave(leave_reason_, effects);
+    if (running_ == 0) OnStopped(now, effects);
   }
   if (silent_at_ <= now) {
     OnDisconnected(absl::StrCat(settings_.server, " is silent for ",
@@ -346,7 +415,8 @@ std::string AgentMachine::WaitText(SteadyTime now) const {
 }
 
 SteadyTime AgentMachine::NextDeadline() const {
-  return std::min({next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_});
+  return std::min(
+      {next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_, held_until_, leave_at_});
 }
 
 }  // namespace ddprun::launcher

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/core/first_cause.h"
+#include "launcher/core/surroundings.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
@@ -30,12 +32,24 @@ struct AgentSettings {
   std::string server;     // the rendezvous server's address, for messages
   absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
   absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
+  std::optional<BatchSystem> batch;                      // that started the launcher
+  std::vector<int> warning_signals;                      // passed on to the workers; all others stop the job
+};
+
+// A signal that the launcher got.
+struct Signal {
+  int number = 0;
+  std::string text;                // for people: "SIGTERM from process 123 (bash)"
+  bool from_batch_system = false;  // which then sends it to all nodes of the job
+  // Until the job's time is over; infinite if nobody has said when that is.
+  absl::Duration time_left = absl::InfiniteDuration();
 };
 
 // How one worker ended. `failure` is set unless it exited with 0.
 struct WorkerEnd {
   int32_t local_rank = 0;
   std::optional<rendezvous::WorkerFailure> failure;
+  Suspicion suspicion = Suspicion::kCrash;  // of the failure
 };
 
 namespace effect {
@@ -104,7 +118,13 @@ class AgentMachine {
   // How many of the round's ranks have come to the store that this launcher hosts.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
 
-  void OnSignal(int signal, SteadyTime now, Effects* effects);
+  // A warning is passed on to the workers, any other signal stops the job. What the batch system sends to every
+  // process by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
+  // in the same instant. So what happens in the quarter of a second around it is not taken for anything else:
+  //   - a failure that may be the signal's work (an exit code, SIGTERM, a lost peer) is held back before it is told
+  //     the server, and forgotten if the signal comes, or the word that the round is over;
+  //   - the launcher tells the server that it leaves only after that time. A verdict that comes before still counts.
+  void OnSignal(const Signal& signal, SteadyTime now, Effects* effects);
 
   // Something that the launcher itself needs is broken (no port for the store, say): leave and exit with 1.
   void OnFatal(const std::string& reason, SteadyTime now, Effects* effects);
@@ -123,9 +143,15 @@ class AgentMachine {
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
+  void OnFailure(const WorkerEnd& cause, SteadyTime now, Effects* effects);
+  void TellHeldFailure(SteadyTime now, Effects* effects);
   void ReportFailure(const rendezvous::WorkerFailure& failure, Effects* effects);
-  // Stops the workers if any run, then goes idle, or exits if exit_ is set.
-  void Stop(int signal, SteadyTime now, Effects* effects);
+  void OnWarning(const Signal& signal, Effects* effects);
+  // Whether the workers have got the signal already.
+  bool Delivered(const Signal& signal) const;
+  void SayLeave(const std::string& reason, Effects* effects);
+  // Stops the workers if any run, then goes idle, or exits if exit_ is set. Without a signal: they have it already.
+  void Stop(std::optional<int> signal, SteadyTime now, Effects* effects);
   void OnStopped(SteadyTime now, Effects* effects);
   void ExitWith(int code, SteadyTime now, Effects* effects);
   void BecomeIdle(SteadyTime now);
@@ -143,7 +169,9 @@ class AgentMachine {
   int ranks_joined_ = 0;
   std::optional<rendezvous::WorkerFailure> reported_;  // of current_; told again after a reconnection
   std::vector<rendezvous::WorkerFailure> siblings_;
+  std::optional<WorkerEnd> held_;     // a failure that may turn out to be a signal's work
   std::optional<effect::Exit> exit_;  // what follows the stop
+  std::string leave_reason_;          // to be told at leave_at_
   std::optional<rendezvous::Waiting> waiting_;
   SteadyTime waiting_at_;
   std::string last_disconnect_;
@@ -159,6 +187,8 @@ class AgentMachine {
   bool killed_ = false;
   SteadyTime next_report_ = SteadyTime::InfiniteFuture();  // of what is waited for
   SteadyTime missing_at_ = SteadyTime::InfiniteFuture();   // report of missing ranks
+  SteadyTime held_until_ = SteadyTime::InfiniteFuture();   // held_ is a failure like any other
+  SteadyTime leave_at_ = SteadyTime::InfiniteFuture();     // the server is told; the launcher does not exit before
 };
 
 }  // namespace ddprun::launcher

@@ -1,5 +1,7 @@
 #include "launcher/core/launch_config.h"
 
+#include <signal.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -146,6 +148,26 @@ void SetOutput(const Options& options, LaunchConfig* config) {
   }
 }
 
+void SetStop(const Options& options, LaunchConfig* config) {
+  config->batch = options.batch;
+  config->signals_to_handle = options.signals_to_handle;
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    const std::vector<int>& stop = options.signals_to_handle;
+    if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);
+  }
+  config->shutdown_timeout = options.shutdown_timeout.value_or(absl::Seconds(30));
+  if (!options.batch) return;
+  const absl::Duration kill_wait = options.batch->kill_wait;
+  if (!options.shutdown_timeout) {
+    const absl::Duration margin = std::max(kill_wait / 10, std::min(absl::Seconds(1), kill_wait / 2));
+    config->shutdown_timeout = std::min(config->shutdown_timeout, kill_wait - margin);
+  } else if (*options.shutdown_timeout > kill_wait) {
+    config->notes.push_back(absl::StrCat("--shutdown-timeout=", absl::ToDoubleSeconds(*options.shutdown_timeout),
+                                         " is longer than the batch system waits from SIGTERM to SIGKILL (",
+                                         absl::FormatDuration(kill_wait), "): workers have only that"));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts) {
@@ -161,8 +183,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   SetJob(options, facts, &config);
   config.command = MakeCommand(options, facts);
   config.entrypoint = options.script.front();
-  config.shutdown_timeout = options.shutdown_timeout;
-  config.signals_to_handle = options.signals_to_handle;
+  SetStop(options, &config);
   SetOutput(options, &config);
   return config;
 }

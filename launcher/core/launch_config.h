@@ -68,7 +68,8 @@ struct LaunchConfig {
   WorkerCommand command;
   std::string entrypoint;  // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
-  std::vector<int> signals_to_handle;
+  std::vector<int> signals_to_handle;  // they stop the job
+  std::vector<int> warning_signals;    // the workers are to know of them, the job goes on
 
   // Their output.
   std::string log_dir;     // empty: none given. Files asked for by redirects then need a fresh directory.
@@ -87,6 +88,9 @@ struct LaunchConfig {
 //     with a rank only rank 0 may host it
 //   - else several nodes have nowhere to meet, which is an error
 //   - job id: as given; else "none" for several nodes as in torchrun, a random one for one
+//   - shutdown_timeout: as given; else 30 s, but under a batch system not more than leaves the launcher a tenth of the
+//     time, and at least a second (half of less than two), to end before that system's SIGKILL
+//   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 // InvalidArgument: one line that says what to change.
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts);
 

@@ -14,6 +14,7 @@
 #include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
+#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -41,6 +42,9 @@ struct Options {
   std::optional<std::string> local_addr;
   std::optional<PortRange> port_range;
 
+  // What started the launcher, if it is a batch system.
+  std::optional<BatchSystem> batch;
+
   // The workers.
   bool no_python = false;
   bool module = false;
@@ -53,7 +57,7 @@ struct Options {
 
   // Watching and stopping.
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
-  absl::Duration shutdown_timeout = absl::Seconds(30);        // from SIGTERM to SIGKILL; zero: SIGKILL at once
+  std::optional<absl::Duration> shutdown_timeout;             // from SIGTERM to SIGKILL; zero: SIGKILL at once
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 };
 

@@ -21,7 +21,7 @@ absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry
 
 Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
                        const std::string& error_file) {
-  return {
+  Variables variables = {
       {contract::kRank, absl::StrCat(assignment.base_rank + local_rank)},
       {contract::kLocalRank, absl::StrCat(local_rank)},
       {contract::kWorldSize, absl::StrCat(assignment.world_size)},
@@ -41,7 +41,11 @@ Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank,
       {contract::kSignalsToHandle, SignalNames(settings.signals_to_handle)},
       {contract::kRound, absl::StrCat(assignment.round)},
       {contract::kLauncherId, settings.launcher_id},
+      {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(settings.stop_grace))},
   };
+  if (settings.job_end)
+    variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
+  return variables;
 }
 
 Variables Defaults(const GroupSettings& settings) {

@@ -1,9 +1,11 @@
 #ifndef DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_
 #define DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "rendezvous/core/messages.h"
 
@@ -17,6 +19,8 @@ struct GroupSettings {
   int slots = 1;  // workers on this node
   int max_restarts = 0;
   std::vector<int> signals_to_handle;
+  absl::Duration stop_grace = absl::Seconds(30);  // from the signal to stop to SIGKILL
+  std::optional<absl::Time> job_end;              // when the job's time is over, where known
 };
 
 // The whole environment ("NAME=value") of one worker: `base`, the launcher's own environment, with the variables of

@@ -69,7 +69,8 @@ std::string Printed(const AgentMachine::Effects& effects) {
 
 class AgentMachineTest : public ::testing::Test {
  protected:
-  AgentMachineTest() : machine_(Settings(), now_) {
+  AgentMachineTest() : AgentMachineTest(Settings()) {}
+  explicit AgentMachineTest(AgentSettings settings) : machine_(std::move(settings), now_) {
     machine_.Start(&effects_);
     EXPECT_EQ(Take(), "store");
   }
@@ -82,6 +83,7 @@ class AgentMachineTest : public ::testing::Test {
     settings.join.slots = 2;
     settings.join.settings.min_nodes = settings.join.settings.max_nodes = 2;
     settings.server = "10.0.0.1:29400";
+    settings.warning_signals = {SIGUSR1};
     return settings;
   }
 
@@ -127,8 +129,8 @@ class AgentMachineTest : public ::testing::Test {
     machine_.OnWorkersEnded(ends, cause, now_, &effects_);
     return Take();
   }
-  std::string Signal(int signal) {
-    machine_.OnSignal(signal, now_, &effects_);
+  std::string Signal(int number, bool from_batch_system = false) {
+    machine_.OnSignal({number, absl::StrCat("signal ", number), from_batch_system, absl::Seconds(61)}, now_, &effects_);
     return Take();
   }
   std::string Lose(bool permanent = false) {
@@ -241,6 +243,139 @@ TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingI
   Say(rendezvous::Prepare{1, "", std::nullopt});
   EXPECT_EQ(Signal(SIGTERM), "leave");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+}
+
+TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
+  EXPECT_EQ(Signal(SIGUSR1), "");
+  EXPECT_EQ(printed_, "received signal 10; no workers to pass it on to\n");
+  Run();
+  EXPECT_EQ(Signal(SIGUSR1), "signal 10");
+  EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "who sent it is of no matter where no batch system is";
+  EXPECT_EQ(machine_.state(), State::kRunning);
+  EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
+  EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "a warning is no second request to stop";
+}
+
+// Of a batch system that sends its signals to every process.
+class BatchAgentMachineTest : public AgentMachineTest {
+ protected:
+  BatchAgentMachineTest() : AgentMachineTest(BatchSettings()) {}
+  static AgentSettings BatchSettings() {
+    AgentSettings settings = Settings();
+    settings.batch.emplace();
+    settings.batch->signals_every_process = true;
+    settings.shutdown_timeout = absl::Seconds(27);
+    return settings;
+  }
+  static WorkerEnd Failed(int rank, Suspicion suspicion) { return WorkerEnd{rank, Failure(rank), suspicion}; }
+  static constexpr absl::Duration kSpread = absl::Milliseconds(250);
+};
+
+TEST_F(BatchAgentMachineTest, OnSignal_WarningOfTheBatchSystem_IsNotSentTwice) {
+  Run();
+  EXPECT_EQ(Signal(SIGUSR1, true), "");
+  EXPECT_EQ(printed_,
+            "received signal 10; the workers have it too; the job's time ends in 1m1s; at its end workers have 27s "
+            "from SIGTERM on\n");
+  EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "from somebody else";
+}
+
+TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwiceAndTheGraceBegins) {
+  Run();
+  EXPECT_EQ(Signal(SIGTERM, true), "");
+  EXPECT_EQ(printed_, "received signal 15; workers have 27s to save and end\n");
+  const SteadyTime signalled = now_;
+  EXPECT_EQ(Due(), "leave");
+  EXPECT_EQ(now_ - signalled, kSpread);
+  EXPECT_EQ(Signal(SIGTERM, true), "") << "its second SIGTERM is not impatience";
+  EXPECT_EQ(Due(), "kill");
+  EXPECT_EQ(now_ - signalled, absl::Seconds(27));
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+}
+
+TEST_F(BatchAgentMachineTest, OnSignal_OfSomebodyElse_IsPassedOnAtOnce) {
+  Run();
+  EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
+  EXPECT_EQ(Signal(SIGTERM), "kill");
+}
+
+TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthersHaveTheSignalToo) {
+  Run();
+  EXPECT_EQ(Signal(SIGTERM, true), "");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "");
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 3 failed", std::nullopt}), "");
+  EXPECT_EQ(Due(), "leave, sweep, exit 143");
+}
+
+TEST_F(BatchAgentMachineTest, OnSignal_SomebodyAsksAgainMeanwhile_ExitsAtOnce) {
+  Run();
+  Signal(SIGTERM, true);
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  EXPECT_EQ(Signal(SIGINT), "leave, sweep, exit 143");
+}
+
+TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoesNot) {
+  Run();
+  Signal(SIGTERM, true);
+  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
+}
+
+TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
+  Run();
+  Signal(SIGTERM, true);
+  EXPECT_EQ(Due(), "leave");
+  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+}
+
+TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "signal 15");
+  EXPECT_EQ(Signal(SIGTERM, true), "");
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(27));
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
+}
+
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheSignalComes) {
+  Run();
+  EXPECT_EQ(End({Failed(0, Suspicion::kAskedToStop)}), "");
+  EXPECT_EQ(End({Failed(1, Suspicion::kPeerError)}), "");
+  EXPECT_EQ(Signal(SIGTERM, true), "");
+  EXPECT_EQ(Due(), "leave, sweep, exit 143");
+}
+
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheRoundIsOver) {
+  Run();
+  EXPECT_EQ(End({Failed(0, Suspicion::kPeerError)}), "");
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b received SIGTERM", std::nullopt}), "signal 15");
+  EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
+}
+
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_NoSignalComes_IsAFailureAfterAll) {
+  Run();
+  const SteadyTime failed = now_;
+  EXPECT_EQ(End({Failed(0, Suspicion::kUnclear)}), "");
+  now_ = now_ + absl::Milliseconds(100);
+  EXPECT_EQ(End({Failed(1, Suspicion::kOwnError)}), "");
+  EXPECT_EQ(Due(), "failed 1 rank 0, sweep, store, ready 1");
+  EXPECT_EQ(now_ - failed, kSpread);
+}
+
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_ALostPeerThenAnErrorOfItsOwn_TheErrorIsTheCause) {
+  Run();
+  EXPECT_EQ(End({Failed(0, Suspicion::kPeerError)}), "");
+  EXPECT_EQ(End({Failed(1, Suspicion::kOwnError)}), "");
+  EXPECT_EQ(Due(), "failed 1 rank 1, sweep, store, ready 1");
+}
+
+TEST_F(BatchAgentMachineTest, OnWorkersEnded_ACrash_IsToldAtOnce) {
+  Run();
+  EXPECT_EQ(End({Failed(0, Suspicion::kCrash)}), "failed 1 rank 0, signal 15");
+  EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
+  EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
+  EXPECT_EQ(End({Failed(0, Suspicion::kAskedToStop)}), "");
+  EXPECT_EQ(End({Failed(1, Suspicion::kCrash)}), "failed 2 rank 1, sweep, store, ready 2");
 }
 
 TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhereItStands) {

@@ -1,6 +1,7 @@
 #include "launcher/core/launch_config.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "absl/strings/match.h"
 #include "launcher/core/parse_options.h"
@@ -159,6 +160,39 @@ TEST(Resolve, Output_IsKept) {
   EXPECT_TRUE(config.no_files);
   EXPECT_EQ(config.log_dir, "");
   EXPECT_EQ(config.notes.size(), 1);
+}
+
+TEST(Resolve, Warnings_AreThoseThatDoNotStopTheJob) {
+  EXPECT_EQ(MustResolve({}).warning_signals, (std::vector<int>{SIGUSR1, SIGUSR2}));
+  EXPECT_EQ(MustResolve({"--signals-to-handle=SIGTERM,SIGUSR1"}).warning_signals, std::vector<int>{SIGUSR2});
+}
+
+// Of a batch system that waits `kill_wait` before it kills.
+LaunchConfig ResolveInBatch(absl::Duration kill_wait, std::optional<absl::Duration> shutdown_timeout) {
+  Options options;
+  options.script = {"train.py"};
+  options.shutdown_timeout = shutdown_timeout;
+  options.batch = BatchSystem{.job = "7", .kill_wait = kill_wait};
+  return Resolve(options, Facts()).value();
+}
+
+TEST(Resolve, ShutdownTimeout_UnderABatchSystem_EndsBeforeItsSigkill) {
+  EXPECT_EQ(MustResolve({}).shutdown_timeout, absl::Seconds(30));
+  EXPECT_EQ(ResolveInBatch(absl::Seconds(30), std::nullopt).shutdown_timeout, absl::Seconds(27));
+  EXPECT_EQ(ResolveInBatch(absl::Seconds(8), std::nullopt).shutdown_timeout, absl::Seconds(7));
+  EXPECT_EQ(ResolveInBatch(absl::Seconds(1), std::nullopt).shutdown_timeout, absl::Milliseconds(500));
+  EXPECT_EQ(ResolveInBatch(absl::ZeroDuration(), std::nullopt).shutdown_timeout, absl::ZeroDuration());
+  EXPECT_EQ(ResolveInBatch(absl::Minutes(10), std::nullopt).shutdown_timeout, absl::Seconds(30));
+}
+
+TEST(Resolve, ShutdownTimeout_GivenUnderABatchSystem_IsTakenWithANoteIfItIsTooLong) {
+  LaunchConfig config = ResolveInBatch(absl::Seconds(30), absl::Seconds(30));
+  EXPECT_EQ(config.shutdown_timeout, absl::Seconds(30));
+  EXPECT_TRUE(config.notes.empty());
+  config = ResolveInBatch(absl::Seconds(30), absl::Seconds(60));
+  EXPECT_EQ(config.shutdown_timeout, absl::Seconds(60));
+  ASSERT_EQ(config.notes.size(), 1);
+  EXPECT_TRUE(absl::StrContains(config.notes[0], "--shutdown-timeout=60 is longer")) << config.notes[0];
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(ParseOptions, NoFlags_GiveTheDefaults) {
   EXPECT_EQ(options.rdzv_backend, "static");
   EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
   EXPECT_EQ(options.rdzv_conf, RdzvConf());
-  EXPECT_EQ(options.shutdown_timeout, absl::Seconds(30));
+  EXPECT_EQ(options.shutdown_timeout, std::nullopt);
   EXPECT_EQ(options.signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
   EXPECT_EQ(options.script, Arguments{"train.py"});
 }
@@ -160,7 +160,7 @@ TEST(ParseOptions, CommandLine_BeatsVariableBeatsDefault) {
 TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
   const char* kName = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
   EXPECT_EQ(MustParse({"x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(600));
-  EXPECT_EQ(MustParse({"x"}, {{kName, ""}}).shutdown_timeout, absl::Seconds(30));
+  EXPECT_EQ(MustParse({"x"}, {{kName, ""}}).shutdown_timeout, std::nullopt);
   EXPECT_EQ(MustParse({"x"}, {{kName, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(1));
 }

@@ -71,6 +71,7 @@ TEST(RankEnvironment, EveryVariable_HasItsValue) {
       {"OMP_NUM_THREADS", "1"},
       {"DDPRUN_ROUND", "7"},
       {"DDPRUN_LAUNCHER_ID", "abc"},
+      {"DDPRUN_STOP_GRACE", "30"},
   };
   EXPECT_EQ(variables, expected);
 }
@@ -146,6 +147,15 @@ TEST(RankEnvironment, Defaults_GiveWayToInheritedValues) {
                            std::vector<std::string>{"OMP_NUM_THREADS=8", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"}));
   EXPECT_EQ(variables["OMP_NUM_THREADS"], "8");
   EXPECT_EQ(variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "3");
+}
+
+TEST(RankEnvironment, EndOfTheJob_IsToldWhereItIsKnown) {
+  GroupSettings settings = SomeSettings();
+  settings.stop_grace = absl::Milliseconds(2500);
+  settings.job_end = absl::FromUnixSeconds(1234567890);
+  const auto variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", {"DDPRUN_JOB_END_TIME=1"}));
+  EXPECT_EQ(variables.at("DDPRUN_STOP_GRACE"), "2.5");
+  EXPECT_EQ(variables.at("DDPRUN_JOB_END_TIME"), "1234567890");
 }
 
 TEST(RankEnvironment, OneWorker_MayUseAllThreads) {

@@ -1,0 +1,190 @@
+// Signals that a job gets on its way out, with real launchers and workers. What sends them as SLURM's keeper of a
+// step would is a copy of the shell under that name: a signal's sender is known by the name of its program.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kTellSignals[] =
+    "trap 'echo term $RANK' TERM; trap 'echo usr1 $RANK' USR1; trap 'echo usr2 $RANK' USR2; "
+    "echo \"up $$ .\"; while :; do sleep 0.02; done";
+
+// Process ids that workers printed as "up PID .".
+std::vector<pid_t> Workers(const std::string& out) {
+  std::vector<pid_t> pids;
+  for (size_t at = out.find("up "); at != std::string::npos; at = out.find("up ", at + 1)) {
+    pids.push_back(atoi(out.c_str() + at + 3));
+  }
+  return pids;
+}
+
+bool AllUp(Launcher* launcher, int workers) {
+  return Eventually([&] { return Count(launcher->Out(), "up ") == workers; });
+}
+
+TEST(LifeTest, Sigusr_IsPassedOnToEveryWorkerAndTheJobGoesOn) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, kTellSignals));
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  launcher.Signal(SIGUSR1);
+  EXPECT_TRUE(Eventually([&] { return Count(launcher.Out(), "usr1") == 2; }));
+  launcher.Signal(SIGUSR2);
+  EXPECT_TRUE(Eventually([&] { return Count(launcher.Out(), "usr2") == 2; }));
+  EXPECT_TRUE(launcher.WaitForErr("received SIGUSR2 from process"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+}
+
+TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
+  Launcher launcher(Standalone(1, {"--signals-to-handle=SIGUSR1", "--shutdown-timeout=0.2"}, kTellSignals));
+  ASSERT_TRUE(AllUp(&launcher, 1));
+  launcher.Signal(SIGUSR1);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGUSR1);
+}
+
+TEST(LifeTest, StopGrace_IsToldToTheWorkers) {
+  Launcher launcher(Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "grace=2.5\n");
+}
+
+class SlurmLifeTest : public ::testing::Test {
+ protected:
+  SlurmLifeTest() {
+    std::filesystem::copy_file("/bin/sh", folder_.File("slurmstepd"));
+    FILE* conf = fopen(folder_.File("slurm.conf").c_str(), "w");
+    fputs("KillWait=8\n", conf);
+    fclose(conf);
+    // Stands in for the tool, which is not installed: the text is what the real one prints.
+    FILE* squeue = fopen(folder_.File("squeue").c_str(), "w");
+    fputs("#!/bin/sh\necho 77 2033-05-18T03:33:20 1:00\n", squeue);
+    fclose(squeue);
+    std::filesystem::permissions(folder_.File("squeue"), std::filesystem::perms::owner_all);
+  }
+
+  std::map<std::string, std::string> Environment() const {
+    return {{"SLURM_JOB_ID", "77"},
+            {"SLURM_STEP_ID", "0"},
+            {"SLURM_NODEID", "0"},
+            {"SLURM_STEP_NUM_NODES", "1"},
+            {"SLURM_STEP_NODELIST", "localhost"},
+            {"SLURM_STEP_TASKS_PER_NODE", "1"},
+            {"SLURM_CONF", folder_.File("slurm.conf")},
+            {"PATH", folder_.path() + ":/usr/bin:/bin"},
+            {"TZ", "UTC"}};
+  }
+
+  // Sends `signal` to all these in turn, as SLURM does to the processes of a step.
+  void SendAsSlurm(const std::string& signal, std::vector<pid_t> pids) {
+    std::string script;
+    for (const pid_t pid : pids) absl::StrAppend(&script, "kill -", signal, " ", pid, "; ");
+    stepds_.push_back(std::make_unique<Process>(
+        std::vector<std::string>{folder_.File("slurmstepd"), "-c", script + "while :; do sleep 0.05; done"}));
+  }
+
+  TempDir folder_;
+  std::vector<std::unique_ptr<Process>> stepds_;
+};
+
+TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
+  Launcher launcher(Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "grace=7\n");
+}
+
+TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn) {
+  // The first workers wait for a line that only the launcher's knowledge of the end makes it say.
+  Launcher launcher(Standalone(1, {"--max-restarts=1"},
+                               "echo \"up $$ .\"; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || "
+                               "{ echo end=$DDPRUN_JOB_END_TIME; exit 0; }; while [ ! -e " +
+                                   folder_.File("go") + " ]; do sleep 0.02; done; exit 3"),
+                    Environment());
+  ASSERT_TRUE(AllUp(&launcher, 1));
+  EXPECT_TRUE(Eventually([&] {
+    launcher.Signal(SIGUSR1);
+    return launcher.Err().find("the job's time ends in") != std::string::npos;
+  })) << launcher.Err();
+  fclose(fopen(folder_.File("go").c_str(), "w"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Out().find("end=2000000000\n"), std::string::npos) << launcher.Out();
+}
+
+TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandlerSurvive) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.2"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  std::vector<pid_t> all = Workers(launcher.Out());
+  all.push_back(launcher.pid());
+  SendAsSlurm("USR1", all);
+  EXPECT_TRUE(launcher.WaitForErr("received SIGUSR1 from SLURM; the workers have it too; "));
+  for (const pid_t pid : Workers(launcher.Out())) EXPECT_TRUE(Alive(pid));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+}
+
+TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.5"}, kTellSignals), Environment());
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  SendAsSlurm("TERM", {launcher.pid()});
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "term"), 0) << "the workers were not signalled here, and not by the launcher";
+  EXPECT_NE(launcher.Err().find("received SIGTERM from SLURM; workers have 500ms to save and end"), std::string::npos)
+      << launcher.Err();
+}
+
+TEST_F(SlurmLifeTest, Sigterm_OfSomebodyElse_IsPassedOn) {
+  Launcher launcher(Standalone(2, {"--shutdown-timeout=0.5"}, kTellSignals), Environment());
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Count(launcher.Out(), "term"), 2) << launcher.Out();
+}
+
+TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) {
+  Launcher launcher(Standalone(2, {"--max-restarts=3"}, "echo \"up $$ .\"; exec sleep 1000"), Environment());
+  ASSERT_TRUE(AllUp(&launcher, 2));
+  std::vector<pid_t> all = Workers(launcher.Out());
+  all.push_back(launcher.pid());
+  SendAsSlurm("TERM", all);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
+  EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "up "), 2) << "nothing was started again: " << launcher.Out();
+}
+
+TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
+  Launcher launcher(
+      Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
+      Environment());
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Err().find("exited with code 7"), std::string::npos) << launcher.Err();
+}
+
+// Two nodes: one has got the signal and its workers are dead, which makes those of the other fail before the signal
+// reaches that, too.
+TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
+  const int port = FreePort();
+  const std::vector<std::string> flags =
+      NodeFlags(port, "2", 1, {"--local-addr=127.0.0.1", "--max-restarts=2"},
+                "echo \"up $$ .\"; [ $LATE ] || exec sleep 1000; while [ ! -e " + folder_.File("dead") +
+                    " ]; do sleep 0.01; done; echo lost; exit 1");
+  std::map<std::string, std::string> environment = Environment();
+  Launcher early(flags, environment);
+  environment["LATE"] = "1";
+  Launcher late(flags, environment);
+  ASSERT_TRUE(AllUp(&early, 1));
+  ASSERT_TRUE(AllUp(&late, 1));
+  std::vector<pid_t> all = Workers(early.Out());
+  all.push_back(early.pid());
+  SendAsSlurm("TERM", all);
+  fclose(fopen(folder_.File("dead").c_str(), "w"));
+  ASSERT_TRUE(late.WaitForOut("lost"));
+  SendAsSlurm("TERM", {late.pid()});
+  EXPECT_EQ(early.Wait(), 128 + SIGTERM) << early.Err();
+  EXPECT_EQ(late.Wait(), 128 + SIGTERM) << late.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

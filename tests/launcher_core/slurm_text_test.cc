@@ -1,0 +1,29 @@
+#include "launcher/core/slurm_text.h"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(SlurmText, KillWait_IsFoundInAnyCaseTheLastOneCounts) {
+  EXPECT_EQ(ReadKillWait("ClusterName=c\nKillWait=8\nSlurmdTimeout=15\n"), absl::Seconds(8));
+  EXPECT_EQ(ReadKillWait("killwait=60\n  KILLWAIT = 90 # long"), absl::Seconds(90));
+  for (const char* text : {"", "#KillWait=8", "KillWait=", "KillWait=soon", "KillWait=-1", "KillWaitX=3", "KillWait"}) {
+    EXPECT_EQ(ReadKillWait(text), std::nullopt) << text;
+  }
+}
+
+TEST(SlurmText, EndTime_IsThatOfTheJobInLocalTime) {
+  const absl::TimeZone zone = absl::FixedTimeZone(2 * 60 * 60);
+  const absl::Time noon = absl::FromCivil(absl::CivilSecond(2026, 11, 21, 12, 0, 5), zone);
+  EXPECT_EQ(ReadEndTime("1234 2026-11-21T12:00:05 1:00\n", "1234", zone), noon);
+  EXPECT_EQ(ReadEndTime("1233 2026-11-21T13:00:00 1:00\n1234 2026-11-21T12:00:05 2-00:00:00\n", "1234", zone), noon);
+  for (const char* text :
+       {"", "1234", "1234 NONE UNLIMITED\n", "1234 2027-11-21T12:00:05 UNLIMITED", "1234 N/A 1:00",
+        "12345 2026-11-21T12:00:05 1:00", "1234 2026-13-21T12:00:05 1:00", "slurm_load_jobs error: x"}) {
+    EXPECT_EQ(ReadEndTime(text, "1234", zone), std::nullopt) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
