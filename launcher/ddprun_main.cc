@@ -13,7 +13,6 @@
 #include "launcher/agent.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/parse_options.h"
-#include "launcher/core/slurm_text.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
@@ -42,19 +41,17 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
-// How long SLURM waits from SIGTERM to SIGKILL: in no variable, but in its file, where that can be read.
-std::optional<absl::Duration> SlurmKillWait() {
-  return ReadKillWait(ReadSmallFile(Variable("SLURM_CONF").value_or("/etc/slurm/slurm.conf")));
-}
-
 // A stand-in for the detection of what started the launcher.
 std::optional<BatchSystem> DetectBatchSystem() {
   const std::optional<std::string> job = Variable("SLURM_JOB_ID");
   if (!job) return std::nullopt;
   BatchSystem batch;
   batch.job = *job;
-  // In a step. To the processes of a batch script some signals go (scancel), others only to the script (--signal=B:).
-  batch.signals_every_process = Variable("SLURM_STEP_ID").has_value();
+  const std::string conf = ReadSmallFile(Variable("SLURM_CONF").value_or("/etc/slurm/slurm.conf"));
+  if (const size_t at = conf.find("\nKillWait="); at != std::string::npos) {
+    batch.kill_wait = absl::Seconds(atoi(conf.c_str() + at + 10));
+  }
+  batch.signals_every_process = Variable("SLURM_STEP_ID") && conf.find("proctrack/linuxproc") != std::string::npos;
   return batch;
 }
 
@@ -75,7 +72,6 @@ int Main(const std::vector<std::string>& arguments) {
   facts.virtual_env = Variable("VIRTUAL_ENV");
   Options& options = std::get<Options>(*parsed);
   options.batch = DetectBatchSystem();
-  if (options.batch) options.batch->kill_wait = SlurmKillWait().value_or(options.batch->kill_wait);
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts);
   if (!config.ok()) return Fail(config.status(), kUsageError);
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);

@@ -118,8 +118,8 @@ class AgentMachine {
   // How many of the round's ranks have come to the store that this launcher hosts.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
 
-  // A warning is passed on to the workers, any other signal stops the job. What the batch system sends to every
-  // process by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
+  // A warning is passed on to the workers, any other signal stops the job. What a batch system sends to every process
+  // by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
   // in the same instant. So what happens in the quarter of a second around it is not taken for anything else:
   //   - a failure that may be the signal's work (an exit code, SIGTERM, a lost peer) is held back before it is told
   //     the server, and forgotten if the signal comes, or the word that the round is over;

@@ -9,9 +9,6 @@
 // What SLURM's files and tools say, as values.
 namespace ddprun::launcher {
 
-// KillWait of a slurm.conf: how long SLURM waits from SIGTERM to SIGKILL. Absent if the file does not name it.
-std::optional<absl::Duration> ReadKillWait(absl::string_view slurm_conf);
-
 // The end of the time of job `job` from what `squeue -h -o "%A %e %l"` printed ("1234 2026-11-21T17:43:10 2:00:00", in
 // local time `zone`). Absent if the job is not there, or has no end ("1234 NONE UNLIMITED", or a year from now).
 std::optional<absl::Time> ReadEndTime(absl::string_view squeue, absl::string_view job, absl::TimeZone zone);

@@ -57,7 +57,7 @@ class SlurmLifeTest : public ::testing::Test {
   SlurmLifeTest() {
     std::filesystem::copy_file("/bin/sh", folder_.File("slurmstepd"));
     FILE* conf = fopen(folder_.File("slurm.conf").c_str(), "w");
-    fputs("KillWait=8\n", conf);
+    fputs("ClusterName=c\nKillWait=8\nProctrackType=proctrack/linuxproc\n", conf);
     fclose(conf);
     // Stands in for the tool, which is not installed: the text is what the real one prints.
     FILE* squeue = fopen(folder_.File("squeue").c_str(), "w");

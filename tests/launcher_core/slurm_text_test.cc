@@ -5,14 +5,6 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(SlurmText, KillWait_IsFoundInAnyCaseTheLastOneCounts) {
-  EXPECT_EQ(ReadKillWait("ClusterName=c\nKillWait=8\nSlurmdTimeout=15\n"), absl::Seconds(8));
-  EXPECT_EQ(ReadKillWait("killwait=60\n  KILLWAIT = 90 # long"), absl::Seconds(90));
-  for (const char* text : {"", "#KillWait=8", "KillWait=", "KillWait=soon", "KillWait=-1", "KillWaitX=3", "KillWait"}) {
-    EXPECT_EQ(ReadKillWait(text), std::nullopt) << text;
-  }
-}
-
 TEST(SlurmText, EndTime_IsThatOfTheJobInLocalTime) {
   const absl::TimeZone zone = absl::FixedTimeZone(2 * 60 * 60);
   const absl::Time noon = absl::FromCivil(absl::CivilSecond(2026, 11, 21, 12, 0, 5), zone);
