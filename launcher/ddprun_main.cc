@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "launcher/agent.h"
+#include "launcher/cluster/detect.h"
+#include "launcher/cluster/slurm_conf.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/parse_options.h"
 #include "launcher/os/guard.h"
@@ -41,18 +43,17 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
-// A stand-in for the detection of what started the launcher.
+// A stand-in for all that the surroundings say.
 std::optional<BatchSystem> DetectBatchSystem() {
-  const std::optional<std::string> job = Variable("SLURM_JOB_ID");
-  if (!job) return std::nullopt;
-  BatchSystem batch;
-  batch.job = *job;
-  const std::string conf = ReadSmallFile(Variable("SLURM_CONF").value_or("/etc/slurm/slurm.conf"));
-  if (const size_t at = conf.find("\nKillWait="); at != std::string::npos) {
-    batch.kill_wait = absl::Seconds(atoi(conf.c_str() + at + 10));
+  absl::StatusOr<Surroundings> found = DetectSurroundings(Variable, std::nullopt, "");
+  if (!found.ok()) Log(LogLevel::kError, found.status().message());
+  if (!found.ok() || !found->batch) return std::nullopt;
+  std::string conf;
+  for (const std::string& place : SlurmConfPlaces(Variable)) {
+    if (conf.empty()) conf = ReadSmallFile(place);
   }
-  batch.signals_every_process = Variable("SLURM_STEP_ID") && conf.find("proctrack/linuxproc") != std::string::npos;
-  return batch;
+  MergeSlurmConf(ParseSlurmConf(conf), *found->batch);
+  return found->batch;
 }
 
 int Main(const std::vector<std::string>& arguments) {

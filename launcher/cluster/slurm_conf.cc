@@ -28,7 +28,7 @@ void Apply(absl::string_view key, absl::string_view value, SlurmConf& conf) {
     const absl::StatusOr<int64_t> seconds = ParseInteger(value, 0, kMaxKillWait);
     if (seconds.ok()) conf.kill_wait = absl::Seconds(*seconds);
   } else if (absl::EqualsIgnoreCase(key, "ProctrackType")) {
-    conf.signals_every_process = !absl::EqualsIgnoreCase(value, "proctrack/pgid");
+    conf.signals_every_process = absl::EqualsIgnoreCase(value, "proctrack/linuxproc");
   }
 }
 

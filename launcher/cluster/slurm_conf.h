@@ -14,7 +14,10 @@ namespace ddprun::launcher {
 // What a launcher has to know of slurm.conf.
 struct SlurmConf {
   absl::Duration kill_wait = absl::Seconds(30);  // KillWait: from SIGTERM to SIGKILL
-  bool signals_every_process = true;             // false for ProctrackType=proctrack/pgid: only the task's own group
+  // Only with ProctrackType=proctrack/linuxproc. With proctrack/cgroup, the default, signals other than SIGKILL go to
+  // the task itself, with proctrack/pgid to its process group. To pass one on that the workers have got already does
+  // less harm than to take it for delivered.
+  bool signals_every_process = false;
 };
 
 // Reads the text of a slurm.conf: KEY=VALUE, several on a line, keys in any case, "#" begins a comment, "\" at its end

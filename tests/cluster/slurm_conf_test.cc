@@ -25,21 +25,21 @@ TEST(ParseSlurmConf, WithoutIt_ItIsSlurmsDefault) {
   }
 }
 
-TEST(ParseSlurmConf, ProctrackType_OnlyPgidLeavesWorkersOut) {
-  EXPECT_TRUE(ParseSlurmConf("").signals_every_process);
-  EXPECT_TRUE(ParseSlurmConf("ProctrackType=proctrack/cgroup").signals_every_process);
+TEST(ParseSlurmConf, ProctrackType_OnlyLinuxprocReachesWorkers) {
+  EXPECT_FALSE(ParseSlurmConf("").signals_every_process);
+  EXPECT_FALSE(ParseSlurmConf("ProctrackType=proctrack/cgroup").signals_every_process);
   EXPECT_TRUE(ParseSlurmConf("ProctrackType=proctrack/linuxproc").signals_every_process);
   EXPECT_FALSE(ParseSlurmConf("proctracktype=proctrack/pgid KillWait=3").signals_every_process);
 }
 
 TEST(MergeSlurmConf, PartsThatAnyoneDenies_AreDenied) {
   BatchSystem batch{.job = "1", .signals_every_process = true};
-  MergeSlurmConf(ParseSlurmConf("KillWait=8"), batch);
+  MergeSlurmConf(ParseSlurmConf("KillWait=8 ProctrackType=proctrack/linuxproc"), batch);
   EXPECT_EQ(batch.kill_wait, absl::Seconds(8));
   EXPECT_TRUE(batch.signals_every_process);
   MergeSlurmConf(ParseSlurmConf("ProctrackType=proctrack/pgid"), batch);
   EXPECT_FALSE(batch.signals_every_process);
-  MergeSlurmConf(SlurmConf(), batch);  // a batch script's
+  MergeSlurmConf(ParseSlurmConf("ProctrackType=proctrack/linuxproc"), batch);  // a batch script's
   EXPECT_FALSE(batch.signals_every_process);
 }
 
