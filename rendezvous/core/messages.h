@@ -34,7 +34,7 @@ struct WorkerFailure {
   int64_t pid = 0;          // 0: never started
   int32_t exit_code = 0;    // of a worker that exited; 126 or 127 if its program could not be executed
   int32_t signal = 0;       // of a worker that was killed, else 0
-  bool restartable = true;  // false: starting again would fail the same way (program missing, no permission)
+  bool restartable = true;  // false: starting again is no use: program missing, no permission, or it said so
   bool oom_killed = false;  // the kernel said that it ran out of memory
   absl::Time at;            // wall time on its host: for people, never compared
   absl::Duration ran_for;
