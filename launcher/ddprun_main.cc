@@ -11,13 +11,17 @@
 #include <vector>
 
 #include "launcher/agent.h"
+#include "launcher/core/adopt.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/parse_options.h"
+#include "launcher/core/show_config.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
+#include "launcher/surroundings_probe.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 
@@ -40,6 +44,17 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
+HostFacts LookAtHost(const Options& options) {
+  HostFacts facts;
+  facts.cpus = CpuCount();
+  facts.gpus = GpuCount();
+  facts.random_id = RandomId();
+  facts.python_exec = Variable("PYTHON_EXEC");
+  facts.virtual_env = Variable("VIRTUAL_ENV");
+  if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
+  return facts;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
   SetLogLevel();
@@ -49,14 +64,16 @@ int Main(const std::vector<std::string>& arguments) {
     fputs(info->text.c_str(), stdout);
     return 0;
   }
-  HostFacts facts;
-  facts.cpus = CpuCount();
-  facts.gpus = GpuCount();
-  facts.random_id = RandomId();
-  facts.python_exec = Variable("PYTHON_EXEC");
-  facts.virtual_env = Variable("VIRTUAL_ENV");
-  absl::StatusOr<LaunchConfig> config = Resolve(std::get<Options>(*parsed), facts);
+  auto& [options, origins] = std::get<ParsedOptions>(*parsed);
+  const HostFacts facts = LookAtHost(options);
+  const absl::StatusOr<Surroundings> surroundings = Adopt(LookAtSurroundings(options.port_range), &options, &origins);
+  if (!surroundings.ok()) return Fail(surroundings.status(), kUsageError);
+  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *surroundings);
   if (!config.ok()) return Fail(config.status(), kUsageError);
+  if (options.show_config) {
+    fputs(ShowConfig(*config, options, origins, *surroundings, absl::LocalTimeZone()).c_str(), stdout);
+    return 0;
+  }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
 
   const std::string launcher_id = RandomId();

@@ -179,6 +179,13 @@ void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now,
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
   if (exit_) return;
+  // The server knows who came, this launcher who was to come.
+  if (state_ == State::kIdle && !verdict.succeeded && waiting_ && !waiting_->spare) {
+    const std::vector<std::string> absent = AbsentHosts(*waiting_, settings_.expected_hosts);
+    if (!absent.empty()) {
+      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("waited in vain for ", HostsText(absent))});
+    }
+  }
   exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
   Stop(SIGTERM, now, effects);
 }
@@ -336,7 +343,7 @@ std::string AgentMachine::WaitText(SteadyTime now) const {
   if (waiting_) {
     rendezvous::Waiting waiting = *waiting_;
     waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
-    return WaitingText(waiting);
+    return WaitingText(waiting, settings_.expected_hosts);
   }
   if (link_ != Link::kUp) {
     return absl::StrCat("waiting for the rendezvous server at ", settings_.server,

@@ -28,6 +28,7 @@ namespace ddprun::launcher {
 struct AgentSettings {
   rendezvous::Join join;  // who this node is; phase, current, incarnation and store_port are filled in
   std::string server;     // the rendezvous server's address, for messages
+  std::vector<std::string> expected_hosts;               // names of the nodes that are to come; empty: not known
   absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
   absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
 };

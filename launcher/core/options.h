@@ -14,6 +14,7 @@
 #include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
+#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -41,10 +42,13 @@ struct Options {
   std::optional<std::string> local_addr;
   std::optional<PortRange> port_range;
 
+  // What started the launcher, if it is a batch system.
+  std::optional<BatchSystem> batch;
+
   // The workers.
   bool no_python = false;
   bool module = false;
-  std::vector<std::string> script;  // the program and its arguments, as given; at least one
+  std::vector<std::string> script;  // the program and its arguments, as given; at least one unless show_config
 
   // Their output. An empty log_dir: none was given; "/dev/null": no files, error files neither.
   std::string log_dir;
@@ -55,6 +59,9 @@ struct Options {
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
   absl::Duration shutdown_timeout = absl::Seconds(30);        // from SIGTERM to SIGKILL; zero: SIGKILL at once
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+  // Print what would be done, and do nothing.
+  bool show_config = false;
 };
 
 }  // namespace ddprun::launcher
