@@ -157,13 +157,14 @@ struct Waiting {
   int32_t nodes_joined = 0;
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
-  std::vector<std::string> hosts;  // of nodes that joined: at most kMaxHostsNamed
+  std::vector<std::string> hosts;  // of nodes that joined: all of up to kMaxHostsTold, else kMaxHostsNamed
   absl::Duration remaining;        // until the last call ends, else until the join timeout
   bool last_call = false;
   std::string reason;  // why it waits again, if it ran before
   friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 inline constexpr int kMaxHostsNamed = 16;
+inline constexpr int kMaxHostsTold = 256;  // every node is told of so many, who may know who is missing
 
 struct Assign {
   Assignment assignment;
