@@ -59,7 +59,8 @@ class Adoption {
   int nodes() const { return surroundings_.nnodes ? surroundings_.nnodes->value : 1; }
 
   absl::Status AdoptNodeCount() {
-    if (options_->standalone || !surroundings_.nnodes || !surroundings_.obstacle.empty()) return absl::OkStatus();
+    if (options_->standalone || !surroundings_.obstacle.empty()) return absl::OkStatus();
+    if (!surroundings_.nnodes) return CheckUnknownCount();
     const auto& [count, source] = *surroundings_.nnodes;
     if (!origins_->IsGiven("nnodes")) {
       options_->nnodes = {count, count};
@@ -78,6 +79,16 @@ class Adoption {
       wanted.max = count;
       origins_->Give("nnodes", absl::StrCat(origins_->Of("nnodes"), ", cut to ", source));
     }
+    return absl::OkStatus();
+  }
+
+  // Nothing says how many nodes there are, but this one is one of several, or may be.
+  absl::Status CheckUnknownCount() {
+    if (origins_->IsGiven("nnodes") || !surroundings_.node_index) return absl::OkStatus();
+    const auto& [index, source] = *surroundings_.node_index;
+    const std::string text = absl::StrCat("this is node ", index, " (", source, "), but nothing says of how many: ");
+    if (index > 0) return absl::InvalidArgumentError(absl::StrCat(text, "give --nnodes=N, or --standalone"));
+    surroundings_.notes.push_back(absl::StrCat(text, "it forms a world of its own; give --nnodes=N for one of all"));
     return absl::OkStatus();
   }
 

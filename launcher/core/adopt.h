@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 // Returns what of the surroundings counts beside the options (for Resolve), with notes about what may not be meant.
 //
 // InvalidArgument, one line that says what to do: the shape would have to be taken from surroundings that are
-// malformed (`found` is an error) or have an obstacle; they contradict --nnodes; an endpoint that is every node's own
+// malformed (`found` is an error) or have an obstacle, or know of other nodes, but not how many; they contradict --nnodes; an endpoint that is every node's own
 // (localhost) in a job of several hosts; more workers asked for than SLURM lets this task see GPUs.
 absl::StatusOr<Surroundings> Adopt(absl::StatusOr<Surroundings> found, Options* options, Origins* origins);
 

@@ -263,6 +263,20 @@ TEST(Adopt, NodesWithoutAMeetingPlace_AreAnError) {
   EXPECT_EQ(o.config.settings.max_nodes, 2);
 }
 
+TEST(Adopt, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
+  Surroundings pod = Step(2, 1);
+  pod.nnodes.reset();
+  pod.hosts.clear();
+  ExpectError(Launch(pod, {}), {"this is node 1 (SLURM_NODEID=1)", "--nnodes=N"});
+  EXPECT_TRUE(Launch(pod, {"--standalone"}).status.ok());
+  const Outcome o = Launch(pod, {}, {{"PET_NNODES", "2"}});
+  ASSERT_TRUE(o.status.ok()) << o.status;
+  EXPECT_EQ(o.config.server_place, ServerPlace::kElsewhere);
+  EXPECT_EQ(o.config.endpoint.host, "node1");
+  pod.node_index = {0, "SLURM_NODEID=0"};
+  ExpectNote(Launch(pod, {}), {"this is node 0", "world of its own", "--nnodes=N"});
+}
+
 TEST(Adopt, Workers_OneForEachGpu) {
   Surroundings s = Step(2, 0);
   s.gpus = {4, "SLURM_GPUS_ON_NODE=4"};
