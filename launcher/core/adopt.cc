@@ -124,7 +124,8 @@ class Adoption {
     if (nodes() > 1 && IsLoopbackName(host) && !is_named) {
       return absl::InvalidArgumentError(absl::StrCat(
           origins_->Of(flag), " is another place on each of the ", nodes(), " nodes (", surroundings_.nnodes->source,
-          "), so each would be its own world: leave the flag out, then they meet on the first of them"));
+          "), so each would be its own world: ",
+          surroundings_.endpoint ? "leave the flag out, then they meet on the first of them" : "name one of them"));
     }
     if (!hosts.empty() && !IsAddress(host) && !is_named) {
       origins_->Give(flag, absl::StrCat(origins_->Of(flag), " (none of the job's nodes)"));
