@@ -53,6 +53,7 @@ void AgentMachine::SendJoin(Effects* effects) {
   }
   // A failure that the server may not have heard of has to arrive before the node counts as idle.
   if (reported_) join.phase = Join::Phase::kStopping;
+  joined_as_ = join.phase;
   effects->push_back(effect::Send{std::move(join)});
 }
 
@@ -113,6 +114,11 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
     if (state_ == State::kIdle) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+  } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
+    // The workers ended after the Join was sent, which told otherwise.
+    effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
+  } else if (joined_as_ == Join::Phase::kStopping && state_ == State::kIdle) {
+    effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
   }
 }
 

@@ -137,6 +137,7 @@ class AgentMachine {
   State state_ = State::kConnecting;
   Link link_ = Link::kDown;
   uint64_t incarnation_ = 0;
+  rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
 
   // The last assignment taken, and what is left of its workers.
   std::optional<rendezvous::Assignment> current_;

@@ -277,6 +277,23 @@ TEST_F(AgentMachineTest, OnWelcome_AfterSuccessWithoutServer_JoinTellsIt) {
   EXPECT_EQ(Connect(), "join 2 succeeded");
 }
 
+TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
+  Run();
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 running");
+  EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "succeeded 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b was lost", std::nullopt}), "signal 15");
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "ready 1");
+}
+
 TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
   EXPECT_EQ(Lose(), "");
   EXPECT_EQ(Due(), "");
