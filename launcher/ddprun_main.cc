@@ -66,7 +66,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
   const HostFacts facts = LookAtHost(options);
-  const absl::StatusOr<Surroundings> surroundings = Adopt(LookAtSurroundings(options.port_range), &options, &origins);
+  const absl::StatusOr<Surroundings> surroundings =
+      Adopt(LookAtSurroundings(Variable, options.port_range), &options, &origins);
   if (!surroundings.ok()) return Fail(surroundings.status(), kUsageError);
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *surroundings);
   if (!config.ok()) return Fail(config.status(), kUsageError);

@@ -4,14 +4,17 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/environment_lookup.h"
 #include "launcher/core/port_range.h"
 #include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
-// Looks at what started this process: its environment, and files that its variables name. `port_range` limits the
-// port of an endpoint that is derived. InvalidArgument: the surroundings contradict themselves; one line.
-absl::StatusOr<Surroundings> LookAtSurroundings(const std::optional<PortRange>& port_range);
+// Looks at what started this process: its environment, SLURM's slurm.conf, in a pod of Kubernetes the host's full name
+// (which may ask a name server). `ports` limits the port of an endpoint that is derived. InvalidArgument: as
+// DetectSurroundings (cluster/detect.h).
+absl::StatusOr<Surroundings> LookAtSurroundings(const EnvironmentLookup& environment,
+                                                const std::optional<PortRange>& ports);
 
 }  // namespace ddprun::launcher
 
