@@ -42,7 +42,9 @@ std::vector<std::string> Environment() {
 }  // namespace
 
 Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
-    : settings_(std::move(settings)), host_(Hostname()), signals_(std::move(signals)) {}
+    : settings_(std::move(settings)),
+      host_(settings_.config.host.empty() ? Hostname() : settings_.config.host),
+      signals_(std::move(signals)) {}
 
 Agent::~Agent() {
   link_ = nullptr;
@@ -85,8 +87,10 @@ absl::Status Agent::SetUp() {
   agent.join.slots = config.slots;
   agent.join.role = config.role;
   agent.join.node_rank = config.node_rank;
+  agent.join.topology = config.topology;
   agent.join.settings = config.settings;
   agent.server = RendezvousLink::ServerName(config);
+  agent.expected_hosts = config.expected_hosts;
   agent.shutdown_timeout = config.shutdown_timeout;
   agent.reconnect_timeout = config.reconnect_timeout;
   agent.batch = config.batch;

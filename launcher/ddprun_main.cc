@@ -11,16 +11,17 @@
 #include <vector>
 
 #include "launcher/agent.h"
-#include "launcher/cluster/detect.h"
-#include "launcher/cluster/slurm_conf.h"
+#include "launcher/core/adopt.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/parse_options.h"
+#include "launcher/core/show_config.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
-#include "launcher/os/proc_files.h"
+#include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
+#include "launcher/surroundings_probe.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 
@@ -43,17 +44,15 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
-// A stand-in for all that the surroundings say.
-std::optional<BatchSystem> DetectBatchSystem() {
-  absl::StatusOr<Surroundings> found = DetectSurroundings(Variable, std::nullopt, "");
-  if (!found.ok()) Log(LogLevel::kError, found.status().message());
-  if (!found.ok() || !found->batch) return std::nullopt;
-  std::string conf;
-  for (const std::string& place : SlurmConfPlaces(Variable)) {
-    if (conf.empty()) conf = ReadSmallFile(place);
-  }
-  MergeSlurmConf(ParseSlurmConf(conf), *found->batch);
-  return found->batch;
+HostFacts LookAtHost(const Options& options) {
+  HostFacts facts;
+  facts.cpus = CpuCount();
+  facts.gpus = GpuCount();
+  facts.random_id = RandomId();
+  facts.python_exec = Variable("PYTHON_EXEC");
+  facts.virtual_env = Variable("VIRTUAL_ENV");
+  if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
+  return facts;
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -65,16 +64,17 @@ int Main(const std::vector<std::string>& arguments) {
     fputs(info->text.c_str(), stdout);
     return 0;
   }
-  HostFacts facts;
-  facts.cpus = CpuCount();
-  facts.gpus = GpuCount();
-  facts.random_id = RandomId();
-  facts.python_exec = Variable("PYTHON_EXEC");
-  facts.virtual_env = Variable("VIRTUAL_ENV");
-  Options& options = std::get<Options>(*parsed);
-  options.batch = DetectBatchSystem();
-  absl::StatusOr<LaunchConfig> config = Resolve(options, facts);
+  auto& [options, origins] = std::get<ParsedOptions>(*parsed);
+  const HostFacts facts = LookAtHost(options);
+  const absl::StatusOr<Surroundings> surroundings =
+      Adopt(LookAtSurroundings(Variable, options.port_range), &options, &origins);
+  if (!surroundings.ok()) return Fail(surroundings.status(), kUsageError);
+  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *surroundings);
   if (!config.ok()) return Fail(config.status(), kUsageError);
+  if (options.show_config) {
+    fputs(ShowConfig(*config, options, origins, *surroundings, absl::LocalTimeZone()).c_str(), stdout);
+    return 0;
+  }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
 
   const std::string launcher_id = RandomId();

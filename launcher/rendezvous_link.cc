@@ -76,6 +76,9 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
                                                                      const std::string& local_address, EventLoop* loop,
                                                                      Handler handler) {
   std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, local_address, loop, std::move(handler)));
+  if (link->may_host_) {
+    if (absl::Status status = CheckHostedPort(*config); !status.ok()) return status;
+  }
   if (config->server_place == ServerPlace::kInProcess || link->may_host_) {
     const absl::Status status = link->Host();
     const bool required = config->server_place != ServerPlace::kHereIfLocal;

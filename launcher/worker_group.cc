@@ -13,6 +13,7 @@
 #include "launcher/core/rank_environment.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 
@@ -138,6 +139,7 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     WorkerFailure failure = NewFailure(worker.local_rank);
     failure.pid = end.pid;
     (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
+    failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
     failure.ran_for = SteadyNow() - worker.started;
     failure.message = error.message;
     failure.traceback = error.traceback;

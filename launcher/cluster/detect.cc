@@ -14,9 +14,10 @@ absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environ
   if (slurm->has_value()) {
     Surroundings result = **std::move(slurm);
     if (result.obstacle.empty() && StartedByMpirun(environment)) {
-      result.obstacle = absl::StrCat("mpirun started this within ", result.description,
-                                     ", by a step of its own that leaves nodes out: write srun --ntasks-per-node=1 "
-                                     "ddprun ... in place of mpirun");
+      result.obstacle =
+          absl::StrCat("mpirun started this within ", result.description,
+                       ", by a step of its own that leaves nodes out: write srun with one task for each node, "
+                       "as in srun --ntasks=N --ntasks-per-node=1 ddprun ..., in place of mpirun");
     }
     return result;
   }

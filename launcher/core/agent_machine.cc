@@ -59,6 +59,7 @@ void AgentMachine::SendJoin(Effects* effects) {
   }
   // A failure that the server may not have heard of has to arrive before the node counts as idle.
   if (reported_) join.phase = Join::Phase::kStopping;
+  joined_as_ = join.phase;
   effects->push_back(effect::Send{std::move(join)});
 }
 
@@ -119,6 +120,11 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
     if (state_ == State::kIdle) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+  } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
+    // The workers ended after the Join was sent, which told otherwise.
+    effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
+  } else if (joined_as_ == Join::Phase::kStopping && state_ == State::kIdle) {
+    effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
   }
 }
 
@@ -187,6 +193,13 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   // A node that has not said yet that it leaves ends as the job does.
   if (exit_ && leave_at_ == SteadyTime::InfiniteFuture()) return;
   leave_at_ = SteadyTime::InfiniteFuture();
+  // The server knows who came, this launcher who was to come.
+  if (state_ == State::kIdle && !verdict.succeeded && waiting_ && !waiting_->spare) {
+    const std::vector<std::string> absent = AbsentHosts(*waiting_, settings_.expected_hosts);
+    if (!absent.empty()) {
+      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("waited in vain for ", HostsText(absent))});
+    }
+  }
   exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
   Stop(SIGTERM, now, effects);
 }
@@ -405,7 +418,7 @@ std::string AgentMachine::WaitText(SteadyTime now) const {
   if (waiting_) {
     rendezvous::Waiting waiting = *waiting_;
     waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
-    return WaitingText(waiting);
+    return WaitingText(waiting, settings_.expected_hosts);
   }
   if (link_ != Link::kUp) {
     return absl::StrCat("waiting for the rendezvous server at ", settings_.server,

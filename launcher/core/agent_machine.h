@@ -30,6 +30,7 @@ namespace ddprun::launcher {
 struct AgentSettings {
   rendezvous::Join join;  // who this node is; phase, current, incarnation and store_port are filled in
   std::string server;     // the rendezvous server's address, for messages
+  std::vector<std::string> expected_hosts;               // names of the nodes that are to come; empty: not known
   absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
   absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
   std::optional<BatchSystem> batch;                      // that started the launcher
@@ -162,6 +163,7 @@ class AgentMachine {
   State state_ = State::kConnecting;
   Link link_ = Link::kDown;
   uint64_t incarnation_ = 0;
+  rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
 
   // The last assignment taken, and what is left of its workers.
   std::optional<rendezvous::Assignment> current_;

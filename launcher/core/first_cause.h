@@ -19,7 +19,7 @@ struct FailureEvidence {
 
 // How likely a failure is the cause of the others that were seen with it: the smaller, the likelier.
 enum class Suspicion {
-  kNotExecuted,  // its program could not be executed
+  kNotExecuted,  // its program could not be executed, or said that starting it again is no use
   kOutOfMemory,  // the kernel killed it for memory
   kCrash,        // a signal that a program gets for its own fault, or SIGKILL from outside
   kOwnError,     // exited, with an error of its own in the error file

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "launcher/core/flag_value.h"
 #include "launcher/core/nearest_word.h"
+#include "launcher/core/port_range.h"
 #include "launcher/core/signal_list.h"
 #include "rendezvous/core/limits.h"
 
@@ -60,11 +61,12 @@ constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kWorkers[] = "Workers";
 constexpr char kOutput[] = "Output";
 constexpr char kStopping[] = "Watching and stopping";
+constexpr char kHelp[] = "Help";
 
 constexpr Flag kFlags[] = {
-    {"nnodes", "", "N|MIN:MAX", kJob, "nodes of the job (1)",
+    {"nnodes", "", "N|MIN:MAX", kJob, "nodes of the job (those of the SLURM step, else 1)",
      [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
-    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob, "workers on this node (1)",
+    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob, "workers on this node (one for each GPU that SLURM\ngave, else 1)",
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
     {"max-restarts", "", "N", kJob, "restarts of the job's workers after a failure (0)",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
@@ -91,9 +93,12 @@ constexpr Flag kFlags[] = {
     {"local-addr", "", "HOST", kRendezvous,
      "where other nodes reach this one (its address on\nthe way to the endpoint)",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
+    {"port-range", "", "FIRST-LAST", kRendezvous, "every port that is listened on lies in it (any)",
+     [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
     {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
-    {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script",
+    {"no-python", "", "", kWorkers,
+     "SCRIPT is a program, not a Python script (found\nout by itself for an executable file)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
     {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
@@ -107,6 +112,8 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
+    {"show-config", "", "", kHelp, "show every setting and where it came from",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
 // Flags that torchrun users may have on their command lines. Better told than guessed at.

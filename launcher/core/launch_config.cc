@@ -9,11 +9,12 @@
 #include "absl/strings/string_view.h"
 
 namespace ddprun::launcher {
-namespace {
 
 std::string NnodesText(const NodeCount& nnodes) {
   return nnodes.min == nnodes.max ? absl::StrCat(nnodes.max) : absl::StrCat(nnodes.min, ":", nnodes.max);
 }
+
+namespace {
 
 absl::Status CheckOptions(const Options& options) {
   if (options.standalone && options.nnodes != NodeCount{1, 1}) {
@@ -56,6 +57,7 @@ void NoteUnusedEndpointFlags(const Options& options, absl::string_view why, Laun
 }
 
 absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
+  config->port_range = options.port_range;
   const bool one_node = options.nnodes.max == 1;
   const bool any_port = options.rdzv_endpoint && options.rdzv_endpoint->port == 0;
   if (any_port && !one_node && !options.standalone) {
@@ -86,6 +88,7 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   if (options.rdzv_conf.is_host) {
     config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
   }
+  if (config->server_place == ServerPlace::kHere) return CheckHostedPort(*config);
   return absl::OkStatus();
 }
 
@@ -117,8 +120,13 @@ std::vector<std::string> PythonPrograms(const HostFacts& facts) {
 
 WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
   WorkerCommand command;
-  if (options.no_python) {
-    command.programs = {options.script.front()};
+  if (options.script.empty()) return command;
+  const std::string& script = options.script.front();
+  const bool is_program = !options.module && IsProgram(script, facts.script);
+  if (options.no_python || is_program) {
+    // Python would look for its script here, and not in PATH.
+    const bool here = !options.no_python && script.find('/') == std::string::npos;
+    command.programs = {here ? absl::StrCat("./", script) : script};
     command.arguments.assign(options.script.begin() + 1, options.script.end());
     return command;
   }
@@ -127,7 +135,7 @@ WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
   if (options.module) {
     command.arguments.push_back("-m");
   } else {
-    command.script = options.script.front();
+    command.script = script;
   }
   command.arguments.insert(command.arguments.end(), options.script.begin(), options.script.end());
   return command;
@@ -149,7 +157,6 @@ void SetOutput(const Options& options, LaunchConfig* config) {
 }
 
 void SetStop(const Options& options, LaunchConfig* config) {
-  config->batch = options.batch;
   config->signals_to_handle = options.signals_to_handle;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
@@ -168,9 +175,31 @@ void SetStop(const Options& options, LaunchConfig* config) {
   }
 }
 
+void SetSurroundings(const Options& options, const HostFacts& facts, const Surroundings& surroundings,
+                     LaunchConfig* config) {
+  if (surroundings.host) config->host = surroundings.host->value;
+  if (surroundings.topology) config->topology = surroundings.topology->value;
+  config->expected_hosts = surroundings.hosts;
+  config->endpoint_appears_late = surroundings.endpoint_appears_late;
+  config->batch = options.batch;
+  config->notes = surroundings.notes;
+  if (surroundings.starter == Surroundings::Starter::kSlurm && facts.cpus < config->slots) {
+    config->notes.push_back(absl::StrCat(
+        config->slots, " workers share ", facts.cpus, facts.cpus == 1 ? " CPU" : " CPUs",
+        ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (it does not take over sbatch's)"));
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts) {
+absl::Status CheckHostedPort(const LaunchConfig& config) {
+  if (!config.port_range || config.port_range->Has(config.endpoint.port)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the rendezvous server would listen at ", config.endpoint.ToString(),
+                                                 ", outside of --port-range=", config.port_range->ToString(),
+                                                 ": give the endpoint a port of the range"));
+}
+
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts, const Surroundings& surroundings) {
   LaunchConfig config;
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   const absl::StatusOr<int> slots = CountProcesses(options.nproc_per_node, facts.cpus, facts.gpus);
@@ -178,11 +207,12 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
     return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
   }
   config.slots = *slots;
+  SetSurroundings(options, facts, surroundings, &config);
   if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
   SetJob(options, facts, &config);
   config.command = MakeCommand(options, facts);
-  config.entrypoint = options.script.front();
+  if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);
   SetOutput(options, &config);
   return config;

@@ -11,6 +11,7 @@
 #include "launcher/core/endpoint.h"
 #include "launcher/core/options.h"
 #include "launcher/core/port_range.h"
+#include "launcher/core/script_file.h"
 #include "launcher/core/std_streams.h"
 #include "launcher/core/surroundings.h"
 #include "rendezvous/core/messages.h"
@@ -24,6 +25,7 @@ struct HostFacts {
   std::string random_id;                   // a fresh one: becomes the job id where none is needed
   std::optional<std::string> python_exec;  // $PYTHON_EXEC
   std::optional<std::string> virtual_env;  // $VIRTUAL_ENV
+  ScriptFile script;                       // what the first word of the command line names
 };
 
 // Where the rendezvous server of the job is.
@@ -40,6 +42,9 @@ struct WorkerCommand {
   std::vector<std::string> arguments;  // without the program's own name
   std::string script;                  // a Python file that has to exist; empty: none is named
 };
+
+// "2" or "1:4".
+std::string NnodesText(const NodeCount& nnodes);
 
 // What the launcher is to do: options with everything implied made explicit.
 struct LaunchConfig {
@@ -91,8 +96,14 @@ struct LaunchConfig {
 //   - shutdown_timeout: as given; else 30 s, but under a batch system not more than leaves the launcher a tenth of the
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
+//   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
+// `surroundings` is what adopt.h left of them.
 // InvalidArgument: one line that says what to change.
-absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts);
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
+                                     const Surroundings& surroundings = {});
+
+// InvalidArgument: the endpoint's port is outside of the port range, so no server may be hosted there.
+absl::Status CheckHostedPort(const LaunchConfig& config);
 
 }  // namespace ddprun::launcher
 

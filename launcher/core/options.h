@@ -48,7 +48,7 @@ struct Options {
   // The workers.
   bool no_python = false;
   bool module = false;
-  std::vector<std::string> script;  // the program and its arguments, as given; at least one
+  std::vector<std::string> script;  // the program and its arguments, as given; at least one unless show_config
 
   // Their output. An empty log_dir: none was given; "/dev/null": no files, error files neither.
   std::string log_dir;
@@ -59,6 +59,9 @@ struct Options {
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
   std::optional<absl::Duration> shutdown_timeout;             // from SIGTERM to SIGKILL; zero: SIGKILL at once
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+  // Print what would be done, and do nothing.
+  bool show_config = false;
 };
 
 }  // namespace ddprun::launcher

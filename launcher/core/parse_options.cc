@@ -21,6 +21,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxErrorBytes = 1000;
+constexpr size_t kMaxOriginBytes = 200;
 constexpr char kShutdownTimeoutVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
 
 constexpr char kUsage[] =
@@ -30,7 +31,8 @@ constexpr char kUsage[] =
 
 constexpr char kFooter[] =
     "Dashes and underscores in flags are alike. Every flag may also come from the environment, as PET_NNODES for\n"
-    "--nnodes. Examples:\n"
+    "--nnodes. What neither says is taken from SLURM, MPI or Kubernetes, if one of them started ddprun. Examples:\n"
+    "  srun --ntasks-per-node=1 ddprun ./train\n"
     "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
     "  ddprun --nnodes=1:4 --nproc-per-node=gpu --max-restarts=3 --rdzv-id=job7 --rdzv-endpoint=node1:29400 train.py";
 
@@ -66,12 +68,12 @@ class Parser {
     if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
     if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
 
-    Options options;
-    options.script = app_.remaining();
-    if (absl::Status status = CheckWords(arguments, &options.script); !status.ok()) return status;
-    if (absl::Status status = SetAll(environment, &options); !status.ok()) return status;
-    if (absl::Status status = CheckScript(options); !status.ok()) return status;
-    return options;
+    ParsedOptions parsed;
+    parsed.options.script = app_.remaining();
+    if (absl::Status status = CheckWords(arguments, &parsed.options.script); !status.ok()) return status;
+    if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
+    if (absl::Status status = CheckScript(parsed.options); !status.ok()) return status;
+    return parsed;
   }
 
  private:
@@ -133,7 +135,7 @@ class Parser {
     return word.size() > 1 && word[0] == '-' && !absl::ascii_isdigit(word[1]);
   }
 
-  absl::Status SetAll(const EnvironmentLookup& environment, Options* options) const {
+  absl::Status SetAll(const EnvironmentLookup& environment, ParsedOptions* parsed) const {
     for (const auto& [flag, option] : options_) {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;
@@ -149,15 +151,18 @@ class Parser {
         if (value && value->empty()) value.reset();
       }
       if (!value) continue;
-      if (absl::Status status = flag->set(*value, options); !status.ok()) {
+      if (absl::Status status = flag->set(*value, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }
+      const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
+      parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
     }
     return absl::OkStatus();
   }
 
   static absl::Status CheckScript(const Options& options) {
     if (options.script.empty()) {
+      if (options.show_config) return absl::OkStatus();
       return absl::InvalidArgumentError("no script or program to run: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]");
     }
     if (options.script.front().empty()) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/core/environment_lookup.h"
 #include "launcher/core/options.h"
+#include "launcher/core/origins.h"
 
 namespace ddprun::launcher {
 
@@ -16,7 +17,12 @@ struct InfoText {
   std::string text;
 };
 
-using ParseResult = std::variant<Options, InfoText>;
+struct ParsedOptions {
+  Options options;
+  Origins origins;
+};
+
+using ParseResult = std::variant<ParsedOptions, InfoText>;
 
 // Reads a command line, without the program's own name, and the environment: a flag's value is the command line's,
 // else that of PET_<FLAG> (an empty variable counts as unset), else the default; --shutdown-timeout also takes

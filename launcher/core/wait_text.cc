@@ -35,14 +35,11 @@ std::string Count(int32_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-std::string Have(const rendezvous::Waiting& waiting) {
+// " (node-a, node-b; not node-c)", with `verb` in front of the first name.
+std::string Names(const rendezvous::Waiting& waiting, absl::string_view verb, const std::vector<std::string>& absent) {
   if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
-  return absl::StrCat(" (have ", NamesText(waiting.hosts, waiting.nodes_joined), ")");
-}
-
-std::string Names(const rendezvous::Waiting& waiting) {
-  if (waiting.hosts.empty()) return "";
-  return absl::StrCat(" (", NamesText(waiting.hosts, waiting.nodes_joined), ")");
+  return absl::StrCat(" (", verb, NamesText(waiting.hosts, waiting.nodes_joined), absent.empty() ? "" : "; not ",
+                      NamesText(absent, absent.size()), ")");
 }
 
 // "2", "2 to 4".
@@ -51,20 +48,23 @@ std::string Wanted(const rendezvous::Waiting& waiting) {
   return absl::StrCat(waiting.min_nodes, " to ", waiting.max_nodes);
 }
 
-std::string Body(const rendezvous::Waiting& waiting) {
+std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   const bool endless = waiting.remaining == absl::InfiniteDuration();
   if (waiting.spare) {
-    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting),
+    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting, "", {}),
                         "; takes the place of one that is lost");
   }
   if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
     return absl::StrCat(waiting.nodes_joined, " of ", Wanted(waiting), " nodes ",
-                        waiting.nodes_joined == 1 ? "is" : "are", " here", Names(waiting), "; starts",
+                        waiting.nodes_joined == 1 ? "is" : "are", " here", Names(waiting, "", absent), "; starts",
                         endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more come");
   }
-  return absl::StrCat("waiting for ", waiting.min_nodes - waiting.nodes_joined, " of ",
+  const int32_t missing = waiting.min_nodes - waiting.nodes_joined;
+  const bool all_known = absent.size() == static_cast<size_t>(missing);
+  return absl::StrCat("waiting for ", all_known ? HostsText(absent) : absl::StrCat(missing), " of ",
                       waiting.min_nodes == waiting.max_nodes ? "" : "at least ", Count(waiting.min_nodes, "node"),
-                      Have(waiting), endless ? "" : "; gives up in ", endless ? "" : RemainingText(waiting.remaining));
+                      Names(waiting, "have ", all_known ? std::vector<std::string>() : absent),
+                      endless ? "" : "; gives up in ", endless ? "" : RemainingText(waiting.remaining));
 }
 
 std::string RanksText(const std::vector<int32_t>& ranks) {
@@ -98,9 +98,21 @@ std::string SeveralMissing(const std::vector<MissingRank>& missing) {
 
 }  // namespace
 
-std::string WaitingText(const rendezvous::Waiting& waiting) {
+std::string HostsText(const std::vector<std::string>& hosts) { return NamesText(hosts, hosts.size()); }
+
+std::vector<std::string> AbsentHosts(const rendezvous::Waiting& waiting,
+                                     const std::vector<std::string>& expected_hosts) {
+  if (static_cast<size_t>(waiting.nodes_joined) != waiting.hosts.size()) return {};
+  std::vector<std::string> absent;
+  for (const std::string& host : expected_hosts) {
+    if (std::find(waiting.hosts.begin(), waiting.hosts.end(), host) == waiting.hosts.end()) absent.push_back(host);
+  }
+  return absent;
+}
+
+std::string WaitingText(const rendezvous::Waiting& waiting, const std::vector<std::string>& expected_hosts) {
   const std::string reason = OneLine(waiting.reason, kMaxReasonBytes);
-  return absl::StrCat(reason, reason.empty() ? "" : ": ", Body(waiting));
+  return absl::StrCat(reason, reason.empty() ? "" : ": ", Body(waiting, AbsentHosts(waiting, expected_hosts)));
 }
 
 std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,

@@ -13,10 +13,18 @@
 namespace ddprun::launcher {
 
 // "waiting for 1 of 2 nodes (have node-a); gives up in 9m58s"
-// "2 of 2 to 4 nodes are here (node-a, node-b); starts in 28s unless more come"
+// "waiting for node-b of 2 nodes (have node-a); gives up in 9m58s", where it is known who is to come
+// "2 of 2 to 4 nodes are here (node-a, node-b; not node-c, node-d); starts in 28s unless more come"
 // "hot spare: the job runs on 2 nodes (node-a, node-b); takes the place of one that is lost"
 // A reason, why it waits again, comes in front.
-std::string WaitingText(const rendezvous::Waiting& waiting);
+std::string WaitingText(const rendezvous::Waiting& waiting, const std::vector<std::string>& expected_hosts);
+
+// Those of `expected_hosts` that have not joined; none if not all that joined are named.
+std::vector<std::string> AbsentHosts(const rendezvous::Waiting& waiting,
+                                     const std::vector<std::string>& expected_hosts);
+
+// "node-a, node-b and 3 more".
+std::string HostsText(const std::vector<std::string>& hosts);
 
 // "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it"
 // "ranks 2-3, 5 (on hosts b, c) have not joined after 10 s; ranks 0-1, 4 wait for them"

@@ -136,6 +136,13 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
   return absl::NotFoundError(absl::StrCat("can't run '", name, "': no such program in PATH", hint));
 }
 
+ScriptFile LookAtScript(const std::string& file) {
+  struct stat status;
+  // What is read from a pipe is gone.
+  if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return ScriptFile();
+  return ScriptFile{ReadHead(file, 256), CheckExecutable(file).ok()};
+}
+
 absl::Status ExplainExecError(const std::string& program, int error_number) {
   switch (error_number) {
     case ENOENT:

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/core/script_file.h"
 
 namespace ddprun::launcher {
 
@@ -16,6 +17,9 @@ namespace ddprun::launcher {
 // NotFound (a shell's 127): no such file. PermissionDenied (126): it is there but must not be executed.
 // FailedPrecondition (126): it is a folder or another thing that can't be run. InvalidArgument: `name` is empty.
 absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_view path);
+
+// What can be seen of the file without running it. Thread-safe.
+ScriptFile LookAtScript(const std::string& file);
 
 // Says in one line why execve of `program` failed with `error_number`, and what to do about it, after a look at the
 // file: a missing interpreter of its #! line, a missing dynamic loader, another machine's executable. The codes are

@@ -30,6 +30,9 @@ std::string DescribeEnd(const WorkerFailure& failure) {
   if (never_ran && failure.exit_code == kExitNotFound) return "was not started: no such program";
   if (never_ran && failure.exit_code == kExitCannotExecute) return "was not started: the program can't be executed";
   if (failure.pid == 0) return "was not started";
+  if (!failure.restartable) {
+    return absl::StrCat("said that starting again is no use (exit code ", failure.exit_code, ")");
+  }
   return absl::StrCat("exited with code ", failure.exit_code);
 }
 

@@ -143,7 +143,8 @@ void Job::RemoveExpired(const Turn& turn) {
 void Job::OnStateDeadline(const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
-      return Fail(DescribeJoinTimeout(settings_, members_.size(), FirstHosts(), round_.number > 0 ? state_reason_ : ""),
+      return Fail(DescribeJoinTimeout(settings_, members_.size(), FirstHosts(kMaxHostsNamed),
+                                      round_.number > 0 ? state_reason_ : ""),
                   loss_, turn);
     case JobState::kLastCall:
       return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
@@ -180,17 +181,18 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.nodes_joined = static_cast<int32_t>(members_.size());
   waiting.min_nodes = settings_.min_nodes;
   waiting.max_nodes = settings_.max_nodes;
-  waiting.hosts = FirstHosts();
+  // What is told to all grows with the square of the nodes.
+  waiting.hosts = FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
   waiting.remaining = waiting.spare ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
   waiting.last_call = state_ == JobState::kLastCall;
   waiting.reason = state_reason_;
   return waiting;
 }
 
-std::vector<std::string> Job::FirstHosts() const {
+std::vector<std::string> Job::FirstHosts(size_t most) const {
   std::vector<std::string> hosts;
   for (const auto& node : members_.nodes()) {
-    if (hosts.size() == kMaxHostsNamed) break;
+    if (hosts.size() == most) break;
     hosts.push_back(node->host);
   }
   return hosts;

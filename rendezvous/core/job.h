@@ -102,7 +102,7 @@ class Job {
   SteadyTime StateDeadline() const;
   void SendNotices(const Turn& turn);
   Waiting DescribeWaiting(SteadyTime now) const;
-  std::vector<std::string> FirstHosts() const;
+  std::vector<std::string> FirstHosts(size_t most) const;
   void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
   void Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const;
 

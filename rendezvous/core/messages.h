@@ -34,7 +34,7 @@ struct WorkerFailure {
   int64_t pid = 0;          // 0: never started
   int32_t exit_code = 0;    // of a worker that exited; 126 or 127 if its program could not be executed
   int32_t signal = 0;       // of a worker that was killed, else 0
-  bool restartable = true;  // false: starting again would fail the same way (program missing, no permission)
+  bool restartable = true;  // false: starting again is no use: program missing, no permission, or it said so
   bool oom_killed = false;  // the kernel said that it ran out of memory
   absl::Time at;            // wall time on its host: for people, never compared
   absl::Duration ran_for;
@@ -157,13 +157,14 @@ struct Waiting {
   int32_t nodes_joined = 0;
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
-  std::vector<std::string> hosts;  // of nodes that joined: at most kMaxHostsNamed
+  std::vector<std::string> hosts;  // of nodes that joined: all of up to kMaxHostsTold, else kMaxHostsNamed
   absl::Duration remaining;        // until the last call ends, else until the join timeout
   bool last_call = false;
   std::string reason;  // why it waits again, if it ran before
   friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 inline constexpr int kMaxHostsNamed = 16;
+inline constexpr int kMaxHostsTold = 256;  // every node is told of so many, who may know who is missing
 
 struct Assign {
   Assignment assignment;

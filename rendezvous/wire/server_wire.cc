@@ -29,7 +29,7 @@ struct Writer {
     out->set_nodes_joined(waiting.nodes_joined);
     out->set_min_nodes(waiting.min_nodes);
     out->set_max_nodes(waiting.max_nodes);
-    const size_t named = std::min<size_t>(waiting.hosts.size(), kMaxHostsNamed);
+    const size_t named = std::min<size_t>(waiting.hosts.size(), kMaxHostsTold);
     for (size_t i = 0; i < named; ++i) out->add_hosts(FitText(waiting.hosts[i], kMaxNameBytes));
     SetDuration(waiting.remaining, out->mutable_remaining());
     out->set_last_call(waiting.last_call);
@@ -64,8 +64,8 @@ Waiting ReadWaiting(const v1::Waiting& proto, FieldReader fields) {
   waiting.nodes_joined = fields.Number("nodes_joined", proto.nodes_joined(), 0, kMaxNodes);
   waiting.max_nodes = fields.Number("max_nodes", proto.max_nodes(), 0, kMaxNodes);
   waiting.min_nodes = fields.Number("min_nodes", proto.min_nodes(), 0, waiting.max_nodes);
-  if (proto.hosts_size() > kMaxHostsNamed) {
-    fields.Fail("hosts", absl::StrCat("names ", proto.hosts_size(), ", more than ", kMaxHostsNamed));
+  if (proto.hosts_size() > kMaxHostsTold) {
+    fields.Fail("hosts", absl::StrCat("names ", proto.hosts_size(), ", more than ", kMaxHostsTold));
   } else {
     for (const std::string& host : proto.hosts()) {
       waiting.hosts.push_back(fields.OptionalName("hosts", host, kMaxNameBytes));

@@ -19,6 +19,15 @@ class Gate {
   TempDir dir_;
 };
 
+// A rendezvous server of its own, so that any launcher may die.
+class Rendezvousd : public Process {
+ public:
+  explicit Rendezvousd(int port)
+      : Process({"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
+    EXPECT_TRUE(WaitForOut("listening")) << Err();
+  }
+};
+
 TEST(NodesTest, TwoNodes_OneWorldOneMaster) {
   const int port = FreePort();
   const std::string script = std::string(kSayRank) + "echo master=$MASTER_ADDR:$MASTER_PORT";
@@ -93,6 +102,37 @@ TEST(NodesTest, BudgetSpent_EveryNodeExitsWithTheFirstCausesCodeAndNamesIt) {
   }
 }
 
+TEST(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
+  const int port = FreePort();
+  const std::string script = "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000";
+  Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=5"}, script));
+  Launcher b(NodeFlags(port, "2", 1, {"--max-restarts=5"}, script));
+  EXPECT_EQ(a.Wait(), 78);
+  EXPECT_EQ(b.Wait(), 78);
+  for (Launcher* launcher : {&a, &b}) {
+    EXPECT_NE(launcher->Err().find("said that starting again is no use"), std::string::npos) << launcher->Err();
+    EXPECT_EQ(launcher->Err().find("new round"), std::string::npos) << launcher->Err();
+  }
+}
+
+TEST(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+  const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2"};
+  Launcher a(NodeFlags(port, "3", 1, flags, script)), b(NodeFlags(port, "3", 1, flags, script)),
+      c(NodeFlags(port, "3", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out() + c.Out(), "/3 local") == 3; })) << a.Err();
+  c.Signal(SIGKILL);
+  for (Launcher* launcher : {&a, &b}) {
+    EXPECT_EQ(launcher->Wait(), 1) << launcher->Err();
+    const std::string err = launcher->Err();
+    const size_t summary = err.find("FAILED");
+    ASSERT_NE(summary, std::string::npos) << err;
+    EXPECT_NE(err.find("is lost: its connection broke", summary), std::string::npos) << err;
+  }
+}
+
 TEST(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
   const int port = FreePort();
   Launcher a(NodeFlags(port, "2", 1, {"--max-restarts=5"}, "exec sleep 1000"));
@@ -131,15 +171,6 @@ TEST(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysWhy
   EXPECT_EQ(other.Wait(), 1);
   EXPECT_NE(other.Err().find("no rendezvous server"), std::string::npos) << other.Err();
 }
-
-// A rendezvous server of its own, so that any launcher may die.
-class Rendezvousd : public Process {
- public:
-  explicit Rendezvousd(int port)
-      : Process({"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
-    EXPECT_TRUE(WaitForOut("listening")) << Err();
-  }
-};
 
 TEST(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
   const int port = FreePort();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/launch.h"
 
@@ -76,6 +77,49 @@ TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
   EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
 }
 
+TEST(OneNodeTest, WorkerSaysThatStartingAgainIsNoUse_EndsAtOnceWithItsCode) {
+  Launcher launcher(Standalone(2, {"--max-restarts=5"}, "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000"));
+  EXPECT_EQ(launcher.Wait(), 78);
+  EXPECT_NE(launcher.Err().find("said that starting again is no use (exit code 78)"), std::string::npos)
+      << launcher.Err();
+  EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
+}
+
+// Writes an executable file and returns its name.
+std::string MakeProgram(const TempDir& dir, const std::string& name, const std::string& text) {
+  std::ofstream(dir.File(name)) << text;
+  std::filesystem::permissions(dir.File(name), std::filesystem::perms::owner_all);
+  return dir.File(name);
+}
+
+TEST(OneNodeTest, ExecutableProgram_NeedsNoFlag) {
+  Launcher elf({"--standalone", "--nproc-per-node=2", "/usr/bin/printenv", "RANK"});
+  EXPECT_EQ(elf.Wait(), 0) << elf.Err();
+  EXPECT_EQ(Lines(elf.Out()), 2) << elf.Out();
+  TempDir dir;
+  Launcher shell({"--standalone", MakeProgram(dir, "train", "#!/bin/sh\necho \"rank $RANK of $1\"\n"), "x"});
+  EXPECT_EQ(shell.Wait(), 0) << shell.Err();
+  EXPECT_EQ(shell.Out(), "rank 0 of x\n");
+}
+
+TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
+  TempDir dir;
+  // Its own interpreter is not there: only the launcher's choice of Python can run it.
+  const std::string script = MakeProgram(dir, "train", "#!/no/such/python\nimport sys\nprint(sys.argv[1:])\n");
+  Launcher launcher({"--standalone", script, "x"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "['x']\n");
+}
+
+TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
+  Launcher launcher({"--show-config", "--nnodes=2", "--rdzv-endpoint=no-such-host:1", "/no/such/script"},
+                    {{"PET_MAX_RESTARTS", "3"}});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Out().find("--rdzv-endpoint=no-such-host:1\n"), std::string::npos) << launcher.Out();
+  EXPECT_NE(launcher.Out().find("PET_MAX_RESTARTS=3\n"), std::string::npos) << launcher.Out();
+  EXPECT_EQ(launcher.Err(), "");
+}
+
 TEST(OneNodeTest, ProgramNotExecutable_ExitsWith126) {
   Launcher launcher({"--standalone", "--no-python", "/etc/passwd"});
   EXPECT_EQ(launcher.Wait(), 126);
@@ -94,6 +138,8 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
       {"--max-restarts=-1", "x.py"},
       {"--rdzv-conf=join_timeot=3", "x.py"},
       {"--log-dir=/dev/null/logs", "--tee=3", "x.py"},
+      {"--port-range=5", "x.py"},
+      {"--port-range=20000-20100", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400", "x.py"},
   };
   for (const auto& arguments : bad) {
     Launcher launcher(arguments, {{"TMPDIR", dir.path()}});

@@ -412,6 +412,23 @@ TEST_F(AgentMachineTest, OnWelcome_AfterSuccessWithoutServer_JoinTellsIt) {
   EXPECT_EQ(Connect(), "join 2 succeeded");
 }
 
+TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
+  Run();
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 running");
+  EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "succeeded 1");
+}
+
+TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b was lost", std::nullopt}), "signal 15");
+  Lose();
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "ready 1");
+}
+
 TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
   EXPECT_EQ(Lose(), "");
   EXPECT_EQ(Due(), "");
@@ -490,6 +507,32 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   effects.clear();
   machine.OnServerMessage(rendezvous::Prepare{1, "", std::nullopt}, now, &effects);
   EXPECT_EQ(Render(effects), "kill");
+}
+
+TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
+  AgentSettings settings;
+  settings.expected_hosts = {"node1", "node2", "node3"};
+  const SteadyTime now;
+  AgentMachine machine(settings, now);
+  AgentMachine::Effects effects;
+  machine.Start(&effects);
+  machine.OnConnected(now, &effects);
+  machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
+  rendezvous::Waiting waiting;
+  waiting.nodes_joined = 2;
+  waiting.min_nodes = waiting.max_nodes = 3;
+  waiting.hosts = {"node1", "node2"};
+  waiting.remaining = absl::Minutes(1);
+  effects.clear();
+  machine.OnServerMessage(waiting, now, &effects);
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_EQ(std::get<effect::ShowStatus>(effects[0]).text,
+            "waiting for node3 of 3 nodes (have node1, node2); gives up in 1m0s");
+  effects.clear();
+  machine.OnServerMessage(rendezvous::Finish{Verdict{false, "only 2 of 3 nodes joined", std::nullopt, 1}}, now,
+                          &effects);
+  EXPECT_EQ(Printed(effects), "waited in vain for node3\n");
+  EXPECT_EQ(Render(effects), "sweep, exit 1");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ LaunchConfig MustResolve(Words flags, const HostFacts& facts = Facts(), Words sc
     ADD_FAILURE() << parsed.status();
     return LaunchConfig();
   }
-  const absl::StatusOr<LaunchConfig> config = Resolve(std::get<Options>(*parsed), facts);
+  const absl::StatusOr<LaunchConfig> config = Resolve(std::get<ParsedOptions>(*parsed).options, facts);
   if (!config.ok()) {
     ADD_FAILURE() << config.status();
     return LaunchConfig();
@@ -145,6 +145,27 @@ TEST(Resolve, ModuleAndProgram_AreRunAsSuch) {
   EXPECT_EQ(config.command.programs, Words{"./train"});
   EXPECT_EQ(config.command.arguments, (Words{"-x", ""}));
   EXPECT_EQ(config.entrypoint, "./train");
+}
+
+TEST(Resolve, ScriptThatIsAProgram_IsRunAsOne) {
+  HostFacts facts = Facts();
+  facts.script = {"#!/bin/sh\n", true};
+  LaunchConfig config = MustResolve({}, facts, {"./train", "-x"});
+  EXPECT_EQ(config.command.programs, Words{"./train"});
+  EXPECT_EQ(config.command.arguments, Words{"-x"});
+  EXPECT_EQ(config.command.script, "");
+  EXPECT_EQ(MustResolve({}, facts, {"train"}).command.programs, Words{"./train"}) << "the one here, not one of PATH";
+  EXPECT_EQ(MustResolve({"--no-python"}, facts, {"train"}).command.programs, Words{"train"});
+  EXPECT_EQ(MustResolve({"-m"}, facts, {"train"}).command.arguments, (Words{"-u", "-m", "train"}));
+  EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py");
+}
+
+TEST(Resolve, PortRange_IsKept) {
+  EXPECT_EQ(MustResolve({}).port_range, std::nullopt);
+  EXPECT_EQ(MustResolve({"--port-range=20000:20100"}).port_range, (PortRange{20000, 20100}));
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--port-range=1-9"});
+  EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal) << "another host may serve at any port";
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckHostedPort(config)));
 }
 
 TEST(Resolve, Output_IsKept) {

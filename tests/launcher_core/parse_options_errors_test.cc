@@ -27,7 +27,8 @@ absl::Status ErrorOf(const BadInput& input) {
       });
   if (!result.ok()) return result.status();
   if (std::holds_alternative<InfoText>(*result)) return absl::OkStatus();
-  return Resolve(std::get<Options>(*result), HostFacts{.cpus = 4, .gpus = 0, .random_id = "random"}).status();
+  return Resolve(std::get<ParsedOptions>(*result).options, HostFacts{.cpus = 4, .gpus = 0, .random_id = "random"})
+      .status();
 }
 
 const std::vector<BadInput>& BadInputs() {
@@ -98,6 +99,12 @@ const std::vector<BadInput>& BadInputs() {
       {{"--master-addr=host:29500", "y"}, {"--master-addr", "no port"}},
       {{"--master-port=0", "y"}, {"--master-port", "1 to 65535"}},
       {{"--master-port=99999", "y"}, {"1 to 65535"}},
+      {{"--port-range=20000", "y"}, {"--port-range", "'20000'", "FIRST-LAST"}},
+      {{"--port-range=20100-20000", "y"}, {"--port-range", "smaller port first"}},
+      {{"--port-range=0-70000", "y"}, {"--port-range", "1 to 65535"}},
+      {{"y"}, {"PET_PORT_RANGE", "'all'"}, {{"PET_PORT_RANGE", "all"}}},
+      {{"--nnodes=2", "--rdzv-endpoint=h:29400", "--rdzv-conf=is_host=1", "--port-range=20000-20100", "y"},
+       {"h:29400", "--port-range=20000-20100"}},
       {{"--local-addr=a b", "y"}, {"--local-addr"}},
       {{"--log-dir", "", "y"}, {"--log-dir", "empty"}},
       {{"--redirects=4", "y"}, {"--redirects", "'4'"}},

@@ -29,11 +29,11 @@ absl::StatusOr<ParseResult> Parse(const Arguments& arguments, const Environment&
 // The options, or a failed test and the defaults.
 Options MustParse(const Arguments& arguments, const Environment& environment = {}) {
   const absl::StatusOr<ParseResult> result = Parse(arguments, environment);
-  if (!result.ok() || !std::holds_alternative<Options>(*result)) {
+  if (!result.ok() || !std::holds_alternative<ParsedOptions>(*result)) {
     ADD_FAILURE() << (result.ok() ? "help text" : result.status().ToString());
     return Options();
   }
-  return std::get<Options>(*result);
+  return std::get<ParsedOptions>(*result).options;
 }
 
 // For every flag with a value: one that it takes, and how to see that it was taken.
@@ -61,6 +61,10 @@ const Sample kSamples[] = {
     {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
     {"master-addr", "10.0.0.1", [](const Options& o) { return o.master_addr == "10.0.0.1"; }},
     {"master-port", "1234", [](const Options& o) { return o.master_port == 1234; }},
+    {"port-range", "20000-20100",
+     [](const Options& o) {
+       return o.port_range == PortRange{20000, 20100};
+     }},
     {"local-addr", "10.0.0.2", [](const Options& o) { return o.local_addr == "10.0.0.2"; }},
     {"log-dir", "/logs", [](const Options& o) { return o.log_dir == "/logs"; }},
     {"redirects", "0:1,12:3",
@@ -82,6 +86,7 @@ const Sample kSwitches[] = {
     {"standalone", "1", [](const Options& o) { return o.standalone; }},
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
+    {"show-config", "1", [](const Options& o) { return o.show_config; }},
 };
 
 std::vector<std::string> Spellings(const std::string& name) {
@@ -155,6 +160,29 @@ TEST(ParseOptions, CommandLine_BeatsVariableBeatsDefault) {
   EXPECT_EQ(MustParse({"--nnodes=2", "x"}, {{"PET_NNODES", "nonsense"}}).nnodes.max, 2);
   EXPECT_FALSE(MustParse({"--standalone=0", "x"}, {{"PET_STANDALONE", "1"}}).standalone);
   EXPECT_FALSE(MustParse({"x"}, {{"PET_STANDALONE", "false"}}).standalone);
+}
+
+TEST(ParseOptions, Origins_AreThoseOfTheValues) {
+  const absl::StatusOr<ParseResult> result =
+      Parse({"--nnodes=2", "--nnodes", "3", "-r3", "--standalone=0", "-m", "pkg"},
+            {{"PET_NNODES", "4"}, {"PET_ROLE", "a"}, {"PET_RDZV_ID", ""}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "9"}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const Origins& origins = std::get<ParsedOptions>(*result).origins;
+  EXPECT_EQ(origins.Of("nnodes"), "--nnodes=3");
+  EXPECT_TRUE(origins.IsGiven("nnodes"));
+  EXPECT_EQ(origins.Of("redirects"), "--redirects=3");
+  EXPECT_EQ(origins.Of("standalone"), "--standalone=0");
+  EXPECT_EQ(origins.Of("module"), "--module");
+  EXPECT_EQ(origins.Of("role"), "PET_ROLE=a");
+  EXPECT_TRUE(origins.IsGiven("role"));
+  EXPECT_EQ(origins.Of("shutdown-timeout"), "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=9");
+  EXPECT_EQ(origins.Of("rdzv-id"), "default");
+  EXPECT_FALSE(origins.IsGiven("rdzv-id"));
+}
+
+TEST(ParseOptions, ShowConfig_NeedsNoScript) {
+  EXPECT_TRUE(MustParse({"--show-config"}).script.empty());
+  EXPECT_EQ(MustParse({"--show-config", "x.py"}).script, Arguments{"x.py"});
 }
 
 TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {

@@ -7,6 +7,9 @@
 namespace ddprun::launcher {
 namespace {
 
+// Where nobody knows who is to come.
+std::string WaitingText(const rendezvous::Waiting& waiting) { return launcher::WaitingText(waiting, {}); }
+
 rendezvous::Waiting Waiting(int32_t joined, int32_t min, int32_t max, std::vector<std::string> hosts,
                             absl::Duration remaining) {
   rendezvous::Waiting waiting;
@@ -52,6 +55,30 @@ TEST(WaitingText, ManyHosts_AreCut) {
   for (int i = 0; i < rendezvous::kMaxHostsNamed; ++i) hosts.push_back(absl::StrCat("n", i));
   EXPECT_EQ(WaitingText(Waiting(500, 512, 512, hosts, absl::Seconds(5))),
             "waiting for 12 of 512 nodes (have n0, n1, n2, n3, n4, n5, n6, n7 and 492 more); gives up in 5s");
+}
+
+TEST(WaitingText, ExpectedHosts_ThoseThatHaveNotComeAreNamed) {
+  const std::vector<std::string> expected = {"node1", "node2", "node3", "node4"};
+  EXPECT_EQ(launcher::WaitingText(Waiting(2, 4, 4, {"node4", "node1"}, absl::Seconds(598)), expected),
+            "waiting for node2, node3 of 4 nodes (have node4, node1); gives up in 9m58s");
+  EXPECT_EQ(launcher::WaitingText(Waiting(1, 2, 4, {"node1"}, absl::Seconds(5)), expected),
+            "waiting for 1 of at least 2 nodes (have node1; not node2, node3, node4); gives up in 5s");
+  rendezvous::Waiting waiting = Waiting(2, 2, 4, {"node1", "node3"}, absl::Seconds(3));
+  waiting.last_call = true;
+  EXPECT_EQ(launcher::WaitingText(waiting, expected),
+            "2 of 2 to 4 nodes are here (node1, node3; not node2, node4); starts in 3s unless more come");
+}
+
+TEST(WaitingText, ExpectedHosts_AreOfNoUseWhereNotAllThatCameAreNamed) {
+  EXPECT_EQ(launcher::WaitingText(Waiting(17, 18, 18, {"node1"}, absl::Seconds(5)), {"node1", "node2"}),
+            "waiting for 1 of 18 nodes (have node1 and 16 more); gives up in 5s");
+}
+
+TEST(AbsentHosts, AreThoseThatHaveNotJoined) {
+  using Hosts = std::vector<std::string>;
+  EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"a"}, absl::Seconds(5)), {"a", "b"}), Hosts{"b"});
+  EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"a"}, absl::Seconds(5)), {}), Hosts{});
+  EXPECT_EQ(AbsentHosts(Waiting(1, 2, 2, {"elsewhere"}, absl::Seconds(5)), {"a"}), Hosts{"a"});
 }
 
 TEST(WaitingText, HostileNames_StayOnOneLine) {

@@ -97,6 +97,32 @@ TEST_F(ResolveProgramTest, EmptyName_IsInvalid) {
   EXPECT_TRUE(absl::IsInvalidArgument(ResolveProgram("", "/bin").status()));
 }
 
+TEST_F(ResolveProgramTest, LookAtScript_SeesTheHeadAndWhetherItMayBeRun) {
+  const ScriptFile program = LookAtScript("/bin/true");
+  EXPECT_EQ(program.head.substr(0, 4),
+            "\x7f"
+            "ELF");
+  EXPECT_TRUE(program.executable);
+  const ScriptFile script = LookAtScript(Make("script", 0644));
+  EXPECT_EQ(script.head, "#!/bin/sh\n");
+  EXPECT_FALSE(script.executable);
+  EXPECT_TRUE(LookAtScript(Make("tool", 0755)).executable);
+}
+
+TEST_F(ResolveProgramTest, LookAtScript_ReadsNothingOfWhatIsNoFile) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "print(1)", 8), 8);
+  for (const std::string& name : {std::string("no-such"), dir_.path(), "/dev/fd/" + std::to_string(ends[0])}) {
+    EXPECT_EQ(LookAtScript(name).head, "") << name;
+    EXPECT_FALSE(LookAtScript(name).executable);
+  }
+  char text[9] = {};
+  EXPECT_EQ(read(ends[0], text, 8), 8);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 TEST_F(ResolveProgramTest, ExplainExecError_LackOfResources_CanBeTriedAgain) {
   for (const int error : {EAGAIN, ENOMEM, EMFILE, ENFILE}) {
     EXPECT_TRUE(absl::IsResourceExhausted(ExplainExecError("/bin/true", error))) << error;

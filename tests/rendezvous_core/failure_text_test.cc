@@ -52,6 +52,16 @@ TEST(DescribeFailure, AWorkersOwn127_IsAnExit) {
   EXPECT_EQ(DescribeEnd(failure), "exited with code 127");
 }
 
+TEST(DescribeFailure, AWorkerThatIsOfNoUse_SaidSo) {
+  WorkerFailure failure = Failure();
+  failure.exit_code = 78;
+  failure.restartable = false;
+  failure.message = "no such dataset";
+  EXPECT_EQ(DescribeFailure(failure),
+            "rank 3 on node-b (local rank 1, pid 77) said that starting again is no use (exit code 78): no such "
+            "dataset");
+}
+
 TEST(DescribeFailure, LostNode) {
   WorkerFailure failure;
   failure.host = "node-b";

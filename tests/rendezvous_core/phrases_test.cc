@@ -23,7 +23,11 @@ TEST(PhrasesTest, GivingUp_SaysWhy) {
   EXPECT_EQ(DescribeGivingUp(f, 3), who + "all 3 restarts are used");
   WorkerFailure final = f;
   final.restartable = false;
-  EXPECT_EQ(DescribeGivingUp(final, 3), who + "starting it again is no use");
+  final.exit_code = 78;
+  EXPECT_EQ(DescribeGivingUp(final, 3),
+            "rank 3 on node-b (local rank 1, pid 77) said that starting again is no use (exit code 78)");
+  final.pid = 0;
+  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1) was not started; starting it again is no use");
 }
 
 TEST(PhrasesTest, Lists_ReadLikeSentences) {

@@ -164,21 +164,22 @@ TEST(RegistryTest, GetJob_ShowsNodes) {
   EXPECT_EQ(view->nodes[1].group_rank, -1);
 }
 
-// Protocol 6: at most kMaxHostsNamed of many hosts are named.
-TEST(RegistryTest, Waiting_NamesFewOfManyHosts) {
-  Registry registry;
-  Join join;
-  for (int i = 0; i < 40; ++i) {
-    join = Of("x", absl::StrCat("n", i), 50);
-    Tell(&registry, join, join, At(0));
+// Protocol 6: all hosts of a job of moderate size are named, few of many.
+TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
+  for (const int nodes : {40, kMaxHostsTold, kMaxHostsTold + 1}) {
+    Registry registry;
+    for (int i = 0; i < nodes; ++i) {
+      const Join join = Of("x", absl::StrCat("n", i), nodes + 1);
+      Tell(&registry, join, join, At(0));
+    }
+    Effects effects;
+    registry.OnDeadline(At(1), &effects);
+    ASSERT_EQ(effects.size(), static_cast<size_t>(nodes));
+    const auto* waiting = std::get_if<Waiting>(&*effects[0].message);
+    ASSERT_NE(waiting, nullptr);
+    EXPECT_EQ(waiting->nodes_joined, nodes);
+    EXPECT_EQ(waiting->hosts.size(), static_cast<size_t>(nodes > kMaxHostsTold ? kMaxHostsNamed : nodes));
   }
-  Effects effects;
-  registry.OnDeadline(At(1), &effects);
-  ASSERT_EQ(effects.size(), 40u);
-  const auto* waiting = std::get_if<Waiting>(&*effects[0].message);
-  ASSERT_NE(waiting, nullptr);
-  EXPECT_EQ(waiting->nodes_joined, 40);
-  EXPECT_EQ(waiting->hosts.size(), static_cast<size_t>(kMaxHostsNamed));
 }
 
 // What is said grows with the nodes, not with their square: nobody hears of the others one by one.

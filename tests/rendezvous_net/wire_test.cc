@@ -218,8 +218,8 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   message.mutable_welcome()->mutable_heartbeat_interval();
   EXPECT_EQ(code_and_text(message), "welcome.heartbeat_interval: is less than a millisecond");
   message = ToProto(ServerMessage(SampleWaiting()));
-  for (int i = 0; i <= kMaxHostsNamed; ++i) message.mutable_waiting()->add_hosts("h");
-  EXPECT_EQ(code_and_text(message), "waiting.hosts: names 19, more than 16");
+  for (int i = 0; i <= kMaxHostsTold; ++i) message.mutable_waiting()->add_hosts("h");
+  EXPECT_EQ(code_and_text(message), "waiting.hosts: names 259, more than 256");
   message = ToProto(ServerMessage(Finish{SampleVerdict()}));
   message.mutable_finish()->mutable_verdict()->set_exit_code(256);
   EXPECT_EQ(code_and_text(message), "finish.verdict.exit_code: must be from 0 to 255, not 256");

@@ -1,0 +1,194 @@
+#include "launcher/core/adopt.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/core/endpoint.h"
+#include "launcher/core/node_count.h"
+
+namespace ddprun::launcher {
+namespace {
+
+bool IsLoopbackName(absl::string_view host) {
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::StartsWith(host, "127.") || host == "::1";
+}
+
+bool IsAddress(absl::string_view host) { return absl::ascii_isdigit(host[0]) || IsIpv6Address(host); }
+
+// "node1" of "node1.cluster.example".
+absl::string_view FirstLabel(absl::string_view host) { return host.substr(0, host.find('.')); }
+
+std::string Nodes(int n) { return absl::StrCat(n, n == 1 ? " node" : " nodes"); }
+
+class Adoption {
+ public:
+  Adoption(Surroundings surroundings, Options* options, Origins* origins)
+      : surroundings_(std::move(surroundings)), options_(options), origins_(origins) {}
+
+  absl::StatusOr<Surroundings> Run() {
+    if (NeedsShape() && !surroundings_.obstacle.empty()) return absl::InvalidArgumentError(surroundings_.obstacle);
+    if (absl::Status status = AdoptNodeCount(); !status.ok()) return status;
+    if (absl::Status status = AdoptEndpoint(); !status.ok()) return status;
+    if (absl::Status status = AdoptProcessCount(); !status.ok()) return status;
+    if (HasOwnWorld()) {
+      NoteSeveralWorlds();
+      surroundings_.topology.reset();
+      surroundings_.hosts.clear();
+    }
+    AdoptJobId();
+    options_->batch = surroundings_.batch;
+    return std::move(surroundings_);
+  }
+
+  // Whether the number of nodes or the meeting place has to come from the surroundings.
+  bool NeedsShape() const {
+    if (options_->standalone) return false;
+    if (!origins_->IsGiven("nnodes")) return true;
+    return options_->nnodes.max > 1 && !EndpointIsGiven();
+  }
+
+ private:
+  bool EndpointIsGiven() const { return origins_->IsGiven("rdzv-endpoint") || origins_->IsGiven("master-addr"); }
+  // This node is a world of its own; of the surroundings' other nodes it wants to know nothing.
+  bool HasOwnWorld() const { return options_->standalone || options_->nnodes.max == 1; }
+  int nodes() const { return surroundings_.nnodes ? surroundings_.nnodes->value : 1; }
+
+  absl::Status AdoptNodeCount() {
+    if (options_->standalone || !surroundings_.obstacle.empty()) return absl::OkStatus();
+    if (!surroundings_.nnodes) return CheckUnknownCount();
+    const auto& [count, source] = *surroundings_.nnodes;
+    if (!origins_->IsGiven("nnodes")) {
+      options_->nnodes = {count, count};
+      origins_->Take("nnodes", source);
+      return absl::OkStatus();
+    }
+    NodeCount& wanted = options_->nnodes;
+    if (wanted.min > count && EndpointIsGiven()) {
+      surroundings_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
+                                                 "): the others must come from elsewhere"));
+    } else if (wanted.min > count) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
+          "): start it on more nodes, leave --nnodes out, or give --rdzv-endpoint if others come from elsewhere"));
+    } else if (wanted.max > count && wanted.max > 1 && !EndpointIsGiven()) {
+      wanted.max = count;
+      origins_->Give("nnodes", absl::StrCat(origins_->Of("nnodes"), ", cut to ", source));
+    }
+    return absl::OkStatus();
+  }
+
+  // Nothing says how many nodes there are, but this one is one of several, or may be.
+  absl::Status CheckUnknownCount() {
+    if (origins_->IsGiven("nnodes") || !surroundings_.node_index) return absl::OkStatus();
+    const auto& [index, source] = *surroundings_.node_index;
+    const std::string text = absl::StrCat("this is node ", index, " (", source, "), but nothing says of how many: ");
+    if (index > 0) return absl::InvalidArgumentError(absl::StrCat(text, "give --nnodes=N, or --standalone"));
+    surroundings_.notes.push_back(absl::StrCat(text, "it forms a world of its own; give --nnodes=N for one of all"));
+    return absl::OkStatus();
+  }
+
+  absl::Status AdoptEndpoint() {
+    if (HasOwnWorld()) return absl::OkStatus();
+    if (EndpointIsGiven()) return CheckGivenEndpoint();
+    if (!surroundings_.endpoint || !surroundings_.obstacle.empty()) {
+      if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve says what is missing
+      return absl::InvalidArgumentError(
+          absl::StrCat("there are ", Nodes(nodes()), " (", origins_->Of("nnodes"),
+                       "), but nothing says where they meet: give --rdzv-endpoint=HOST[:PORT] of one of them"));
+    }
+    const auto& [endpoint, source] = *surroundings_.endpoint;
+    if (origins_->IsGiven("master-port")) {
+      options_->master_addr = endpoint.host;
+      origins_->Take("master-addr", source);
+    } else {
+      options_->rdzv_endpoint = endpoint;
+      origins_->Take("rdzv-endpoint", source);
+    }
+    LetNodeZeroHost();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckGivenEndpoint() {
+    const bool is_master = !origins_->IsGiven("rdzv-endpoint");
+    const std::string flag = is_master ? "master-addr" : "rdzv-endpoint";
+    const std::string& host = is_master ? *options_->master_addr : options_->rdzv_endpoint->host;
+    const std::vector<std::string>& hosts = surroundings_.hosts;
+    const bool is_named = std::any_of(hosts.begin(), hosts.end(), [&](const std::string& other) {
+      return host == other || (!IsAddress(host) && FirstLabel(host) == FirstLabel(other));
+    });
+    if (nodes() > 1 && IsLoopbackName(host) && !is_named) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          origins_->Of(flag), " is another place on each of the ", nodes(), " nodes (", surroundings_.nnodes->source,
+          "), so each would be its own world: ",
+          surroundings_.endpoint ? "leave the flag out, then they meet on the first of them" : "name one of them"));
+    }
+    if (!hosts.empty() && !IsAddress(host) && !is_named) {
+      origins_->Give(flag, absl::StrCat(origins_->Of(flag), " (none of the job's nodes)"));
+    }
+    // A name that is not known yet can't be asked whether it is this host's.
+    if (surroundings_.endpoint_appears_late && surroundings_.endpoint && surroundings_.endpoint->value.host == host) {
+      LetNodeZeroHost();
+    }
+    return absl::OkStatus();
+  }
+
+  void LetNodeZeroHost() {
+    if (options_->rdzv_conf.is_host || !surroundings_.node_index) return;
+    options_->rdzv_conf.is_host = surroundings_.node_index->value == 0;
+    origins_->Take("is_host", surroundings_.node_index->source);
+  }
+
+  absl::Status AdoptProcessCount() {
+    if (!surroundings_.gpus) return absl::OkStatus();
+    const auto& [gpus, source] = *surroundings_.gpus;
+    ProcessCount& count = options_->nproc_per_node;
+    if (!origins_->IsGiven("nproc-per-node")) {
+      // Several tasks on a node share its GPUs in a way that is theirs to know.
+      if (!surroundings_.obstacle.empty()) return absl::OkStatus();
+      count = {ProcessCount::Kind::kNumber, std::min(gpus, kMaxProcesses)};
+      origins_->Take("nproc-per-node", source);
+    } else if (count.kind == ProcessCount::Kind::kNumber && count.number > gpus) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          origins_->Of("nproc-per-node"), ", but ", surroundings_.gpu_binding, ": give srun --gpus-per-node=",
+          count.number, " --ntasks-per-node=1, or set CUDA_VISIBLE_DEVICES= for workers without GPU"));
+    }
+    return absl::OkStatus();
+  }
+
+  void NoteSeveralWorlds() {
+    if (nodes() == 1) return;
+    const std::string flag = options_->standalone ? "standalone" : "nnodes";
+    surroundings_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
+                                               surroundings_.nnodes->source, ") forms a world of its own"));
+  }
+
+  void AdoptJobId() {
+    const bool one_of_several_worlds = HasOwnWorld() && (nodes() > 1 || !surroundings_.obstacle.empty());
+    if (origins_->IsGiven("rdzv-id") || !surroundings_.job_id || one_of_several_worlds) return;
+    options_->rdzv_id = surroundings_.job_id->value;
+    origins_->Take("rdzv-id", surroundings_.job_id->source);
+  }
+
+  Surroundings surroundings_;
+  Options* const options_;
+  Origins* const origins_;
+};
+
+}  // namespace
+
+absl::StatusOr<Surroundings> Adopt(absl::StatusOr<Surroundings> found, Options* options, Origins* origins) {
+  if (found.ok()) return Adoption(*std::move(found), options, origins).Run();
+  if (Adoption(Surroundings(), options, origins).NeedsShape()) {
+    return absl::InvalidArgumentError(found.status().message());
+  }
+  Surroundings nothing;
+  nothing.notes.emplace_back(found.status().message());
+  return nothing;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,21 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SHOW_CONFIG_H_
+#define DDPRUN_LAUNCHER_CORE_SHOW_CONFIG_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "launcher/core/launch_config.h"
+#include "launcher/core/options.h"
+#include "launcher/core/origins.h"
+#include "launcher/core/surroundings.h"
+
+namespace ddprun::launcher {
+
+// What --show-config prints: every setting that matters in a line of its own, as "setting  value  origin" in aligned
+// columns, then the notes. `surroundings` is what adopt.h left of them. Ends with a newline.
+std::string ShowConfig(const LaunchConfig& config, const Options& options, const Origins& origins,
+                       const Surroundings& surroundings, absl::TimeZone time_zone);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SHOW_CONFIG_H_

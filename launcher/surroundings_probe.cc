@@ -1,0 +1,44 @@
+#include "launcher/surroundings_probe.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "launcher/cluster/detect.h"
+#include "launcher/cluster/slurm_conf.h"
+#include "launcher/os/net.h"
+#include "launcher/os/proc_files.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// This host's name with its domain; empty if it is not known.
+std::string FullHostname() {
+  addrinfo hints = {};
+  hints.ai_flags = AI_CANONNAME;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(Hostname().c_str(), nullptr, &hints, &found) != 0) return "";
+  const std::string name = found->ai_canonname == nullptr ? "" : found->ai_canonname;
+  freeaddrinfo(found);
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<Surroundings> LookAtSurroundings(const EnvironmentLookup& environment,
+                                                const std::optional<PortRange>& ports) {
+  const bool in_pod = environment("JOB_COMPLETION_INDEX").has_value();
+  absl::StatusOr<Surroundings> found = DetectSurroundings(environment, ports, in_pod ? FullHostname() : "");
+  if (!found.ok() || found->starter != Surroundings::Starter::kSlurm || !found->batch) return found;
+  std::string text;
+  for (const std::string& place : SlurmConfPlaces(environment)) {
+    if (text.empty()) text = ReadSmallFile(place);
+  }
+  // An empty one, too: SLURM's defaults hold.
+  MergeSlurmConf(ParseSlurmConf(text), *found->batch);
+  return found;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,120 @@
+// Launchers whose settings come from SLURM's variables, as in a step of two nodes; both are on this host.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+std::string Hostname() {
+  char name[256] = {};
+  EXPECT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  return name;
+}
+
+// What srun -N2 sets for the task on node `index`, and `more`. The first node has this host's name, where they meet.
+Environment Step(int index, const Environment& more = {}) {
+  const std::string nodes = Hostname() + ",other-node";
+  Environment environment = {{"SLURM_JOB_ID", absl::StrCat(getpid())},
+                             {"SLURM_STEP_ID", "0"},
+                             {"SLURM_JOB_NODELIST", nodes},
+                             {"SLURM_STEP_NODELIST", nodes},
+                             {"SLURM_STEP_NUM_NODES", "2"},
+                             {"SLURM_NNODES", "2"},
+                             {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                             {"SLURM_NODEID", absl::StrCat(index)},
+                             {"SLURMD_NODENAME", index == 0 ? Hostname() : "other-node"},
+                             {"SLURM_CONF", "/no/such/slurm.conf"}};
+  for (const auto& [name, value] : more) environment[name] = value;
+  return environment;
+}
+
+std::vector<std::string> Shell(std::vector<std::string> flags, const std::string& script) {
+  for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
+  flags.push_back(script);
+  return flags;
+}
+
+TEST(SurroundingsTest, StepOfTwoNodes_NeedsNoFlags) {
+  const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
+  Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_NE(a.Out().find("rank=0/2"), std::string::npos) << a.Out();
+  EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, whoever came first: " << b.Out();
+  EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
+  EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
+}
+
+TEST(SurroundingsTest, TheTutorialsFlags_WorkInTheStep) {
+  const std::vector<std::string> flags = {"--nnodes",         "2",
+                                          "--nproc_per_node", "2",
+                                          "--rdzv_id",        "123",
+                                          "--rdzv_backend",   "c10d",
+                                          "--rdzv_endpoint",  absl::StrCat(Hostname(), ":", FreePort())};
+  Launcher a(Shell(flags, kSayRank), Step(0)), b(Shell(flags, kSayRank), Step(1));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/4")), 1) << a.Out() << b.Out();
+  }
+}
+
+TEST(SurroundingsTest, NodeThatNeverComes_IsNamed) {
+  Launcher a(Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_NE(a.Err().find("waited in vain for other-node"), std::string::npos) << a.Err();
+}
+
+TEST(SurroundingsTest, Standalone_TrainsAloneAndSaysSo) {
+  Launcher a(Shell({"--standalone"}, kSayRank), Step(1));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_NE(a.Out().find("rank=0/1"), std::string::npos) << a.Out();
+  EXPECT_NE(a.Err().find("each of the 2 nodes"), std::string::npos) << a.Err();
+}
+
+TEST(SurroundingsTest, ShowConfig_SaysWhereEverythingComesFrom) {
+  Launcher a({"--show-config"}, Step(1));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
+                           "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
+    EXPECT_NE(a.Out().find(text), std::string::npos) << text << " in\n" << a.Out();
+  }
+  EXPECT_EQ(a.Err(), "");
+}
+
+TEST(SurroundingsTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
+  struct Case {
+    std::vector<std::string> flags;
+    Environment more;
+    const char* words;
+  };
+  const std::vector<Case> cases = {
+      {{}, {{"SLURM_STEP_NODELIST", "node[1-"}}, "SLURM_STEP_NODELIST"},
+      {{"--nnodes=2"}, {{"SLURM_NODEID", "x"}}, "SLURM_NODEID"},
+      {{}, {{"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}}, "srun"},
+      {{"--nnodes=3"}, {}, "there are 2 nodes"},
+      {{"--rdzv-endpoint=localhost:29400"}, {}, "own world"},
+      {{"--nproc-per-node=8"}, {{"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}}, "CUDA_VISIBLE_DEVICES=0"},
+      {{}, {{"SLURM_STEP_ID", ""}}, "srun"},
+  };
+  for (const Case& bad : cases) {
+    Launcher launcher(Shell(bad.flags, "exit 0"), Step(0, bad.more));
+    EXPECT_EQ(launcher.Wait(), 2) << launcher.Err();
+    EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+    EXPECT_NE(launcher.Err().find(bad.words), std::string::npos) << bad.words << " in " << launcher.Err();
+  }
+}
+
+TEST(SurroundingsTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
+  Launcher launcher(Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
+  EXPECT_EQ(launcher.Wait(), 0);
+  EXPECT_NE(launcher.Err().find("SLURM_STEP_NODELIST"), std::string::npos) << launcher.Err();
+  EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
