@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -26,6 +27,8 @@ namespace {
 
 // Time for the other launchers to fetch the verdict from a server that this one hosts.
 constexpr absl::Duration kLinger = absl::Seconds(2);
+// Between two questions for the endpoint's name, where it may appear late.
+constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Time for output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
 // Of a batch system's tool, until it answers.
@@ -57,6 +60,7 @@ Agent::~Agent() {
 int Agent::Run() {
   if (absl::Status status = SetUp(); !status.ok()) {
     Log(LogLevel::kError, status.message());
+    if (exit_) return exit_->code;
     return absl::IsInvalidArgument(status) ? 2 : 1;
   }
   loop_->Run();
@@ -68,9 +72,11 @@ absl::Status Agent::SetUp() {
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   if (!loop.ok()) return loop.status();
   loop_ = *std::move(loop);
-  absl::StatusOr<std::string> address = RendezvousLink::LocalAddress(config);
-  if (!address.ok()) return address.status();
-  address_ = *std::move(address);
+  if (absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = FindAddress(); !status.ok()) return status;
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
         absl::StrCat("this node is ", host_, ", address ", address_,
@@ -112,16 +118,38 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  if (absl::Status status = signals_->Attach(loop_.get(), [this](const ReceivedSignal& s) { OnSignal(s); });
-      !status.ok()) {
-    return status;
-  }
   AskForEndTime();
   Step([](auto& m, auto, auto* e) { m.Start(e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
   if (!link.ok()) return link.status();
   link_ = *std::move(link);
+  machine_->OnServing(link_->serving());
+  return absl::OkStatus();
+}
+
+absl::Status Agent::FindAddress() {
+  const LaunchConfig& config = settings_.config;
+  absl::StatusOr<std::string> address = RendezvousLink::LocalAddress(config);
+  if (!address.ok() && config.endpoint_appears_late) {
+    const absl::Duration patience = config.settings.join_timeout;
+    Log(LogLevel::kWarning,
+        absl::StrCat(address.status().message(), "; trying again for ", absl::FormatDuration(patience)));
+    const SteadyTime give_up = SteadyNow() + patience;
+    SteadyTime next = SteadyNow() + kNameInterval;
+    // A name server that does not answer delays a signal until it is given up.
+    loop_->SetTimer([&next] { return next; },
+                    [&](SteadyTime now) {
+                      address = RendezvousLink::LocalAddress(config);
+                      next = SteadyNow() + kNameInterval;
+                      if (address.ok() || now >= give_up) loop_->Quit();
+                    });
+    loop_->Run();
+    if (exit_) return absl::CancelledError(absl::StrCat("stopped while ", config.endpoint.host, " had no address"));
+    if (!address.ok()) return absl::Status(absl::StatusCode::kUnavailable, address.status().message());
+  }
+  if (!address.ok()) return absl::InvalidArgumentError(address.status().message());
+  address_ = *std::move(address);
   return absl::OkStatus();
 }
 
@@ -135,10 +163,20 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
   }
   const auto& lost = std::get<rendezvous::Disconnected>(event);
   Step([&](auto& m, auto now, auto* e) { m.OnDisconnected(lost.reason, lost.permanent, now, e); });
-  if (!lost.permanent && may_take_over_ && !exit_) link_->TakeOver();
+  if (!lost.permanent && may_take_over_ && !exit_) {
+    link_->TakeOver();
+    machine_->OnServing(link_->serving());
+  }
 }
 
 void Agent::OnSignal(const ReceivedSignal& signal) {
+  if (machine_ == nullptr) {
+    // Nothing has begun: there is nobody to warn, and nothing to stop.
+    const std::vector<int>& stopping = settings_.config.signals_to_handle;
+    const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
+    if (stops) Do(effect::Exit{128 + signal.number, std::nullopt, {}});
+    return;
+  }
   if (signal.number == SIGCHLD) {
     std::vector<pid_t> known = workers_->running_pids();
     known.push_back(settings_.guard->pid());
@@ -224,8 +262,8 @@ void Agent::Do(const effect::OpenStore&) {
     });
   }
   if (status.ok()) return;
-  const std::string reason =
-      absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; --local-addr sets another address");
+  const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
+                                          "--local-addr with another address helps");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
 }
 
@@ -255,14 +293,21 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
   }
   absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
       RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
-  if (!client.ok()) return;
+  if (!client.ok()) return TellStoreReached(client.status());
   registration_ = *std::move(client);
   const absl::Status watched = loop_->AddFd(registration_->fd(), registration_->events(), [this](uint32_t) {
-    registration_->OnReady();
-    if (registration_->events() == 0) return CloseRegistration();
+    const RegistrationClient::State state = registration_->OnReady();
+    if (state == RegistrationClient::State::kRegistered || state == RegistrationClient::State::kFailed) {
+      TellStoreReached(registration_->status());
+    }
+    if (state == RegistrationClient::State::kFailed) return CloseRegistration();
     (void)loop_->ModifyFd(registration_->fd(), registration_->events());
   });
   if (!watched.ok()) registration_ = nullptr;
+}
+
+void Agent::TellStoreReached(const absl::Status& status) {
+  Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal); }

@@ -41,6 +41,8 @@ class Agent {
 
  private:
   absl::Status SetUp();
+  // Sets address_. If the endpoint's name may become known later, waits for that, at most for the join timeout.
+  absl::Status FindAddress();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
   // Asks SLURM when the job's time is over, if it has not said so by itself.
@@ -64,6 +66,7 @@ class Agent {
 
   // Tells the store of the round, here or at group rank 0, which workers it is to expect.
   void RegisterWorkers(const rendezvous::Assignment& assignment);
+  void TellStoreReached(const absl::Status& status);
   void CloseStore();
   void CloseRegistration();
   int Finish();

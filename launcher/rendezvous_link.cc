@@ -17,24 +17,40 @@ namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
 
-// Where a server for `config` has to listen: the addresses of this host that the endpoint's name stands for, and
-// the one that other nodes are told.
-absl::StatusOr<std::vector<std::string>> ListenAddresses(const LaunchConfig& config, const std::string& local_address) {
-  absl::StatusOr<std::vector<std::string>> hosts = ResolveHost(config.endpoint.host);
-  if (!hosts.ok()) return hosts.status();
-  std::vector<std::string> own;
-  bool all_loopback = true;
-  for (const InterfaceAddress& address : LocalAddresses()) {
-    if (std::find(hosts->begin(), hosts->end(), address.address) == hosts->end()) continue;
-    if (std::find(own.begin(), own.end(), address.address) == own.end()) own.push_back(address.address);
-    all_loopback = all_loopback && address.loopback;
+// Where a server for `config` has to listen.
+struct ServingPlace {
+  std::vector<std::string> addresses;
+  bool loopback = true;  // all of them are
+  std::string note;      // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
+};
+
+bool IsIn(const std::string& address, const std::vector<std::string>& list) {
+  return std::find(list.begin(), list.end(), address) != list.end();
+}
+
+// At the addresses of this host that the endpoint's name stands for. If others can't use those, because they are
+// loopback or the name means another host here, also at the address that other nodes are told; so too if that was
+// given by hand. Never at all addresses, unless the endpoint is 0.0.0.0.
+ServingPlace PlaceFor(const LaunchConfig& config, const std::string& local_address) {
+  const std::string& name = config.endpoint.host;
+  const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
+  ServingPlace place;
+  if (resolved.ok()) {
+    for (const std::string& address : *resolved) {
+      // The hosts file may know ::1 where the kernel has no IPv6; all of 127.0.0.0/8 is there without being said.
+      if (IsLocalHost(address) && (address != "::1" || !InterfaceOf(address).empty())) {
+        place.addresses.push_back(address);
+      }
+    }
   }
-  // 127.0.0.2 and its like are this host's without being any interface's.
-  if (own.empty()) own = *hosts;
-  if (all_loopback && std::find(own.begin(), own.end(), local_address) == own.end()) own.push_back(local_address);
-  std::vector<std::string> result;
-  for (const std::string& host : own) result.push_back(Endpoint{host, config.endpoint.port}.ToString());
-  return result;
+  const bool others_can = !std::all_of(place.addresses.begin(), place.addresses.end(), IsLoopbackText);
+  if ((!others_can || !config.local_addr.empty()) && !IsIn(local_address, place.addresses)) {
+    place.note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
+                               : absl::StrCat(name, " has no address here");
+    place.addresses.push_back(local_address);
+  }
+  place.loopback = std::all_of(place.addresses.begin(), place.addresses.end(), IsLoopbackText);
+  return place;
 }
 
 }  // namespace
@@ -43,15 +59,19 @@ absl::StatusOr<std::string> RendezvousLink::LocalAddress(const LaunchConfig& con
   if (!config.local_addr.empty()) {
     absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(config.local_addr);
     if (numeric.ok()) return numeric->front();
-    return absl::InvalidArgumentError(absl::StrCat("--local-addr: ", numeric.status().message()));
+    return absl::Status(numeric.status().code(), absl::StrCat("--local-addr: ", numeric.status().message()));
   }
   if (config.server_place == ServerPlace::kInProcess) return std::string(kLoopback);
   absl::StatusOr<std::string> address =
       LocalAddressTowards(config.endpoint.host, static_cast<uint16_t>(config.endpoint.port));
   if (address.ok()) return address;
-  return absl::InvalidArgumentError(absl::StrCat("--rdzv-endpoint=", config.endpoint.ToString(), ": ",
-                                                 address.status().message(),
-                                                 "; give a name or an address that this node can reach"));
+  // The host of the server needs no way to it: the name may be one that only others know.
+  if (config.server_place == ServerPlace::kHere) {
+    if (const std::string outward = OutwardAddress(); !outward.empty()) return outward;
+  }
+  return absl::Status(address.status().code(),
+                      absl::StrCat("--rdzv-endpoint=", config.endpoint.ToString(), ": ", address.status().message(),
+                                   "; give a name or an address that ", Hostname(), " can reach"));
 }
 
 std::string RendezvousLink::ServerName(const LaunchConfig& config) {
@@ -93,12 +113,18 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
 absl::Status RendezvousLink::Host() {
   auto driver = std::make_unique<rendezvous::Driver>(rendezvous::Driver::Host::kLauncher);
   if (config_->server_place != ServerPlace::kInProcess) {
-    absl::StatusOr<std::vector<std::string>> addresses = ListenAddresses(*config_, local_address_);
-    if (!addresses.ok()) return addresses.status();
-    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server = rendezvous::Server::Start(driver.get(), *addresses);
+    const ServingPlace place = PlaceFor(*config_, local_address_);
+    std::vector<std::string> addresses;
+    for (const std::string& host : place.addresses) {
+      addresses.push_back(Endpoint{host, config_->endpoint.port}.ToString());
+    }
+    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server = rendezvous::Server::Start(driver.get(), addresses);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
-    Log(LogLevel::kInfo, absl::StrCat("hosts the rendezvous server at ", absl::StrJoin(server_->addresses(), ", ")));
+    serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
+                            place.note.empty() ? "" : absl::StrCat(" (", place.note, ")"),
+                            place.loopback ? ", which no other host can reach" : "");
+    Log(LogLevel::kInfo, absl::StrCat("hosts the rendezvous server: ", serving_));
   }
   driver_ = std::move(driver);
   hosting_ = true;

@@ -26,11 +26,11 @@ class RendezvousLink {
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
   // The address by which other nodes reach this one: --local-addr, else that of the route to the server.
-  // INVALID_ARGUMENT: the endpoint's host is not known; the text says what to set.
+  // NOT_FOUND: a name is not known; UNAVAILABLE: there is no route to the endpoint. The text says what to set.
   static absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config);
 
-  // Starts to connect. `config` and `loop` must outlive the result. Errors are those of hosting: no port (with the
-  // reason), not an address of this host.
+  // Starts to connect. `config` and `loop` must outlive the result. Errors are those of hosting: no port, with the
+  // reason.
   static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config,
                                                               const std::string& local_address, EventLoop* loop,
                                                               Handler handler);
@@ -40,6 +40,8 @@ class RendezvousLink {
   void Reset() { client_->Reset(); }
 
   bool hosting() const { return hosting_; }
+  // For people, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
+  const std::string& serving() const { return serving_; }
 
   // For the time when there is no server: hosts it here if this launcher may, the endpoint is of this host, and
   // nobody else listens there by now. The server goes on from what launchers report to it.
@@ -65,6 +67,7 @@ class RendezvousLink {
   const Handler handler_;
   const bool may_host_;
   bool hosting_ = false;
+  std::string serving_;
   uint64_t generation_ = 0;  // of client_: events of an older one are dropped
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/duration_text.h"
+#include "launcher/core/endpoint.h"
 #include "launcher/core/wait_text.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/core/failure_text.h"
@@ -23,6 +24,8 @@ constexpr absl::Duration kNextReports = absl::Minutes(1);
 constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
 // The first rank to join gives the others this long, where it comes late itself.
 constexpr absl::Duration kJoinSpread = absl::Seconds(3);
+// A store of another node that takes no connection for so long can't be reached.
+constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
 // A batch system's signal reaches all processes of a job, on all nodes, within this.
 constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
@@ -152,21 +155,24 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   waiting_.reset();
   round_started_ = now;
   next_report_ = SteadyTime::InfiniteFuture();
+  if (assignment.group_rank > 0) store_late_at_ = now + kStoreTimeout;
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(
       effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
   effects->push_back(effect::SpawnWorkers{assignment});
 }
 
+std::string AgentMachine::Self() const { return absl::StrCat(settings_.join.host, " (", settings_.join.address, ")"); }
+
 std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment) const {
   const Join& join = settings_.join;
-  std::string text = absl::StrCat("round ", assignment.round, ": ", join.host, " (", join.address, ") is node ",
-                                  assignment.group_rank, " of ", assignment.group_world_size, ", ");
+  std::string text = absl::StrCat("round ", assignment.round, ": ", Self(), " is node ", assignment.group_rank, " of ",
+                                  assignment.group_world_size, ", ");
   const int32_t last = assignment.base_rank + join.slots - 1;
   absl::StrAppend(&text, join.slots == 1 ? "rank " : "ranks ", assignment.base_rank);
   if (join.slots > 1) absl::StrAppend(&text, "-", last);
-  absl::StrAppend(&text, " of ", assignment.world_size, "; master ", assignment.master_addr, ":",
-                  assignment.master_port, "; ", assignment.reason);
+  absl::StrAppend(&text, " of ", assignment.world_size, "; master ",
+                  Endpoint{assignment.master_addr, assignment.master_port}.ToString(), "; ", assignment.reason);
   return text;
 }
 
@@ -193,12 +199,13 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   // A node that has not said yet that it leaves ends as the job does.
   if (exit_ && leave_at_ == SteadyTime::InfiniteFuture()) return;
   leave_at_ = SteadyTime::InfiniteFuture();
-  // The server knows who came, this launcher who was to come.
   if (state_ == State::kIdle && !verdict.succeeded && waiting_ && !waiting_->spare) {
+    // The server knows who came, this launcher who was to come, and where those may have looked in vain.
     const std::vector<std::string> absent = AbsentHosts(*waiting_, settings_.expected_hosts);
     if (!absent.empty()) {
       effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("waited in vain for ", HostsText(absent))});
     }
+    if (!serving_.empty()) effects->push_back(effect::Print{LogLevel::kWarning, serving_});
   }
   exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
   Stop(SIGTERM, now, effects);
@@ -213,7 +220,7 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cau
     if (cause < ends.size() && ends[cause].failure) return OnFailure(ends[cause], now, effects);
     if (running_ > 0 || held_) return;
     state_ = State::kSucceeded;
-    missing_at_ = SteadyTime::InfiniteFuture();
+    missing_at_ = store_late_at_ = SteadyTime::InfiniteFuture();
     effects->push_back(effect::SweepOrphans{});
     if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
     return;
@@ -262,6 +269,23 @@ void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
   } else if (first) {
     missing_at_ = std::max(round_started_ + kFirstReport, now + kJoinSpread);
   }
+}
+
+void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime, Effects* effects) {
+  if (store_late_at_ == SteadyTime::InfiniteFuture()) return;
+  store_late_at_ = SteadyTime::InfiniteFuture();
+  if (!status.ok()) ReportStore(std::string(status.message()), effects);
+}
+
+void AgentMachine::ReportStore(const std::string& reason, Effects* effects) {
+  const std::string master = current_->master_host.empty() ? "node 0" : current_->master_host;
+  effects->push_back(effect::Print{
+      LogLevel::kWarning,
+      absl::StrCat(
+          Self(), " can't reach the store of round ", current_->round, " at ",
+          Endpoint{current_->master_addr, current_->master_port}.ToString(), " on ", master, ": ", reason,
+          "; its workers can't either: set --local-addr on ", master,
+          " to an address that the others reach, or open that port (--port-range keeps all ports within a range)")});
 }
 
 bool AgentMachine::Delivered(const Signal& signal) const {
@@ -330,7 +354,7 @@ void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* e
 }
 
 void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effects) {
-  missing_at_ = next_report_ = held_until_ = SteadyTime::InfiniteFuture();
+  missing_at_ = next_report_ = store_late_at_ = held_until_ = SteadyTime::InfiniteFuture();
   held_.reset();
   if (exit_) give_up_at_ = next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
   if (running_ == 0) return OnStopped(now, effects);
@@ -395,14 +419,18 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   }
   if (give_up_at_ <= now && !exit_ && state_ != State::kDone) {
     give_up_at_ = SteadyTime::InfiniteFuture();
-    effects->push_back(effect::Print{LogLevel::kError,
-                                     absl::StrCat("no rendezvous server at ", settings_.server, " for ",
-                                                  absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout
-                                                                                : settings_.join.settings.join_timeout),
-                                                  " (", last_disconnect_.empty() ? "no answer" : last_disconnect_,
-                                                  "); start it there, or set --rdzv-endpoint to where it is")});
+    effects->push_back(effect::Print{
+        LogLevel::kError, absl::StrCat("no rendezvous server at ", settings_.server, " for ",
+                                       absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout
+                                                                     : settings_.join.settings.join_timeout),
+                                       "; ", Self(), ": ", last_disconnect_.empty() ? "no answer" : last_disconnect_,
+                                       "; start it there, or set --rdzv-endpoint to where it is")});
     exit_ = effect::Exit{1, std::nullopt, {}};
     Stop(SIGTERM, now, effects);
+  }
+  if (store_late_at_ <= now) {
+    store_late_at_ = SteadyTime::InfiniteFuture();
+    ReportStore(absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout)), effects);
   }
   if (missing_at_ <= now) {
     missing_at_ = now + kNextReports;
@@ -418,18 +446,18 @@ std::string AgentMachine::WaitText(SteadyTime now) const {
   if (waiting_) {
     rendezvous::Waiting waiting = *waiting_;
     waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
-    return WaitingText(waiting, settings_.expected_hosts);
+    return absl::StrCat(WaitingText(waiting, settings_.expected_hosts), serving_.empty() ? "" : "; ", serving_);
   }
   if (link_ != Link::kUp) {
     return absl::StrCat("waiting for the rendezvous server at ", settings_.server,
-                        last_disconnect_.empty() ? "" : absl::StrCat(" (", last_disconnect_, ")"));
+                        last_disconnect_.empty() ? "" : absl::StrCat("; ", Self(), ": ", last_disconnect_));
   }
   return absl::StrCat("waiting for the other nodes of job ", settings_.join.job_id);
 }
 
 SteadyTime AgentMachine::NextDeadline() const {
-  return std::min(
-      {next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_, held_until_, leave_at_});
+  return std::min({next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_, store_late_at_,
+                   held_until_, leave_at_});
 }
 
 }  // namespace ddprun::launcher

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "launcher/core/first_cause.h"
 #include "launcher/core/surroundings.h"
@@ -119,6 +121,12 @@ class AgentMachine {
   // How many of the round's ranks have come to the store that this launcher hosts.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
 
+  // The round's store, on another node, has answered this launcher, or why it can't be reached.
+  void OnStoreReached(const absl::Status& status, SteadyTime now, Effects* effects);
+
+  // This launcher hosts the server; where it does, for people: "this node serves at 10.0.0.5:29400". Empty: it does not.
+  void OnServing(std::string where) { serving_ = std::move(where); }
+
   // A warning is passed on to the workers, any other signal stops the job. What a batch system sends to every process
   // by itself is not sent to the workers a second time. It sends the signal to all nodes of the job, but not
   // in the same instant. So what happens in the quarter of a second around it is not taken for anything else:
@@ -156,6 +164,8 @@ class AgentMachine {
   void OnStopped(SteadyTime now, Effects* effects);
   void ExitWith(int code, SteadyTime now, Effects* effects);
   void BecomeIdle(SteadyTime now);
+  void ReportStore(const std::string& reason, Effects* effects);
+  std::string Self() const;  // "node1 (10.0.0.5)"
   std::string DescribeRound(const rendezvous::Assignment& assignment) const;
   std::string WaitText(SteadyTime now) const;
 
@@ -177,6 +187,7 @@ class AgentMachine {
   std::optional<rendezvous::Waiting> waiting_;
   SteadyTime waiting_at_;
   std::string last_disconnect_;
+  std::string serving_;
   bool ever_up_ = false;
 
   absl::Duration heartbeat_interval_ = absl::InfiniteDuration();
@@ -187,10 +198,11 @@ class AgentMachine {
   SteadyTime give_up_at_ = SteadyTime::InfiniteFuture();  // no server until then: exit
   SteadyTime kill_at_ = SteadyTime::InfiniteFuture();     // SIGKILL, then abandon
   bool killed_ = false;
-  SteadyTime next_report_ = SteadyTime::InfiniteFuture();  // of what is waited for
-  SteadyTime missing_at_ = SteadyTime::InfiniteFuture();   // report of missing ranks
-  SteadyTime held_until_ = SteadyTime::InfiniteFuture();   // held_ is a failure like any other
-  SteadyTime leave_at_ = SteadyTime::InfiniteFuture();     // the server is told; the launcher does not exit before
+  SteadyTime next_report_ = SteadyTime::InfiniteFuture();    // of what is waited for
+  SteadyTime missing_at_ = SteadyTime::InfiniteFuture();     // report of missing ranks
+  SteadyTime store_late_at_ = SteadyTime::InfiniteFuture();  // report of a store that can't be reached
+  SteadyTime held_until_ = SteadyTime::InfiniteFuture();     // held_ is a failure like any other
+  SteadyTime leave_at_ = SteadyTime::InfiniteFuture();       // the server is told; the launcher does not exit before
 };
 
 }  // namespace ddprun::launcher

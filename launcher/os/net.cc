@@ -106,21 +106,6 @@ std::string RouteSource(const addrinfo& address, bool* loopback) {
   return NumericWithZone(generic, size);
 }
 
-// An address of this host that others may know it by; empty if it has none but loopback.
-std::string OutwardAddress() {
-  for (const char* far : kFarAddresses) {
-    int error;
-    const AddressList list = Lookup(far, 53, AI_NUMERICHOST, &error);
-    bool loopback = false;
-    const std::string source = list != nullptr ? RouteSource(*list, &loopback) : "";
-    if (!source.empty() && !loopback) return source;
-  }
-  for (const InterfaceAddress& address : LocalAddresses()) {
-    if (!address.loopback && !address.link_local) return address.address;
-  }
-  return "";
-}
-
 // "localhost" in its spellings, which RFC 6761 keeps away from name servers.
 bool IsLocalhostName(const std::string& host) {
   return absl::EqualsIgnoreCase(host, "localhost") || absl::EqualsIgnoreCase(host, "localhost.localdomain") ||
@@ -147,6 +132,20 @@ std::vector<InterfaceAddress> LocalAddresses() {
   }
   freeifaddrs(list);
   return result;
+}
+
+std::string OutwardAddress() {
+  for (const char* far : kFarAddresses) {
+    int error;
+    const AddressList list = Lookup(far, 53, AI_NUMERICHOST, &error);
+    bool loopback = false;
+    const std::string source = list != nullptr ? RouteSource(*list, &loopback) : "";
+    if (!source.empty() && !loopback) return source;
+  }
+  for (const InterfaceAddress& address : LocalAddresses()) {
+    if (!address.loopback && !address.link_local) return address.address;
+  }
+  return "";
 }
 
 std::string Hostname() {
@@ -182,6 +181,21 @@ bool IsLocalHost(const std::string& bracketed) {
     }
   }
   return false;
+}
+
+bool IsLoopbackText(const std::string& bracketed) {
+  const std::string host = WithoutBrackets(bracketed);
+  int error;
+  const AddressList list = Lookup(host, 0, AI_NUMERICHOST, &error);
+  return IsLocalhostName(host) || (list != nullptr && IsLoopback(list->ai_addr));
+}
+
+std::string InterfaceOf(const std::string& address) {
+  const std::string without_zone = address.substr(0, address.find('%'));
+  for (const InterfaceAddress& own : LocalAddresses()) {
+    if (own.address == without_zone) return own.interface;
+  }
+  return "";
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& bracketed, uint16_t port) {

@@ -42,6 +42,17 @@ bool IsLocalHost(const std::string& host);
 // NotFound: the name has no address. Unavailable: no route to any of its addresses.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, uint16_t port);
 
+// An address of this host that others may know it by: that of the default route, else the first of an interface that
+// is not loopback; empty if there is none.
+std::string OutwardAddress();
+
+// Whether `host` is written as something that means every host itself: "localhost", "127.0.0.1", "::1" and the like.
+// Nothing is looked up.
+bool IsLoopbackText(const std::string& host);
+
+// The interface that has this numeric address; empty if none has.
+std::string InterfaceOf(const std::string& address);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_OS_NET_H_

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/request.h"
@@ -21,15 +20,14 @@ absl::StatusOr<std::unique_ptr<RegistrationClient>> RegistrationClient::Start(ab
                                                                               const NodeRegistration& node) {
   auto numeric = NumericAddress(address, port);
   if (!numeric.ok()) return numeric.status();
-  const std::string peer = absl::StrCat("the store at ", address, " port ", port);
   UniqueFd fd(socket(numeric->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("can't open a socket for ", peer));
+  if (!fd.valid()) return ErrnoStatus(errno, "can't open a socket");
   const int one = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
   if (connect(fd.get(), numeric->get(), numeric->size) != 0 && errno != EINPROGRESS) {
-    return ErrnoStatus(errno, absl::StrCat("can't connect to ", peer));
+    return ErrnoStatus(errno, "can't connect");
   }
-  return std::unique_ptr<RegistrationClient>(new RegistrationClient(std::move(fd), peer, RegistrationBytes(node)));
+  return std::unique_ptr<RegistrationClient>(new RegistrationClient(std::move(fd), RegistrationBytes(node)));
 }
 
 uint32_t RegistrationClient::events() const {
@@ -42,7 +40,7 @@ RegistrationClient::State RegistrationClient::OnReady() {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return Fail(error, "can't connect to");
+    if (error != 0) return Fail(error, "can't connect");
   }
   SendUnsent();
   if (state_ != State::kFailed) ReadReplies();
@@ -64,7 +62,7 @@ void RegistrationClient::SendUnsent() {
     // ENOTCONN: a wake-up before the connection is made.
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOTCONN)) return;
     if (sent < 0) {
-      Fail(errno, "can't register with");
+      Fail(errno, "can't register");
       return;
     }
     unsent_.erase(0, static_cast<size_t>(sent));
@@ -77,13 +75,13 @@ void RegistrationClient::ReadReplies() {
   const ssize_t size = recv(fd_.get(), replies, sizeof replies, 0);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN)) return;
   if (size <= 0) {
-    Fail(size == 0 ? ECONNRESET : errno, state_ == State::kRegistered ? "lost" : "registration refused by");
+    Fail(size == 0 ? ECONNRESET : errno, state_ == State::kRegistered ? "lost" : "registration refused");
     return;
   }
   const bool are_valid =
       std::all_of(replies, replies + size, [](char reply) { return static_cast<uint8_t>(reply) == kRegistered; });
   if (!are_valid || static_cast<size_t>(size) > awaited_replies_) {
-    Fail(EPROTO, "no ddprun answers as");
+    Fail(EPROTO, "what answers is no ddprun");
     return;
   }
   awaited_replies_ -= static_cast<size_t>(size);
@@ -91,7 +89,7 @@ void RegistrationClient::ReadReplies() {
 }
 
 RegistrationClient::State RegistrationClient::Fail(int error_number, absl::string_view what) {
-  status_ = ErrnoStatus(error_number, absl::StrCat(what, " ", peer_));
+  status_ = ErrnoStatus(error_number, what);
   state_ = State::kFailed;
   unsent_.clear();
   return state_;

@@ -40,7 +40,7 @@ class RegistrationClient {
   State OnReady();
 
   State state() const { return state_; }
-  // Why it failed; OK otherwise.
+  // Why it failed, without saying where; OK otherwise.
   const absl::Status& status() const { return status_; }
 
   // Says something new about the same node, e.g. new pids, on the same connection.
@@ -48,15 +48,13 @@ class RegistrationClient {
   void Update(const NodeRegistration& node);
 
  private:
-  RegistrationClient(UniqueFd fd, std::string peer, std::string bytes)
-      : fd_(std::move(fd)), peer_(std::move(peer)), unsent_(std::move(bytes)) {}
+  RegistrationClient(UniqueFd fd, std::string bytes) : fd_(std::move(fd)), unsent_(std::move(bytes)) {}
 
   void SendUnsent();
   void ReadReplies();
   State Fail(int error_number, absl::string_view what);
 
   UniqueFd fd_;
-  const std::string peer_;  // for messages
   std::string unsent_;
   size_t awaited_replies_ = 1;
   State state_ = State::kConnecting;

@@ -15,7 +15,7 @@ struct Connected {};
 // No stream: the server can't be reached, or the stream ended. The client tries again by itself until Close,
 // unless `permanent`.
 struct Disconnected {
-  std::string reason;      // one line: address tried and what happened
+  std::string reason;      // one line: all addresses tried, and what happened to each
   bool permanent = false;  // trying again is no use (the server refused this launcher)
 };
 

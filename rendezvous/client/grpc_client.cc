@@ -113,13 +113,16 @@ class GrpcClient final : public Client {
     if (result.ok()) {
       TryAddresses(*std::move(result));
     } else {
-      RetryAfter(DescribeEnd(address_, StreamProgress::kNone, absl::UnavailableError(result.status().message())));
+      RetryAfter({absl::StrCat(
+          "tried ",
+          DescribeEnd(server_.host, StreamProgress::kNone, absl::UnavailableError(result.status().message())).reason)});
     }
   }
 
   void TryAddresses(std::vector<std::string> targets) {
     targets_ = std::move(targets);
     next_target_ = 0;
+    tried_.clear();
     TryNextAddress();
   }
 
@@ -161,10 +164,13 @@ class GrpcClient final : public Client {
       state_ = State::kPausing;
     }
     const bool failed = progress == StreamProgress::kNone || progress == StreamProgress::kTimedOut;
-    if (failed && next_target_ < targets_.size()) {
+    if (!failed) return RetryAfter(DescribeEnd(address_, progress, status));
+    absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
+                    DescribeEnd(Resolver::AddressOf(targets_[next_target_ - 1]), progress, status).reason);
+    if (next_target_ < targets_.size()) {
       TryNextAddress();
     } else {
-      RetryAfter(DescribeEnd(address_, progress, status));
+      RetryAfter({tried_});
     }
   }
 
@@ -208,6 +214,7 @@ class GrpcClient final : public Client {
   Backoff backoff_;
   std::vector<std::string> targets_;
   size_t next_target_ = 0;
+  std::string tried_;  // each of targets_ that failed since the first, and why
 
   Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kResolving;

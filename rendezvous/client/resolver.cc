@@ -59,6 +59,10 @@ std::optional<std::string> Resolver::Literal(const HostPort& address) {
   return std::nullopt;
 }
 
+std::string Resolver::AddressOf(const std::string& grpc_name) {
+  return absl::StrReplaceAll(grpc_name.substr(grpc_name.find(':') + 1), {{"%25", "%"}});
+}
+
 void Resolver::Resolve(const HostPort& address, Done done) {
   {
     MutexLock lock(&shared_->mutex);

@@ -27,6 +27,9 @@ class Resolver {
   // The name of a host that is written as an address; nullopt: it has to be looked up.
   static std::optional<std::string> Literal(const HostPort& address);
 
+  // The address in one of gRPC's names, with its port: "10.0.0.1:29400".
+  static std::string AddressOf(const std::string& grpc_name);
+
   // Calls `done` from another thread. REQUIRES: no other look-up is under way.
   void Resolve(const HostPort& address, Done done);
 

@@ -19,6 +19,12 @@ std::string Cause(absl::string_view text) {
     const size_t at = text.rfind(wrapper);
     if (at != absl::string_view::npos) text.remove_prefix(at + wrapper.size());
   }
+  // "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed".
+  for (const absl::string_view family : {"ipv4:", "ipv6:"}) {
+    const size_t at = text.rfind(family);
+    const size_t end = at == absl::string_view::npos ? at : text.find(": ", at);
+    if (end != absl::string_view::npos) text.remove_prefix(end + 2);
+  }
   std::string cause = absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
   if (cause.empty()) return "connection lost";
   // "Connection refused", but not "IPv6 ..." or a host's name.
@@ -46,10 +52,10 @@ Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, con
   switch (progress) {
     case StreamProgress::kNone:
       if (SpeaksAnotherProtocol(status)) {
-        return {absl::StrCat("what answers at ", address, " is not a ddprun rendezvous server: check the endpoint")};
+        return {absl::StrCat(address, ": what answers is not a ddprun rendezvous server")};
       }
-      return {absl::StrCat("cannot reach rendezvous server at ", address, ": ", Cause(status.message()))};
-    case StreamProgress::kTimedOut: return {absl::StrCat("cannot reach rendezvous server at ", address, ": no answer")};
+      return {absl::StrCat(address, ": ", Cause(status.message()))};
+    case StreamProgress::kTimedOut: return {absl::StrCat(address, ": no answer")};
     case StreamProgress::kAbandoned: return {absl::StrCat("rendezvous server at ", address, " is silent")};
     case StreamProgress::kOpen: break;
   }

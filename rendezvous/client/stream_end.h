@@ -18,7 +18,9 @@ enum class StreamProgress {
 // Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED).
 bool IsRefusal(const absl::Status& status);
 
-// What to tell the launcher. `address` is what it asked for, `status` what gRPC or the server said. Thread-safe.
+// What to tell the launcher of a stream to `address` (a name or an address) that ended so; `status` is what gRPC or the
+// server said. If nothing was reached, only what was tried and what happened: "10.0.0.5: connection refused".
+// Thread-safe.
 Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status);
 
 }  // namespace ddprun::rendezvous

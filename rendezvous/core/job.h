@@ -65,6 +65,7 @@ class Job {
     int32_t world_size = 0;
     std::string master_addr;
     int32_t master_port = 0;
+    std::string master_host;
     std::string reason;
     int32_t succeeded = 0;  // groups, also of nodes that are gone since
   };

@@ -206,13 +206,8 @@ void Job::AdoptRound(const Assignment& assignment, const Turn& turn) {
   leave_reason_.clear();
   recovery_.reported.clear();
   recovery_.leaving = recovery_.failed = false;
-  round_ = Round{assignment.round,
-                 assignment.group_world_size,
-                 assignment.world_size,
-                 assignment.master_addr,
-                 assignment.master_port,
-                 assignment.reason,
-                 0};
+  round_ = Round{assignment.round,       assignment.group_world_size, assignment.world_size, assignment.master_addr,
+                 assignment.master_port, assignment.master_host,      assignment.reason,     0};
 }
 
 void Job::ForgetReport(Node* node) {

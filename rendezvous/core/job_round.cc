@@ -95,6 +95,7 @@ void Job::Assign(const Turn& turn) {
                  table.world_size,
                  master.address,
                  master.store_port,
+                 master.host,
                  std::move(next_reason_),
                  0};
   waiting_since_.reset();
@@ -127,6 +128,7 @@ Assignment Job::AssignmentOf(const Node& node) const {
   a.role_world_size = node.role_world_size;
   a.master_addr = round_.master_addr;
   a.master_port = round_.master_port;
+  a.master_host = round_.master_host;
   a.restart_count = budget_.used();
   a.reason = round_.reason;
   return a;

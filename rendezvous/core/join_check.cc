@@ -76,6 +76,7 @@ Problem CheckCurrent(const Join& join) {
   if (auto p = CheckRange("current.base_role_rank", a.base_role_rank, 0, a.role_world_size - 1)) return p;
   if (auto p = CheckRange("current.master_port", a.master_port, 1, 65535)) return p;
   if (auto p = CheckText("current.master_addr", a.master_addr, 1, kMaxNameBytes)) return p;
+  if (auto p = CheckText("current.master_host", a.master_host, 0, kMaxNameBytes)) return p;
   if (auto p = CheckText("current.reason", a.reason, 0, 2 * kMaxTextBytes)) return p;
   return CheckRange("current.restart_count", a.restart_count, 0, INT32_MAX);
 }

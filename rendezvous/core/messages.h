@@ -71,6 +71,7 @@ struct Assignment {
   int32_t master_port = 0;
   int32_t restart_count = 0;  // restarts charged to the job so far
   std::string reason;         // one phrase: why this round began
+  std::string master_host;    // name of the node of master_addr, for messages; may be empty
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };

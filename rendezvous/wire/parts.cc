@@ -106,6 +106,7 @@ v1::Assignment ToProto(const Assignment& assignment) {
   proto.set_role_world_size(assignment.role_world_size);
   proto.set_master_addr(assignment.master_addr);
   proto.set_master_port(assignment.master_port);
+  proto.set_master_host(FitText(assignment.master_host, kMaxNameBytes));
   proto.set_restart_count(assignment.restart_count);
   proto.set_reason(FitText(assignment.reason, kMaxTextBytes));
   return proto;
@@ -124,6 +125,7 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
       fields.Number("base_role_rank", proto.base_role_rank(), 0, assignment.role_world_size - 1);
   assignment.master_addr = fields.Name("master_addr", proto.master_addr(), kMaxNameBytes);
   assignment.master_port = fields.Number("master_port", proto.master_port(), 1, 65535);
+  assignment.master_host = fields.Text("master_host", proto.master_host(), kMaxNameBytes);
   assignment.restart_count = fields.Number("restart_count", proto.restart_count(), 0, kMaxInt);
   assignment.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
   return assignment;

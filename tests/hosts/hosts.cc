@@ -131,8 +131,6 @@ void Hosts::Plug(int host, int network, Addresses addresses) {
 }
 
 void Hosts::SetHostsFile(int host, const std::string& text) {
-  // A new file: the old one may be mounted by programs that run.
-  unlink(HostsFile(host).c_str());
   std::ofstream(HostsFile(host)) << "127.0.0.1 localhost\n::1 localhost ip6-localhost\n" << text;
 }
 

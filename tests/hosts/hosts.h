@@ -46,8 +46,8 @@ class Hosts {
   // One more network, with all hosts on it. Returns its number. Its addresses have no names.
   int AddNetwork(Addresses addresses = Addresses::kBoth);
 
-  // The text of /etc/hosts for programs that are started on this host from now on. The lines for localhost are added.
-  // At first: the addresses of all hosts on network 0, with their names.
+  // The text of /etc/hosts on this host, for programs that run there already as well. The lines for localhost are
+  // added. At first: the addresses of all hosts on network 0, with their names.
   void SetHostsFile(int host, const std::string& text);
 
   // Takes a host off all networks, and puts it back.

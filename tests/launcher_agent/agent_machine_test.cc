@@ -80,6 +80,7 @@ class AgentMachineTest : public ::testing::Test {
     settings.join.job_id = "job";
     settings.join.node_id = "node";
     settings.join.host = "here";
+    settings.join.address = "10.0.0.2";
     settings.join.slots = 2;
     settings.join.settings.min_nodes = settings.join.settings.max_nodes = 2;
     settings.server = "10.0.0.1:29400";
@@ -392,7 +393,9 @@ TEST_F(AgentMachineTest, OnDisconnected_ServerStaysAway_StopsTheWorkersAndSaysWh
   Lose();
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "signal 15");
-  EXPECT_NE(printed_.find("no rendezvous server at 10.0.0.1:29400 for 30s (connection refused)"), std::string::npos)
+  EXPECT_NE(
+      printed_.find("no rendezvous server at 10.0.0.1:29400 for 30s; here (10.0.0.2): connection refused; start it"),
+      std::string::npos)
       << printed_;
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
 }
@@ -432,7 +435,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
 TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
   EXPECT_EQ(Lose(), "");
   EXPECT_EQ(Due(), "");
-  EXPECT_NE(printed_.find("waiting for the rendezvous server at 10.0.0.1:29400 (connection refused)"),
+  EXPECT_NE(printed_.find("waiting for the rendezvous server at 10.0.0.1:29400; here (10.0.0.2): connection refused"),
             std::string::npos)
       << printed_;
   std::string last;
@@ -476,6 +479,58 @@ TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUnt
   EXPECT_EQ(Due(), "missing");
   machine_.OnRanksJoined(4, now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
+  Connect();
+  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Assignment second = Round(1);
+  second.group_rank = 1;
+  second.master_addr = "fd77::1";
+  second.master_port = 41141;
+  second.master_host = "head";
+  Say(rendezvous::Assign{second});
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  EXPECT_EQ(Due(), "");
+  EXPECT_EQ(printed_.find("here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no answer for "
+                          "5s; its workers can't either: set --local-addr on head "),
+            0u)
+      << printed_;
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  machine_.OnStoreReached(absl::UnavailableError("connection timed out"), now_, &effects_);
+  EXPECT_TRUE(effects_.empty()) << "it has been said";
+}
+
+TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
+  Connect();
+  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Assignment second = Round(1);
+  second.group_rank = 1;
+  Say(rendezvous::Assign{second});
+  machine_.OnStoreReached(absl::OkStatus(), now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  second.round = 2;
+  Say(rendezvous::Assign{second});
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  End({{0, Failure(0)}, {1, Failure(1)}});
+  EXPECT_GT(machine_.NextDeadline() - now_, absl::Seconds(5));
+}
+
+TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
+  machine_.OnServing("this node serves at 127.0.0.1:29400");
+  Connect();
+  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  rendezvous::Waiting waiting;
+  waiting.nodes_joined = 1;
+  waiting.min_nodes = waiting.max_nodes = 2;
+  waiting.hosts = {"here"};
+  waiting.remaining = absl::InfiniteDuration();
+  Say(waiting);
+  Due();
+  EXPECT_EQ(printed_, "waiting for 1 of 2 nodes (have here); this node serves at 127.0.0.1:29400\n");
+  Say(rendezvous::Finish{Failed(1)});
+  EXPECT_EQ(printed_, "this node serves at 127.0.0.1:29400\n");
 }
 
 TEST_F(AgentMachineTest, OnRanksJoined_NobodyComes_NothingIsReported) {

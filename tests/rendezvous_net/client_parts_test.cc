@@ -30,6 +30,11 @@ TEST(ResolverTest, Literal_AddressesOnly) {
   EXPECT_EQ(Resolver::Literal({"localhost", 29400}), std::nullopt);
 }
 
+TEST(ResolverTest, AddressOf_IsWhatWasTried) {
+  EXPECT_EQ(Resolver::AddressOf("ipv4:10.0.0.1:29400"), "10.0.0.1:29400");
+  EXPECT_EQ(Resolver::AddressOf("ipv6:[fe80::1%25eth0]:29400"), "[fe80::1%eth0]:29400");
+}
+
 TEST(BackoffTest, Next_DoublesFromTenMillisecondsToASecond) {
   Backoff backoff(1);
   absl::Duration bound = absl::Milliseconds(10);
@@ -60,12 +65,12 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
       {StreamProgress::kNone,
        absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed "
                               "to connect to remote host: Connection refused"),
-       "cannot reach rendezvous server at S: connection refused"},
-      {StreamProgress::kNone, absl::UnavailableError("Name or service not known"),
-       "cannot reach rendezvous server at S: name or service not known"},
-      {StreamProgress::kNone, absl::UnimplementedError(""),
-       "what answers at S is not a ddprun rendezvous server: check the endpoint"},
-      {StreamProgress::kTimedOut, absl::CancelledError(), "cannot reach rendezvous server at S: no answer"},
+       "S: connection refused"},
+      {StreamProgress::kNone, absl::UnavailableError("Name or service not known"), "S: name or service not known"},
+      {StreamProgress::kNone, absl::UnavailableError("UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
+       "S: socket closed"},
+      {StreamProgress::kNone, absl::UnimplementedError(""), "S: what answers is not a ddprun rendezvous server"},
+      {StreamProgress::kTimedOut, absl::CancelledError(), "S: no answer"},
       {StreamProgress::kAbandoned, absl::CancelledError(), "rendezvous server at S is silent"},
       {StreamProgress::kOpen, absl::UnavailableError("recvmsg:Connection reset by peer"),
        "lost rendezvous server at S: connection reset by peer"},

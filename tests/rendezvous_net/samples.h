@@ -49,6 +49,7 @@ inline Assignment SampleAssignment() {
   assignment.role_world_size = 6;
   assignment.master_addr = "10.0.0.7";
   assignment.master_port = 40123;
+  assignment.master_host = "node7";
   assignment.restart_count = 2;
   assignment.reason = "restart 2 of 3";
   return assignment;

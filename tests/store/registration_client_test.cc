@@ -81,7 +81,7 @@ TEST_F(RegistrationClientTest, OnReady_ManyRanks_SentInPieces) {
 TEST_F(RegistrationClientTest, OnReady_OtherRound_Fails) {
   auto client = Start({2, 0, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kFailed);
-  EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused by the store at 127.0.0.1"));
+  EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused"));
   EXPECT_EQ(client->events(), 0u);
 }
 
@@ -92,7 +92,7 @@ TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_Fails) {
   pollfd ready = {client->fd(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 60000), 1);
   EXPECT_EQ(client->OnReady(), State::kFailed);
-  EXPECT_THAT(std::string(client->status().message()), HasSubstr("lost the store at 127.0.0.1"));
+  EXPECT_THAT(std::string(client->status().message()), HasSubstr("lost"));
 }
 
 TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
@@ -108,7 +108,7 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
     EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
   }
   const absl::Status status = client.ok() ? (*client)->status() : client.status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("can't connect to the store at 127.0.0.1 port"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can't connect: "));
 }
 
 TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
@@ -121,7 +121,7 @@ TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
   const UniqueFd peer(accept(listener->fd.get(), nullptr, nullptr));
   ASSERT_EQ(send(peer.get(), "HTTP/1.1 400", 12, MSG_NOSIGNAL), 12);
   EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
-  EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("no ddprun answers as the store"));
+  EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("what answers is no ddprun"));
 }
 
 TEST_F(RegistrationClientTest, Start_HostName_Refused) {

@@ -1,0 +1,210 @@
+// Launchers on hosts of their own: which address is found, and what is said where none can be.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/launch.h"
+#include "tests/hosts/hosts.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Addresses = Hosts::Addresses;
+
+constexpr char kTell[] = "echo \"rank=$RANK master=$MASTER_ADDR .\"";
+// For jobs that must fail. Longer than a connection that gets no answer is waited for.
+constexpr char kSoon[] = "--rdzv-conf=join_timeout=7";
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A launcher of a job of two nodes.
+class Node : public Process {
+ public:
+  Node(const Hosts& hosts, int host, const std::string& endpoint, std::vector<std::string> more = {},
+       const std::string& script = kTell)
+      : Process(hosts.On(host, Command(endpoint, std::move(more), script))) {}
+
+ private:
+  static std::vector<std::string> Command(const std::string& endpoint, std::vector<std::string> more,
+                                          const std::string& script) {
+    std::vector<std::string> command = {"launcher/ddprun", "--nnodes=2", absl::StrCat("--rdzv-endpoint=", endpoint),
+                                        "--rdzv-id=job"};
+    command.insert(command.end(), more.begin(), more.end());
+    for (const char* word : {"--no-python", "sh", "-c"}) command.push_back(word);
+    command.push_back(script);
+    return command;
+  }
+};
+
+// Both end well, and this is what the first of them, the master, told.
+void ExpectMaster(Node* a, Node* b, const std::string& address, const std::string& interface) {
+  EXPECT_EQ(a->Wait(), 0) << a->Err();
+  EXPECT_EQ(b->Wait(), 0) << b->Err();
+  const std::string told = absl::StrCat(" master=", address, " .\n");
+  (void)interface;
+  EXPECT_EQ(Count(a->Out() + b->Out(), told), 2) << a->Out() << b->Out() << a->Err() << b->Err();
+}
+
+TEST(AddressesTest, OneFamily_IsFound) {
+  SKIP_WITHOUT_HOSTS();
+  for (const Addresses family : {Addresses::kIpv4, Addresses::kIpv6}) {
+    Hosts hosts(2, family);
+    Node a(hosts, 1, "node1"), b(hosts, 2, "node1");
+    ExpectMaster(&a, &b, family == Addresses::kIpv4 ? Hosts::Ipv4(1) : Hosts::Ipv6(1), "eth0");
+  }
+}
+
+TEST(AddressesTest, BothFamilies_EachNumericEndpointIsUsedAsItIs) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2);
+  {
+    Node a(hosts, 1, Hosts::Ipv4(1)), b(hosts, 2, Hosts::Ipv4(1));
+    ExpectMaster(&a, &b, Hosts::Ipv4(1), "eth0");
+  }
+  const std::string v6 = absl::StrCat("[", Hosts::Ipv6(1), "]:29400");
+  Node a(hosts, 1, v6), b(hosts, 2, v6);
+  ExpectMaster(&a, &b, Hosts::Ipv6(1), "eth0");
+  EXPECT_TRUE(Has(a.Err(), absl::StrCat("master [", Hosts::Ipv6(1), "]:"))) << a.Err();
+}
+
+TEST(AddressesTest, TwoNetworks_TheEndpointsIsTaken) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  const int fast = hosts.AddNetwork(Addresses::kIpv4);
+  for (int host : {1, 2}) hosts.SetHostsFile(host, absl::StrCat(Hosts::Ipv4(1, fast), " node1\n"));
+  Node a(hosts, 1, "node1"), b(hosts, 2, "node1");
+  ExpectMaster(&a, &b, Hosts::Ipv4(1, fast), "eth1");
+}
+
+TEST(AddressesTest, NamesMeanDifferentNetworks_BothSidesSayWhichAndLocalAddrHelps) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  const int fast = hosts.AddNetwork(Addresses::kIpv4);
+  hosts.SetHostsFile(2, absl::StrCat(Hosts::Ipv4(1, fast), " node1\n"));
+  {
+    Node a(hosts, 1, "node1", {"--rdzv-conf=join_timeout=2"}), b(hosts, 2, "node1", {"--rdzv-conf=join_timeout=2"});
+    EXPECT_EQ(a.Wait(), 1);
+    EXPECT_TRUE(Has(a.Err(), "this node serves at 10.77.0.1:29400\n")) << a.Err();
+    EXPECT_EQ(b.Wait(), 1);
+    EXPECT_TRUE(Has(b.Err(), "node2 (10.78.0.2): tried 10.78.0.1:29400: connection refused; start it")) << b.Err();
+  }
+  Node a(hosts, 1, "node1", {"--local-addr", Hosts::Ipv4(1, fast)}), b(hosts, 2, "node1");
+  ExpectMaster(&a, &b, Hosts::Ipv4(1, fast), "eth1");
+}
+
+TEST(AddressesTest, OwnNameIsOfNoUse_OthersReachItAllTheSame) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  // Debian's habit, a name that only others know, and one that means somebody else.
+  for (const char* own : {"127.0.1.1 node1\n", "", "10.77.0.99 node1\n"}) {
+    hosts.SetHostsFile(1, own);
+    Node a(hosts, 1, "node1"), b(hosts, 2, "node1");
+    ExpectMaster(&a, &b, Hosts::Ipv4(1), "eth0");
+  }
+}
+
+TEST(AddressesTest, ToldToHostUnderANameThatIsNotItsOwn_ServesWhereOthersReachIt) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  const std::vector<std::string> host = {"--rdzv-conf=is_host=1"}, no_host = {"--rdzv-conf=is_host=0"};
+  {
+    hosts.SetHostsFile(2, "10.77.0.1 head\n");
+    Node a(hosts, 1, "head", host), b(hosts, 2, "head", no_host);
+    ExpectMaster(&a, &b, Hosts::Ipv4(1), "eth0");
+  }
+  Node a(hosts, 1, "node2", {"--rdzv-conf=is_host=1,join_timeout=2"});
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_TRUE(Has(a.Err(), "this node serves at 10.77.0.1:29400 (node2 is 10.77.0.2, fd77::2 here)") ||
+              Has(a.Err(), "this node serves at 10.77.0.1:29400 (node2 is 10.77.0.2 here)"))
+      << a.Err();
+}
+
+TEST(AddressesTest, UnknownName_IsAUsageError) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  Node b(hosts, 2, "nowhere");
+  EXPECT_EQ(b.Wait(), 2);
+  EXPECT_TRUE(Has(b.Err(), "--rdzv-endpoint=nowhere:29400: can't find the address of host 'nowhere': ")) << b.Err();
+  EXPECT_TRUE(Has(b.Err(), "that node2 can reach")) << b.Err();
+  Node c(hosts, 2, "10.99.0.1");
+  EXPECT_EQ(c.Wait(), 2);
+  EXPECT_TRUE(Has(c.Err(), "no route from this host to '10.99.0.1'")) << c.Err();
+  EXPECT_EQ(Lines(b.Err()) + Lines(c.Err()), 2);
+}
+
+TEST(AddressesTest, EndpointsNameAppearsLate_IsWaitedFor) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  hosts.SetHostsFile(2, "");
+  const auto late = [&](const char* patience) { return hosts.On(2, {"tests/hosts/late_launcher", "node1", patience}); };
+  {
+    Node a(hosts, 1, "node1", {"--rdzv-conf=join_timeout=100"});
+    Process b(late("100"));
+    ASSERT_TRUE(b.WaitForErr("can't find the address of host 'node1'")) << b.Err();
+    hosts.SetHostsFile(2, "10.77.0.1 node1\n");
+    EXPECT_EQ(a.Wait(), 0) << a.Err();
+    EXPECT_EQ(b.Wait(), 0) << b.Err();
+    EXPECT_TRUE(Has(b.Err(), "node2 (10.77.0.2) is node 1 of 2")) << b.Err();
+  }
+  hosts.SetHostsFile(2, "");
+  {
+    Process b(late("1"));
+    EXPECT_EQ(b.Wait(), 1) << "a usage error would not be tried again";
+    EXPECT_EQ(Count(b.Err(), "can't find the address of host 'node1'"), 2) << b.Err();
+  }
+  Process b(late("100"));
+  ASSERT_TRUE(b.WaitForErr("; trying again for ")) << b.Err();
+  b.Signal(SIGTERM);
+  EXPECT_EQ(b.Wait(), 128 + SIGTERM);
+  EXPECT_TRUE(Has(b.Err(), "stopped while node1 had no address")) << b.Err();
+}
+
+TEST(AddressesTest, WrongHeadNode_EveryAddressThatWasTriedIsNamedWithItsReason) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(3);
+  hosts.AllowOnlyPorts(3, 22, 22);
+  hosts.Firewall(3,
+                 "table inet refuse { chain in { type filter hook input priority -1; meta nfproto ipv4 tcp dport "
+                 "29400 reject with tcp reset; }; }");
+  Node a(hosts, 1, "node3", {kSoon});
+  EXPECT_EQ(a.Wait(), 1);
+  EXPECT_TRUE(Has(a.Err(), "no rendezvous server at node3:29400 for 7s; node1 (")) << a.Err();
+  EXPECT_TRUE(Has(a.Err(), "10.77.0.3:29400: connection refused")) << a.Err();
+  EXPECT_TRUE(Has(a.Err(), "[fd77::3]:29400: no answer")) << a.Err();
+}
+
+TEST(AddressesTest, LocalhostOnSeveralHosts_SaysThatNobodyElseCanCome) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2);
+  Node a(hosts, 1, "localhost", {"--rdzv-conf=join_timeout=1"}),
+      b(hosts, 2, "localhost", {"--rdzv-conf=join_timeout=1"});
+  for (Node* node : {&a, &b}) {
+    EXPECT_EQ(node->Wait(), 1);
+    EXPECT_TRUE(Has(node->Err(), "127.0.0.1:29400, which no other host can reach")) << node->Err();
+  }
+}
+
+TEST(AddressesTest, StoreBehindAFirewall_OneLineSaysWhoCantReachWhat) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  hosts.AllowOnlyPorts(1, 29400, 29400);
+  const std::vector<std::string> first = {"--node-rank=0"}, second = {"--node-rank=1"};
+  {
+    Node a(hosts, 1, "node1", first, "sleep 1000"), b(hosts, 2, "node1", second, "sleep 1000");
+    ASSERT_TRUE(b.WaitForErr("on node1: no answer for 5s; ")) << b.Err();
+    EXPECT_TRUE(Has(b.Err(), "node2 (10.77.0.2) can't reach the store of round 1 at 10.77.0.1:")) << b.Err();
+    EXPECT_FALSE(Has(a.Err(), "can't reach")) << a.Err();
+  }
+  hosts.Firewall(1,
+                 "table inet refuse { chain in { type filter hook input priority -1; iifname \"eth0\" tcp flags & "
+                 "(syn | ack) == syn tcp dport != 29400 reject with tcp reset; }; }");
+  Node a(hosts, 1, "node1", first, "sleep 1000"), b(hosts, 2, "node1", second, "sleep 1000");
+  EXPECT_TRUE(b.WaitForErr("on node1: can't connect: Connection refused; ")) << b.Err();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,46 @@
+// One node of a job of two whose endpoint's name may appear late, as in Kubernetes: late_launcher ENDPOINT SECONDS
+#include <signal.h>
+#include <stdlib.h>
+
+#include <utility>
+
+#include "launcher/agent.h"
+#include "launcher/core/launch_config.h"
+#include "launcher/os/guard.h"
+#include "launcher/os/signal_source.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/random_id.h"
+
+namespace ddprun::launcher {
+namespace {
+
+int Main(char** argv) {
+  InitLog("ddprun", LogLevel::kWarning);
+  LaunchConfig config;
+  config.job_id = "job";
+  config.settings.min_nodes = config.settings.max_nodes = 2;
+  config.settings.join_timeout = absl::Seconds(atoi(argv[2]));
+  config.role = "default";
+  config.server_place = ServerPlace::kElsewhere;
+  config.endpoint = {argv[1], kDefaultRdzvPort};
+  config.endpoint_appears_late = true;
+  config.reconnect_timeout = absl::Seconds(30);
+  config.command.programs = {"true"};
+  config.entrypoint = "true";
+  config.signals_to_handle = {SIGTERM};
+  const std::string id = RandomId();
+  absl::StatusOr<Guard> guard = Guard::Start(id);
+  absl::StatusOr<std::unique_ptr<SignalSource>> signals = SignalSource::Create({SIGTERM, SIGCHLD});
+  int code;
+  {
+    Agent agent({std::move(config), id, &*guard}, *std::move(signals));
+    code = agent.Run();
+  }
+  guard->Dismiss();
+  return code;
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+int main(int, char** argv) { return ddprun::launcher::Main(argv); }
