@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/core/failure_summary.h"
 #include "launcher/core/slurm_text.h"
+#include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
@@ -108,7 +109,7 @@ absl::Status Agent::SetUp() {
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
-                              host_, Environment()};
+                              host_, Environment(), InterfaceOf(address_)};
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
         // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
@@ -249,9 +250,7 @@ void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
 void Agent::Do(const effect::OpenStore&) {
   CloseRegistration();
   CloseStore();
-  StoreOptions options;
-  options.address = address_;
-  absl::StatusOr<std::unique_ptr<StoreServer>> store = StoreServer::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<StoreServer>> store = NewStore();
   absl::Status status = store.status();
   if (store.ok()) {
     store_ = *std::move(store);
@@ -263,8 +262,27 @@ void Agent::Do(const effect::OpenStore&) {
   }
   if (status.ok()) return;
   const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
+                                          settings_.config.port_range ? "a wider --port-range or " : "",
                                           "--local-addr with another address helps");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
+}
+
+absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
+  StoreOptions options;
+  options.address = address_;
+  const LaunchConfig& config = settings_.config;
+  if (!config.port_range) return StoreServer::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<StoreServer>> store =
+      absl::ResourceExhaustedError(absl::StrCat("no port of ", config.port_range->ToString(), " is free"));
+  for (const PortRange& part : StorePorts(*config.port_range, config.endpoint.port, last_store_port_)) {
+    options.first_port = part.first;
+    options.last_port = part.last;
+    store = StoreServer::Open(options);
+    if (!store.ok()) continue;
+    last_store_port_ = (*store)->port();
+    break;
+  }
+  return store;
 }
 
 void Agent::Do(const effect::SpawnWorkers& spawn) {

@@ -64,6 +64,7 @@ class Agent {
   void Do(const effect::ShowStatus& status);
   void Do(const effect::Exit& exit);
 
+  absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
   // Tells the store of the round, here or at group rank 0, which workers it is to expect.
   void RegisterWorkers(const rendezvous::Assignment& assignment);
   void TellStoreReached(const absl::Status& status);
@@ -80,6 +81,7 @@ class Agent {
   StatusLine status_line_;
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<StoreServer> store_;
+  int last_store_port_ = 0;  // of a port range
   std::unique_ptr<RegistrationClient> registration_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;

@@ -11,6 +11,7 @@
 #include "launcher/core/error_file.h"
 #include "launcher/core/first_cause.h"
 #include "launcher/core/rank_environment.h"
+#include "launcher/os/companion_file.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
 #include "worker_contract/exit_codes.h"
@@ -18,6 +19,24 @@
 namespace ddprun::launcher {
 
 using rendezvous::WorkerFailure;
+
+namespace {
+
+absl::StatusOr<std::string> FindPortGuard() {
+  absl::StatusOr<std::string> file = CompanionFile("libddprun_ports.so");
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--port-range can't be kept: ", file.status().message(),
+                                                   "; install it there, or leave out --port-range"));
+  }
+  if (file->find_first_of(" :") != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("--port-range can't be kept: ", *file,
+                                                   " can't be preloaded, because its path has a space or a colon; "
+                                                   "install ddprun elsewhere, or leave out --port-range"));
+  }
+  return file;
+}
+
+}  // namespace
 
 WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended)
     : settings_(std::move(settings)), output_(std::move(output)), on_ended_(std::move(on_ended)) {}
@@ -31,6 +50,11 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
       loop, [group = group.get()](const std::vector<ProcessEnd>& ends) { group->OnProcessesEnded(ends); });
   if (!watch.ok()) return watch.status();
   group->watch_ = *std::move(watch);
+  if (group->settings_.config->port_range) {
+    absl::StatusOr<std::string> guard = FindPortGuard();
+    if (!guard.ok()) return guard.status();
+    group->port_guard_ = *std::move(guard);
+  }
   return group;
 }
 
@@ -84,7 +108,8 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   request.environment = RankEnvironment(
       assignment, local_rank,
       GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
-                    config.signals_to_handle, config.shutdown_timeout, job_end_},
+                    config.signals_to_handle, config.shutdown_timeout, job_end_, settings_.gloo_interface,
+                    config.port_range, config.endpoint.port, port_guard_},
       config.no_files ? "" : streams->error_file.path(), settings_.environment);
   request.stdout_fd = streams->out.get();
   request.stderr_fd = streams->err.get();

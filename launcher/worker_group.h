@@ -34,10 +34,12 @@ class WorkerGroup {
     std::string launcher_id;     // value of the workers' DDPRUN_LAUNCHER_ID
     std::string host;
     std::vector<std::string> environment;  // the launcher's own
+    std::string gloo_interface;            // see GroupSettings
   };
   // As AgentMachine::OnWorkersEnded. Never called from within Start.
   using OnEnded = std::function<void(std::vector<WorkerEnd> ends, size_t cause)>;
 
+  // InvalidArgument: a port range is given, but what keeps workers to it is not there.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              OnEnded on_ended);
 
@@ -76,6 +78,7 @@ class WorkerGroup {
   rendezvous::WorkerFailure NewFailure(int32_t local_rank) const;
 
   const Settings settings_;
+  std::string port_guard_;  // path of the library; empty without a port range
   WorkerOutput output_;
   const OnEnded on_ended_;
   std::unique_ptr<ChildWatch> watch_;

@@ -38,8 +38,12 @@ inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // 1: errors end the worker
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // 1 if several workers share the node
 
+// text, a name: the interface of the address by which other nodes reach this one; only in jobs of several nodes.
+inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
+
 // ---- ddprun's own ----
 inline constexpr char kRound[] = "DDPRUN_ROUND";             // grows with every round; fences off older rounds
+inline constexpr char kPortRange[] = "DDPRUN_PORT_RANGE";    // text, with --port-range: "29400-29499 except 29400"
 inline constexpr char kLauncherId[] = "DDPRUN_LAUNCHER_ID";  // text: one name per launcher process
 // Seconds, with a fraction, from the signal that stops the job to SIGKILL: the time to save.
 inline constexpr char kStopGrace[] = "DDPRUN_STOP_GRACE";

@@ -15,7 +15,7 @@ namespace {
 
 using Addresses = Hosts::Addresses;
 
-constexpr char kTell[] = "echo \"rank=$RANK master=$MASTER_ADDR .\"";
+constexpr char kTell[] = "echo \"rank=$RANK master=$MASTER_ADDR interface=$GLOO_SOCKET_IFNAME .\"";
 // For jobs that must fail. Longer than a connection that gets no answer is waited for.
 constexpr char kSoon[] = "--rdzv-conf=join_timeout=7";
 
@@ -44,8 +44,7 @@ class Node : public Process {
 void ExpectMaster(Node* a, Node* b, const std::string& address, const std::string& interface) {
   EXPECT_EQ(a->Wait(), 0) << a->Err();
   EXPECT_EQ(b->Wait(), 0) << b->Err();
-  const std::string told = absl::StrCat(" master=", address, " .\n");
-  (void)interface;
+  const std::string told = absl::StrCat(" master=", address, " interface=", interface, " .\n");
   EXPECT_EQ(Count(a->Out() + b->Out(), told), 2) << a->Out() << b->Out() << a->Err() << b->Err();
 }
 
@@ -204,6 +203,21 @@ TEST(AddressesTest, StoreBehindAFirewall_OneLineSaysWhoCantReachWhat) {
                  "(syn | ack) == syn tcp dport != 29400 reject with tcp reset; }; }");
   Node a(hosts, 1, "node1", first, "sleep 1000"), b(hosts, 2, "node1", second, "sleep 1000");
   EXPECT_TRUE(b.WaitForErr("on node1: can't connect: Connection refused; ")) << b.Err();
+}
+
+TEST(AddressesTest, PortRange_StoresOfAllRoundsKeepToItAndLeaveTheServersPort) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(2, Addresses::kIpv4);
+  for (int host : {1, 2}) hosts.AllowOnlyPorts(host, 29400, 29402);
+  const std::vector<std::string> flags = {"--port-range=29400-29402", "--max-restarts=3"};
+  const std::string script = "echo \"port=$MASTER_PORT .\"; test $TORCHELASTIC_RESTART_COUNT = 3";
+  Node a(hosts, 1, "node1", flags, script), b(hosts, 2, "node1", flags, script);
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  const std::string out = a.Out() + b.Out();
+  EXPECT_EQ(Count(out, "port=29401 .") + Count(out, "port=29402 ."), Count(out, "port=")) << out;
+  EXPECT_GE(Count(out, "port=29401 ."), 1) << out;
+  EXPECT_GE(Count(out, "port=29402 ."), 1) << out;
 }
 
 }  // namespace

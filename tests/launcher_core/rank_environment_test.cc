@@ -158,6 +158,32 @@ TEST(RankEnvironment, EndOfTheJob_IsToldWhereItIsKnown) {
   EXPECT_EQ(variables.at("DDPRUN_JOB_END_TIME"), "1234567890");
 }
 
+TEST(RankEnvironment, GlooInterface_IsADefaultOfRoundsOfSeveralNodes) {
+  GroupSettings settings = SomeSettings();
+  settings.gloo_interface = "eth1";
+  rendezvous::Assignment assignment = SomeAssignment();
+  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
+  const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
+  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
+  assignment.group_world_size = 1;
+  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
+}
+
+TEST(RankEnvironment, PortRange_ItsGuardStandsInFrontOfOtherPreloadsOnce) {
+  GroupSettings settings = SomeSettings();
+  settings.port_range = PortRange{29400, 29499};
+  settings.reserved_port = 29400;
+  settings.port_guard = "/lib/guard.so";
+  auto variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", {}));
+  EXPECT_EQ(variables["DDPRUN_PORT_RANGE"], "29400-29499 except 29400");
+  EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so");
+  const std::vector<std::string> base = {"LD_PRELOAD=/a.so /lib/guard.so:/b.so"};
+  variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", base));
+  EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so:/a.so:/b.so");
+  variables = Read(RankEnvironment(SomeAssignment(), 0, SomeSettings(), "", base));
+  EXPECT_EQ(variables["LD_PRELOAD"], "/a.so /lib/guard.so:/b.so") << "without a range it is not ours";
+}
+
 TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
   GroupSettings settings = SomeSettings();
   settings.slots = 1;
