@@ -1,0 +1,79 @@
+// What a job is given: GPUs, and nodes on several switches.
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/slurm/cluster.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ResourcesTest : public SlurmTest {
+ protected:
+  static void SetUpTestSuite() {
+    BringUp({.cpus = {4, 4, 4, 4},
+             .gpus = {2, 4, 2, 2},
+             .topology = "SwitchName=left Nodes=node1,node3\n"
+                         "SwitchName=right Nodes=node2,node4\n"
+                         "SwitchName=top Switches=left,right"});
+  }
+};
+
+constexpr char kWorker[] =
+    "--no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, local rank $LOCAL_RANK, GPUs "
+    "$CUDA_VISIBLE_DEVICES.'";
+
+TEST_F(ResourcesTest, GpusPerNode_AWorkerForEach) {
+  const Ended ended = Run(absl::StrCat("srun -w node1,node3 --gpus-per-node=2 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank < 2 ? 1 : 3, ", local rank ",
+                                                  rank % 2, ", GPUs 0,1.")));
+  }
+}
+
+TEST_F(ResourcesTest, NodesWithDifferentNumbersOfGpus_AWorkerForEach) {
+  const Job job = Submit("-w node[1-2] --gpus=6", absl::StrCat("srun ddprun ", kWorker));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 6 on node1, local rank 1, GPUs 0,1."));
+  EXPECT_THAT(job.Output(), HasSubstr("rank 2 of 6 on node2, local rank 0, GPUs 0,1,2,3."));
+  EXPECT_THAT(job.Output(), HasSubstr("rank 5 of 6 on node2, local rank 3, GPUs 0,1,2,3."));
+}
+
+TEST_F(ResourcesTest, NoGpusAskedFor_OneWorker) {
+  const Ended ended = Run(absl::StrCat("srun -N2 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on "));
+}
+
+TEST_F(ResourcesTest, NprocGiven_WinsOverGpus) {
+  const Ended ended = Run(absl::StrCat("srun -N1 -w node1 --gpus-per-node=2 ddprun --nproc-per-node=1 ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node1"));
+}
+
+TEST_F(ResourcesTest, FewerGpusThanWorkers_SaysWhatToGiveSrun) {
+  const Ended ended = Run("srun -N1 --gpus-per-task=1 ddprun --nproc-per-node=8 --no-python echo world");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--nproc-per-node=8, but SLURM gave this task 1 GPU of the node "
+                                   "(SLURM_GPUS_ON_NODE=1): give srun --gpus-per-node=8 --ntasks-per-node=1"));
+}
+
+TEST_F(ResourcesTest, ATaskForEachGpu_SaysToWriteOneTask) {
+  const Ended ended = Run("srun -N1 -n2 --gpus-per-task=1 ddprun --no-python echo world");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("write srun --ntasks=1 --ntasks-per-node=1 ddprun ..."));
+}
+
+// Without a switch's name before it, node2 would come before node3.
+TEST_F(ResourcesTest, NodesOnTwoSwitches_NeighboursAreNeighboursInRank) {
+  const Ended ended = Run(absl::StrCat("srun -N4 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  const char* const order[] = {"node1", "node3", "node2", "node4"};
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 4 on ", order[rank], ",")));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::testing

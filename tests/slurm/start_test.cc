@@ -1,0 +1,212 @@
+// How a job starts: one ddprun on each node, by srun, with nothing else to say.
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/e2e/launch.h"
+#include "tests/slurm/cluster.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class StartTest : public SlurmTest {
+ protected:
+  static void SetUpTestSuite() { BringUp({.cpus = {4, 4, 4}}); }
+};
+
+// Says where it stands, in one line.
+constexpr char kWorker[] =
+    "--no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, node $GROUP_RANK of $GROUP_WORLD_SIZE, "
+    "run $TORCHELASTIC_RUN_ID.'";
+
+// ---- What is right without a flag ----
+
+TEST_F(StartTest, Srun_TwoNodes_OneWorld) {
+  const Ended ended = Run(absl::StrCat("srun -N2 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
+}
+
+TEST_F(StartTest, Srun_SeveralWorkersPerNode_RanksInNodeOrder) {
+  const Ended ended = Run(absl::StrCat("srun -N3 ddprun --nproc-per-node=2 ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_THAT(ended.out, HasSubstr(absl::StrCat("rank ", rank, " of 6 on node", rank / 2 + 1)));
+  }
+}
+
+TEST_F(StartTest, Srun_NodesNamedInAnyOrder_RanksFollowTheStepsList) {
+  const Ended ended = Run(absl::StrCat("srun -N2 -m arbitrary -w node3,node1 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node3, node 1 of 2"));
+}
+
+TEST_F(StartTest, Sbatch_SrunInScript_OneWorldNamedAfterTheJob) {
+  const Job job = Submit("-N2", absl::StrCat("srun ddprun ", kWorker));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 0 of 2 on node1, node 0 of 2, run ", job.id(), ".")));
+  EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 1 of 2 on node2, node 1 of 2, run ", job.id(), ".")));
+}
+
+TEST_F(StartTest, Salloc_Srun_OneWorld) {
+  const Ended ended = Run(absl::StrCat("salloc -N2 srun ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2"));
+}
+
+TEST_F(StartTest, StepOnOneNodeOfTwo_IsAWorldOfItsOwn) {
+  const Job job = Submit("-N2", absl::StrCat("srun -N1 -n1 -w node2 ddprun ", kWorker));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 1 on node2, node 0 of 1"));
+}
+
+TEST_F(StartTest, BatchScript_OneNode_NeedsNoSrun) {
+  const Job job = Submit("-N1 -w node3", absl::StrCat("ddprun --nproc-per-node=2 ", kWorker));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node3"));
+}
+
+// Each of the two waits until the other has begun: they are there at the same time.
+constexpr char kMeetTheOther[] = R"(--no-python sh -c '
+  echo rank $RANK of $WORLD_SIZE, run $TORCHELASTIC_RUN_ID.
+  touch here.$TORCHELASTIC_RUN_ID
+  until [ $(ls | grep -c "^here\.") -ge 2 ]; do sleep 0.1; done')";
+
+TEST_F(StartTest, TwoStepsAtOnce_DoNotMeet) {
+  const Job job =
+      Submit("-N2 --ntasks-per-node=2",
+             absl::StrCat("mkdir steps; cd steps; for i in 0 1; do srun -n2 --ntasks-per-node=1 --exact ddprun ",
+                          kMeetTheOther, " & done; wait"));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  for (const std::string& run : {job.id(), absl::StrCat(job.id(), ".1")}) {
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 0 of 2, run ", run, ".\n")));
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 1 of 2, run ", run, ".\n")));
+  }
+}
+
+TEST_F(StartTest, TwoJobsOnTheSameNodes_DoNotMeet) {
+  const std::string script = absl::StrCat("mkdir -p jobs; cd jobs; srun ddprun ", kMeetTheOther);
+  const Job one = Submit("-N2 -c1 -w node1,node2", script), other = Submit("-N2 -c1 -w node1,node2", script);
+  for (const Job& job : {one, other}) {
+    EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 0 of 2, run ", job.id(), ".\n")));
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 1 of 2, run ", job.id(), ".\n")));
+  }
+}
+
+TEST_F(StartTest, Array_EachElementIsAWorld) {
+  const Job array = Submit("-N2 -c1 --array=0-1 --output=%A_%a.out", absl::StrCat("srun ddprun ", kWorker));
+  for (const char* element : {"0", "1"}) {
+    const Job job(absl::StrCat(array.id(), "_", element));
+    EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+    EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 2 on node1"));
+    EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node2"));
+  }
+}
+
+TEST_F(StartTest, HeterogeneousStep_OneWorld) {
+  const Ended ended = Run(absl::StrCat("srun -N1 -c1 ddprun ", kWorker, " : -N1 -c2 ddprun ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2 on node1, node 0 of 2"));
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on node2, node 1 of 2"));
+}
+
+TEST_F(StartTest, ExplicitFlags_Win) {
+  const Ended ended = Run(absl::StrCat("srun -N2 ddprun --nnodes=1 --rdzv-id=mine ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node1, node 0 of 1, run mine."));
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node2, node 0 of 1, run mine."));
+}
+
+// As the tutorial writes it, with ddprun in torchrun's place.
+TEST_F(StartTest, TutorialsWay_OneWorld) {
+  const std::string script = Folder() + "/torchrun_script.sh";
+  Run(absl::StrCat("cat >", script,
+                   " <<'END'\n#!/bin/bash\nddprun --nnodes=2 --nproc_per_node=2 --rdzv_id=100 --rdzv_backend=c10d "
+                   "--rdzv_endpoint=$MASTER_ADDR:29400 ",
+                   kWorker, "\nEND\nchmod +x ", script));
+  const Job job = Submit("-N2",
+                         "export MASTER_ADDR=$(scontrol show hostname ${SLURM_NODELIST} | head -n 1)\n"
+                         "srun --nodes=2 ./torchrun_script.sh");
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
+  }
+}
+
+TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
+  const Ended ended = Run("srun -N2 ddprun --show-config --nproc-per-node=2 true");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, ContainsRegex("nnodes +2 +SLURM_STEP_NUM_NODES=2\n"));
+  EXPECT_THAT(ended.out, ContainsRegex("nproc-per-node +2 +--nproc-per-node=2\n"));
+  EXPECT_THAT(ended.out, ContainsRegex("rdzv-endpoint +node1:2[0-9]{4} +SLURM_STEP_NODELIST=node\\[1-2\\]"));
+  EXPECT_THAT(ended.out, ContainsRegex("kill wait +5s"));
+}
+
+// ---- Mistakes: one line that says what to write, and exit code 2 ----
+
+struct Mistake {
+  const char* name;
+  const char* command;
+  const char* line;  // part of what ddprun says
+};
+
+class MistakeTest : public StartTest, public ::testing::WithParamInterface<Mistake> {};
+
+TEST_P(MistakeTest, IsAnsweredByOneLine) {
+  const Ended ended = Run(GetParam().command);
+  EXPECT_EQ(ended.code, 2) << ended.out << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr(GetParam().line));
+  EXPECT_EQ(ended.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Start, MistakeTest,
+    ::testing::Values(
+        Mistake{"SeveralTasksPerNode", "srun -N2 --ntasks-per-node=2 ddprun --no-python echo world",
+                "write srun --ntasks=2 --ntasks-per-node=1 ddprun ..."},
+        Mistake{"SeveralTasksOnOneNodeOfTwo", "srun -N2 -n3 ddprun --no-python echo world",
+                "SLURM started 2 tasks on node1 (SLURM_STEP_TASKS_PER_NODE=2,1): write srun --ntasks=2"},
+        Mistake{"SallocWithoutSrun", "salloc -N2 ddprun --no-python echo world",
+                "this machine is no node of SLURM job"},
+        Mistake{"MoreNodesThanThereAre", "srun -N2 ddprun --nnodes=3 --no-python echo world",
+                "--nnodes=3, but there are 2 nodes (SLURM_STEP_NUM_NODES=2)"},
+        Mistake{"MinAboveTheNodesThereAre", "srun -N2 ddprun --nnodes=3:4 --no-python echo world",
+                "--nnodes=3:4, but there are 2 nodes (SLURM_STEP_NUM_NODES=2)"},
+        Mistake{"LocalhostAsEndpoint", "srun -N2 ddprun --rdzv-endpoint=localhost:29400 --no-python echo world",
+                "so each would be its own world: leave the flag out"},
+        Mistake{"LocalhostAsMaster", "srun -N2 ddprun --nnodes=2 --master-addr=localhost --no-python echo world",
+                "so each would be its own world: leave the flag out"},
+        Mistake{"UnknownHeadNode", "srun -N2 ddprun --rdzv-endpoint=node9:29400 --no-python echo world",
+                "--rdzv-endpoint=node9:29400: can't find the address of host 'node9'"},
+        Mistake{"BrokenVariable", "srun -N2 env SLURM_STEP_NODELIST=node[1- ddprun --no-python echo world",
+                "SLURM_STEP_NODELIST=node[1-: not a host list"}),
+    [](const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; });
+
+TEST_F(StartTest, BatchScriptOfSeveralNodes_WithoutSrun_IsAnsweredByOneLine) {
+  const Job job = Submit("-N2", "ddprun --no-python echo world");
+  EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
+  EXPECT_EQ(job.Field("ExitCode"), "2:0");
+  EXPECT_THAT(job.Output(), HasSubstr("one of its 2 nodes: write srun --ntasks=2 --ntasks-per-node=1 ddprun ..."));
+  EXPECT_EQ(Lines(job.Output()), 1) << job.Output();
+}
+
+TEST_F(StartTest, Standalone_OnTwoNodes_WarnsOfTwoWorlds) {
+  const Ended ended = Run(absl::StrCat("srun -N2 ddprun --standalone ", kWorker));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) forms a world of its own"));
+}
+
+// Somebody else's machine as the meeting point: nobody serves there.
+TEST_F(StartTest, HeadNodeThatIsNotInTheJob_SaysWhereItLooked) {
+  const Ended ended = Run("srun -N2 ddprun --rdzv-endpoint=head:29400 --rdzv-conf=join_timeout=1 --no-python true");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err,
+              HasSubstr("no rendezvous server at head:29400 for 1s; node1 (10.77.0.1): tried 10.77.0.254:29400: "));
+}
+
+}  // namespace
+}  // namespace ddprun::testing
