@@ -84,7 +84,8 @@ void AppendTraceback(const WorkerFailure& failure, std::string* out) {
 
 void AppendFailure(size_t index, const WorkerFailure& failure, bool whole, absl::TimeZone zone, std::string* out) {
   absl::StrAppend(out, "[", index, "]:\n");
-  AppendField("time", absl::FormatTime("%Y-%m-%d_%H:%M:%S", failure.at, zone), out);
+  // The server, which says that a node is lost, knows no wall time.
+  if (failure.at != absl::Time()) AppendField("time", absl::FormatTime("%Y-%m-%d_%H:%M:%S", failure.at, zone), out);
   AppendField("host", failure.host.empty() ? "<unknown>" : OneLine(failure.host, kMaxTextBytes), out);
   if (failure.rank >= 0) {
     AppendField("rank", absl::StrFormat("%d (local_rank: %d)", failure.rank, failure.local_rank), out);

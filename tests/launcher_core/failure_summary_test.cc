@@ -113,14 +113,14 @@ only 1 of 2 nodes came within 10m0s
 )");
 }
 
-TEST(FailureSummary, LostNode_HasNoRank) {
+TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {
   rendezvous::WorkerFailure lost;
   lost.host = "node-b";
   lost.message = "no heartbeat for 3 s";
-  lost.at = absl::FromUnixSeconds(1'700'000'000);
   const std::string summary = FailureSummary(Report(lost));
   EXPECT_TRUE(absl::StrContains(summary, "  host      : node-b\n  message   : no heartbeat for 3 s\n")) << summary;
   EXPECT_FALSE(absl::StrContains(summary, "rank      :")) << summary;
+  EXPECT_FALSE(absl::StrContains(summary, "time      :")) << summary;
 }
 
 TEST(FailureSummary, OutOfMemory_IsSaid) {
