@@ -93,6 +93,23 @@ TEST_F(LifeTest, ScancelStepWithTerm_SrunEndsWith143) {
   EXPECT_EQ(Count(job.Output(), ": TERM at step"), 2) << job.Output();
 }
 
+// KillWait is 8 s here: the launcher kills a second before SLURM would, and can still say so.
+TEST_F(LifeTest, ScancelJob_WorkerThatDoesNotEnd_IsKilledBeforeSlurmWould) {
+  const Job job = Submit("-N2", "srun ddprun --no-python sh -c 'trap \"\" TERM; echo begun; sleep 60'");
+  ASSERT_TRUE(job.WaitForOutput("begun\n", 2)) << job.Output();
+  Run(absl::StrCat("scancel ", job.id()));
+  EXPECT_EQ(job.WaitForEnd(), "CANCELLED");
+  EXPECT_TRUE(Eventually([&] { return Count(job.Output(), "Exited with exit code 143") == 2; })) << job.Output();
+}
+
+TEST_F(LifeTest, WorkersKnowTheDeadline) {
+  const Job job = Submit("-N2 --time=10",
+                         "srun ddprun --no-python sh -c 'echo grace $DDPRUN_STOP_GRACE, end $DDPRUN_JOB_END_TIME.; "
+                         "sleep 1'");
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr("grace 7, end "));
+}
+
 // SLURM kills all at once then, and nobody can save anything.
 TEST_F(LifeTest, ScancelStep_NothingIsLeft) {
   const Job job = Train("", "");

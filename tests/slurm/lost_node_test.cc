@@ -9,7 +9,6 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class LostNodeTest : public SlurmTest {
  protected:
@@ -25,6 +24,11 @@ class LostNodeTest : public SlurmTest {
                                " --no-python trainer ${STEPS-}; code=$?; echo srun ended with "
                                "$code; exit $code"));
   }
+
+  // The one on node2.
+  static void KillLauncher() {
+    Run("kill -9 $(comm -12 <(ip netns pids node2 | sort) <(pgrep -f bin/ddprun | sort) | sort -n | head -n 1)");
+  }
 };
 
 constexpr char kElastic[] = "--rdzv-conf=last_call_timeout=1";
@@ -32,11 +36,29 @@ constexpr char kElastic[] = "--rdzv-conf=last_call_timeout=1";
 TEST_F(LostNodeTest, TaskKilled_MinMax_GoesOnSmaller) {
   const Job job = Train("-N2", "", absl::StrCat("--nnodes=1:2 ", kElastic), "STEPS=60");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
-  Run("kill -9 $(comm -12 <(ip netns pids node2 | sort) <(pgrep -f bin/ddprun | sort) | sort -n | head -n 1)");
+  KillLauncher();
   ASSERT_TRUE(job.WaitForOutput("rank 0 of 1 on node1, round 2: done at step 60")) << job.Output();
   // The one that was killed is srun's result.
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
+}
+
+TEST_F(LostNodeTest, TaskKilled_FixedCount_FailsAndNamesTheNode) {
+  const Job job = Train("-N2", "", "--rdzv-conf=join_timeout=5", "STEPS=100000");
+  ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
+  KillLauncher();
+  EXPECT_EQ(job.WaitForEnd(), "FAILED");
+  EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
+  EXPECT_THAT(job.Output(), HasSubstr("waited in vain for node2"));
+}
+
+TEST_F(LostNodeTest, NodeSetDown_TheOthersSaveAndTheJobEnds) {
+  const Job job = Train("-N2 --no-requeue", "", "", "STEPS=100000");
+  ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
+  Run("scontrol update nodename=node2 state=down reason=test");
+  EXPECT_EQ(job.WaitForEnd(), "NODE_FAIL");
+  EXPECT_EQ(job.Field("ExitCode"), "0:15");
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(job.Output(), "on node1, round 1: TERM"); })) << job.Output();
 }
 
 TEST_F(LostNodeTest, NodeSetDown_NoKill_MinMax_GoesOnSmaller) {
