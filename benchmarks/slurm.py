@@ -61,7 +61,7 @@ dist.destroy_process_group()
 
 
 def run(launcher, folder):
-    """One job: seconds from sbatch to the last worker's first line of Python, and to its first step."""
+    """One job: seconds from sbatch to the last worker's first line of Python, and to the last one's first step."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (folder / "train.py").write_text(TRAIN)
     script = folder / "job.sh"
@@ -71,10 +71,10 @@ def run(launcher, folder):
     began = time.time()
     command = ["sbatch", "--wait", "--output=out", "--exclusive", str(script)]
     code = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, timeout=GIVE_UP).returncode
-    times = folder / "times"
+    times, out = folder / "times", folder / "out"
     workers = [tuple(map(float, line.split())) for line in times.read_text().splitlines()] if times.exists() else []
     if code != 0 or len(workers) != WORKERS:
-        raise RuntimeError(f"{launcher}: the job ended with {code}:\n{(folder / 'out').read_text()}")
+        raise RuntimeError(f"{launcher}: the job ended with {code}:\n{out.read_text() if out.exists() else ''}")
     return tuple(max(worker[i] for worker in workers) - began for i in range(2))
 
 
@@ -86,7 +86,7 @@ def main():
         parser.error("--runs must be at least 1")
     figures = {launcher: [] for launcher in SCRIPTS}
     # All nodes must see the working folder.
-    with tempfile.TemporaryDirectory(prefix="ddprun_bench_", dir=".") as folder:
+    with tempfile.TemporaryDirectory(prefix="ddprun_bench_", dir=os.getcwd()) as folder:
         for i in range(args.runs):
             for launcher in list(SCRIPTS)[:: 1 if i % 2 == 0 else -1]:
                 print(f"\rrun {i + 1} of {args.runs}, {launcher}        ", end="", file=sys.stderr, flush=True)
