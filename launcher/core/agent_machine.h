@@ -99,6 +99,7 @@ using AgentEffect = std::variant<effect::Send, effect::ResetConnection, effect::
                                  effect::SignalWorkers, effect::KillWorkers, effect::SweepOrphans,
                                  effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
 
+// Code is in agent_machine.cc and, how a node stops, in agent_machine_stop.cc.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:
@@ -153,6 +154,9 @@ class AgentMachine {
 
  private:
   enum class Link { kDown, kJoining, kUp };
+
+  // A batch system's signal reaches all processes of a job, on all nodes, within this.
+  static constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
   void SendJoin(SteadyTime now, Effects* effects);
   void SayLeave(const std::string& reason, SteadyTime now, Effects* effects);

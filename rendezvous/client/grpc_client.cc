@@ -147,7 +147,7 @@ class GrpcClient final : public Client {
         ClientStream::Events{
             [this, number] { OnOpen(number); },
             [this, number](ServerMessage message) { OnServerMessage(number, std::move(message)); },
-            [this, number](StreamProgress progress, absl::Status status) { OnOver(number, progress, status); }});
+            [this, number](StreamProgress progress, const absl::Status& status) { OnOver(number, progress, status); }});
     {
       MutexLock lock(&mutex_);
       if (closed_) return EndLocked();
