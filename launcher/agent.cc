@@ -163,7 +163,7 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
     return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
   }
   const auto& lost = std::get<rendezvous::Disconnected>(event);
-  Step([&](auto& m, auto now, auto* e) { m.OnDisconnected(lost.reason, lost.permanent, now, e); });
+  Step([&](auto& m, auto now, auto* e) { m.OnDisconnected(lost.reason, lost.permanent, lost.refused, now, e); });
   if (!lost.permanent && may_take_over_ && !exit_) {
     link_->TakeOver();
     machine_->OnServing(link_->serving());
@@ -221,6 +221,10 @@ template <typename Call>
 void Agent::Step(Call call) {
   AgentMachine::Effects effects;
   call(*machine_, SteadyNow(), &effects);
+  if (const SteadyTime until = machine_->WorkersMayRunUntil(); until != guard_kills_at_) {
+    guard_kills_at_ = until;
+    settings_.guard->KillWorkersAt(until);
+  }
   for (AgentEffect& effect : effects) pending_.push_back(std::move(effect));
   // Carrying out an effect may lead to another step: its effects come after those that are under way.
   if (executing_) return;
@@ -386,7 +390,8 @@ int Agent::Finish() {
     (void)!write(2, summary.data(), summary.size());
   }
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
-  link_->Close(SteadyNow() + (exit_->verdict ? kLinger : absl::ZeroDuration()));
+  const SteadyTime now = SteadyNow();
+  link_->Close(now + (exit_->verdict ? kLinger : absl::ZeroDuration()), now + settings_.config.shutdown_timeout);
   return exit_->code;
 }
 

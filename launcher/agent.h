@@ -88,6 +88,7 @@ class Agent {
   std::unique_ptr<Question> end_question_;
   std::optional<absl::Time> end_time_;  // of the job
   SteadyTime round_started_;
+  SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();
   // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
   bool may_take_over_ = true;
   std::vector<AgentEffect> pending_;  // effects that are still to be carried out, oldest first

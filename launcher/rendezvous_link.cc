@@ -16,6 +16,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr absl::Duration kShortestTry = absl::Milliseconds(50);
 
 // Where a server for `config` has to listen.
 struct ServingPlace {
@@ -135,7 +136,9 @@ absl::Status RendezvousLink::Host() {
 
 void RendezvousLink::Connect() {
   ++generation_;
-  client_ = rendezvous::NewGrpcClient({config_->endpoint.host, config_->endpoint.port}, ForwardToLoop());
+  // Tries shorter than a round trip would never succeed; they soon get longer anyway.
+  const absl::Duration patience = std::max(config_->settings.heartbeat_timeout / 12, kShortestTry);
+  client_ = rendezvous::NewGrpcClient({config_->endpoint.host, config_->endpoint.port}, ForwardToLoop(), patience);
 }
 
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {
@@ -154,11 +157,12 @@ void RendezvousLink::TakeOver() {
   }
 }
 
-void RendezvousLink::Close(SteadyTime deadline) {
+void RendezvousLink::Close(SteadyTime deadline, SteadyTime leavers_deadline) {
   client_->Close();
   client_ = nullptr;
   if (server_ == nullptr) return;
   driver_->WaitUntilEveryoneLeft(deadline);
+  driver_->WaitUntilLeaversLeft(leavers_deadline);
   server_->Shutdown();
 }
 

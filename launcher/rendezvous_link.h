@@ -48,8 +48,8 @@ class RendezvousLink {
   void TakeOver();
 
   // Says goodbye. A host stays until all launchers of other processes have fetched their last message, but not
-  // beyond `deadline`.
-  void Close(SteadyTime deadline);
+  // beyond `deadline`, and until those that leave as well have no workers any more, but not beyond `leavers_deadline`.
+  void Close(SteadyTime deadline, SteadyTime leavers_deadline);
 
   // The server's name for messages.
   static std::string ServerName(const LaunchConfig& config);

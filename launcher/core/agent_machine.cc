@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/duration_text.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/wait_text.h"
-#include "rendezvous/base/signal_name.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -26,15 +24,14 @@ constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
 constexpr absl::Duration kJoinSpread = absl::Seconds(3);
 // A store of another node that takes no connection for so long can't be reached.
 constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
-// A batch system's signal reaches all processes of a job, on all nodes, within this.
-constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
 // Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
 bool MayBeASignalsWork(Suspicion suspicion) { return suspicion >= Suspicion::kOwnError; }
 
 }  // namespace
 
-AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now) : settings_(std::move(settings)), started_(now) {}
+AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now)
+    : settings_(std::move(settings)), lease_(settings_.join.settings.heartbeat_timeout), started_(now) {}
 
 void AgentMachine::Start(Effects* effects) {
   effects->push_back(effect::OpenStore{});
@@ -46,11 +43,11 @@ void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
   link_ = Link::kJoining;
   // A server that takes the connection but never answers the Join is as silent as one that misses heartbeats.
-  silent_at_ = now + settings_.join.settings.heartbeat_timeout;
-  SendJoin(effects);
+  silent_at_ = lease_.SilentAt(now);
+  SendJoin(now, effects);
 }
 
-void AgentMachine::SendJoin(Effects* effects) {
+void AgentMachine::SendJoin(SteadyTime now, Effects* effects) {
   Join join = settings_.join;
   join.incarnation = ++incarnation_;
   join.current = current_;
@@ -63,26 +60,36 @@ void AgentMachine::SendJoin(Effects* effects) {
   // A failure that the server may not have heard of has to arrive before the node counts as idle.
   if (reported_) join.phase = Join::Phase::kStopping;
   joined_as_ = join.phase;
+  lease_.Asked(now);
   effects->push_back(effect::Send{std::move(join)});
 }
 
-void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, SteadyTime now, Effects* effects) {
+void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
+                                  SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
-  const bool was_up = link_ == Link::kUp;
-  link_ = Link::kDown;
-  last_disconnect_ = reason;
-  next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
-  if (exit_) return;
-  if (permanent) {
+  if (link_ != Link::kDown) lease_.StreamOver(false);
+  if (refused) lease_.Refused(*refused);
+  if (permanent && !exit_) {
+    link_ = Link::kDown;
     effects->push_back(effect::Print{LogLevel::kError, reason});
     exit_ = effect::Exit{1, std::nullopt, {}};
     return Stop(SIGTERM, now, effects);
   }
+  LostStream(reason, now, effects);
+}
+
+void AgentMachine::LostStream(const std::string& reason, SteadyTime now, Effects* effects) {
+  const bool was_up = link_ == Link::kUp;
+  link_ = Link::kDown;
+  last_disconnect_ = reason;
+  leaving_ = false;
+  next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
+  if (exit_) return;
   if (was_up) {
     give_up_at_ = now + settings_.reconnect_timeout;
     effects->push_back(effect::Print{
         LogLevel::kWarning,
-        absl::StrCat("lost the rendezvous server (", reason, "); ", running_ > 0 ? "workers run on; " : "",
+        absl::StrCat("lost the rendezvous server (", reason, "); ", state_ == State::kRunning ? "workers run on; " : "",
                      "trying again for ", absl::FormatDuration(settings_.reconnect_timeout))});
   } else if (state_ == State::kConnecting) {
     effects->push_back(effect::ShowStatus{WaitText(now)});
@@ -90,10 +97,14 @@ void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, Ste
 }
 
 void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects) {
-  if (state_ == State::kDone) return;
-  if (heartbeat_interval_ != absl::InfiniteDuration() || link_ == Link::kJoining) {
-    silent_at_ = now + settings_.join.settings.heartbeat_timeout;
-  }
+  if (state_ == State::kDone || link_ == Link::kDown) return;  // it is of a stream that was given up
+  const bool is_ack = std::holds_alternative<rendezvous::HeartbeatAck>(message);
+  // Whatever comes first on a stream answers its Join.
+  if (is_ack || link_ == Link::kJoining) lease_.Answered();
+  // It was on the way for so long that what it says may be over: a round may have begun without this node.
+  if (lease_.StopAt() <= now) return LeaveSilentServer(now, effects);
+  const bool beats = heartbeat_interval_ != absl::InfiniteDuration() || link_ == Link::kJoining;
+  if (beats && (!exit_ || leaving_)) silent_at_ = lease_.SilentAt(now);
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) return OnWaiting(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
@@ -113,7 +124,10 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   give_up_at_ = SteadyTime::InfiniteFuture();
   heartbeat_interval_ = welcome.heartbeat_interval;
   next_heartbeat_ = now + heartbeat_interval_;
-  if (heartbeat_interval_ == absl::InfiniteDuration()) silent_at_ = SteadyTime::InfiniteFuture();
+  if (heartbeat_interval_ == absl::InfiniteDuration()) {
+    silent_at_ = SteadyTime::InfiniteFuture();
+    lease_.Unlimited();
+  }
   if (ever_up_) {
     effects->push_back(effect::Print{LogLevel::kWarning,
                                      absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
@@ -126,7 +140,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
     // The workers ended after the Join was sent, which told otherwise.
     effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
-  } else if (joined_as_ == Join::Phase::kStopping && state_ == State::kIdle) {
+  } else if (joined_as_ != Join::Phase::kIdle && state_ == State::kIdle) {
     effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
   }
 }
@@ -212,6 +226,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
 }
 
 void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now, Effects* effects) {
+  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
   running_ = std::max<int>(0, running_ - static_cast<int>(ends.size()));
   if (state_ == State::kRunning) {
     for (size_t i = 0; i < ends.size(); ++i) {
@@ -288,107 +303,9 @@ void AgentMachine::ReportStore(const std::string& reason, Effects* effects) {
           " to an address that the others reach, or open that port (--port-range keeps all ports within a range)")});
 }
 
-bool AgentMachine::Delivered(const Signal& signal) const {
-  return signal.from_batch_system && settings_.batch && settings_.batch->signals_every_process;
-}
-
-void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
-  std::string text = absl::StrCat("received ", signal.text);
-  if (running_ == 0) {
-    absl::StrAppend(&text, "; no workers to pass it on to");
-  } else if (Delivered(signal)) {
-    absl::StrAppend(&text, "; the workers have it too");
-  } else {
-    absl::StrAppend(&text, "; passed on to the workers");
-    effects->push_back(effect::SignalWorkers{signal.number});
-  }
-  if (settings_.batch) {
-    absl::StrAppend(&text, "; ",
-                    signal.time_left == absl::InfiniteDuration()
-                        ? "no end time known"
-                        : absl::StrCat("the job's time ends in ", RemainingText(signal.time_left)),
-                    "; at its end workers have ", absl::FormatDuration(settings_.shutdown_timeout), " from SIGTERM on");
-  }
-  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
-}
-
-void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effects) {
-  if (state_ == State::kDone) return;
-  const auto& warnings = settings_.warning_signals;
-  if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end()) return OnWarning(signal, effects);
-  if (exit_) {
-    // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
-    // job because it ends is not asking, and sends its own SIGKILL.
-    if (state_ == State::kStopping && !signal.from_batch_system) {
-      if (running_ > 0) kill_at_ = now;
-      if (leave_at_ != SteadyTime::InfiniteFuture()) leave_at_ = now;
-      OnDeadline(now, effects);
-    }
-    return;
-  }
-  std::string text = absl::StrCat("received ", signal.text);
-  if (running_ > 0) {
-    absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
-  }
-  effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
-  exit_ = effect::Exit{128 + signal.number, std::nullopt, {}};
-  leave_reason_ = absl::StrCat(settings_.join.host, " received ", SignalName(signal.number));
-  if (signal.from_batch_system && settings_.batch && settings_.join.settings.max_nodes > 1) {
-    leave_at_ = now + kSignalSpread;
-  } else {
-    SayLeave(leave_reason_, effects);
-  }
-  Stop(Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
-}
-
-void AgentMachine::SayLeave(const std::string& reason, Effects* effects) {
-  if (link_ != Link::kDown) effects->push_back(effect::Send{rendezvous::Leave{reason}});
-}
-
-void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
-  if (state_ == State::kDone || exit_) return;
-  effects->push_back(effect::Print{LogLevel::kError, reason});
-  SayLeave(absl::StrCat(settings_.join.host, ": ", reason), effects);
-  exit_ = effect::Exit{1, std::nullopt, {}};
-  Stop(SIGTERM, now, effects);
-}
-
-void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effects) {
-  missing_at_ = next_report_ = store_late_at_ = held_until_ = SteadyTime::InfiniteFuture();
-  held_.reset();
-  if (exit_) give_up_at_ = next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
-  if (running_ == 0) return OnStopped(now, effects);
-  if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
-  state_ = State::kStopping;
-  killed_ = false;
-  if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
-    effects->push_back(effect::SignalWorkers{*signal});
-    effects->push_back(effect::SignalWorkers{SIGCONT});
-  }
-  kill_at_ = now + settings_.shutdown_timeout;
-  if (kill_at_ <= now) OnDeadline(now, effects);
-}
-
-void AgentMachine::OnStopped(SteadyTime now, Effects* effects) {
-  kill_at_ = SteadyTime::InfiniteFuture();
-  if (leave_at_ != SteadyTime::InfiniteFuture()) {
-    state_ = State::kStopping;
-    return;
-  }
-  effects->push_back(effect::SweepOrphans{});
-  if (exit_) {
-    state_ = State::kDone;
-    effects->push_back(effect::ShowStatus{""});
-    effects->push_back(*exit_);
-    return;
-  }
-  effects->push_back(effect::OpenStore{});
-  BecomeIdle(now);
-  if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
-}
-
 void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
-  if (kill_at_ <= now && state_ == State::kStopping) {
+  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);
+  if (KillAt() <= now && state_ == State::kStopping) {
     if (!killed_) {
       killed_ = true;
       kill_at_ = now + kAbandonAfter;
@@ -404,17 +321,13 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (held_until_ <= now) TellHeldFailure(now, effects);
   if (leave_at_ <= now) {
     leave_at_ = SteadyTime::InfiniteFuture();
-    SayLeave(leave_reason_, effects);
+    SayLeave(leave_reason_, now, effects);
     if (running_ == 0) OnStopped(now, effects);
   }
-  if (silent_at_ <= now) {
-    OnDisconnected(absl::StrCat(settings_.server, " is silent for ",
-                                absl::FormatDuration(settings_.join.settings.heartbeat_timeout)),
-                   false, now, effects);
-    effects->push_back(effect::ResetConnection{});
-  }
+  if (silent_at_ <= now) LeaveSilentServer(now, effects);
   if (next_heartbeat_ <= now && link_ == Link::kUp) {
     next_heartbeat_ = now + heartbeat_interval_;
+    lease_.Asked(now);
     effects->push_back(effect::Send{rendezvous::Heartbeat{}});
   }
   if (give_up_at_ <= now && !exit_ && state_ != State::kDone) {
@@ -442,6 +355,12 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   }
 }
 
+void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
+  lease_.StreamOver(true);
+  LostStream(absl::StrCat(settings_.server, " is silent"), now, effects);
+  effects->push_back(effect::ResetConnection{});
+}
+
 std::string AgentMachine::WaitText(SteadyTime now) const {
   if (waiting_) {
     rendezvous::Waiting waiting = *waiting_;
@@ -456,8 +375,8 @@ std::string AgentMachine::WaitText(SteadyTime now) const {
 }
 
 SteadyTime AgentMachine::NextDeadline() const {
-  return std::min({next_heartbeat_, silent_at_, give_up_at_, kill_at_, next_report_, missing_at_, store_late_at_,
-                   held_until_, leave_at_});
+  return std::min({next_heartbeat_, silent_at_, give_up_at_, KillAt(), CutOffAt(), next_report_, missing_at_,
+                   store_late_at_, held_until_, leave_at_});
 }
 
 }  // namespace ddprun::launcher

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "launcher/core/first_cause.h"
+#include "launcher/core/lease.h"
 #include "launcher/core/surroundings.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/steady_time.h"
@@ -27,6 +28,8 @@
 //                                                  |  Finish, a signal, no server for too long
 //                                                  v
 //                                                kDone    (from any state; at once if no worker runs)
+//
+// A launcher that can't be certain any more that the server counts on it stops its workers (lease.h) and is idle.
 namespace ddprun::launcher {
 
 struct AgentSettings {
@@ -96,6 +99,7 @@ using AgentEffect = std::variant<effect::Send, effect::ResetConnection, effect::
                                  effect::SignalWorkers, effect::KillWorkers, effect::SweepOrphans,
                                  effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
 
+// Code is in agent_machine.cc and, how a node stops, in agent_machine_stop.cc.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:
@@ -108,7 +112,9 @@ class AgentMachine {
   void Start(Effects* effects);
 
   void OnConnected(SteadyTime now, Effects* effects);
-  void OnDisconnected(const std::string& reason, bool permanent, SteadyTime now, Effects* effects);
+  // `refused`: when an attempt to connect began which said that nobody listens any more where the server was.
+  void OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused, SteadyTime now,
+                      Effects* effects);
   void OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects);
 
   // Workers of the present round that ended since the last call, all at once so that the first cause can be told
@@ -143,10 +149,19 @@ class AgentMachine {
 
   State state() const { return state_; }
 
+  // By then no worker may run any more, unless this has changed: for whoever sees to it if this launcher hangs.
+  SteadyTime WorkersMayRunUntil() const;
+
  private:
   enum class Link { kDown, kJoining, kUp };
 
-  void SendJoin(Effects* effects);
+  // A batch system's signal reaches all processes of a job, on all nodes, within this.
+  static constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
+
+  void SendJoin(SteadyTime now, Effects* effects);
+  void SayLeave(const std::string& reason, SteadyTime now, Effects* effects);
+  void LostStream(const std::string& reason, SteadyTime now, Effects* effects);
+  void LeaveSilentServer(SteadyTime now, Effects* effects);
   void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
   void OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
@@ -158,10 +173,13 @@ class AgentMachine {
   void OnWarning(const Signal& signal, Effects* effects);
   // Whether the workers have got the signal already.
   bool Delivered(const Signal& signal) const;
-  void SayLeave(const std::string& reason, Effects* effects);
   // Stops the workers if any run, then goes idle, or exits if exit_ is set. Without a signal: they have it already.
   void Stop(std::optional<int> signal, SteadyTime now, Effects* effects);
   void OnStopped(SteadyTime now, Effects* effects);
+  // The others may go on without this node: its workers have to be gone before they do.
+  void StopBecauseCutOff(SteadyTime now, Effects* effects);
+  SteadyTime CutOffAt() const;
+  SteadyTime KillAt() const;
   void ExitWith(int code, SteadyTime now, Effects* effects);
   void BecomeIdle(SteadyTime now);
   void ReportStore(const std::string& reason, Effects* effects);
@@ -189,6 +207,8 @@ class AgentMachine {
   std::string last_disconnect_;
   std::string serving_;
   bool ever_up_ = false;
+  Lease lease_;
+  bool leaving_ = false;  // the server was told on the present stream: beats go on until the workers are gone
 
   absl::Duration heartbeat_interval_ = absl::InfiniteDuration();
   SteadyTime started_;
@@ -196,7 +216,7 @@ class AgentMachine {
   SteadyTime next_heartbeat_ = SteadyTime::InfiniteFuture();
   SteadyTime silent_at_ = SteadyTime::InfiniteFuture();   // the server counts as silent from then on
   SteadyTime give_up_at_ = SteadyTime::InfiniteFuture();  // no server until then: exit
-  SteadyTime kill_at_ = SteadyTime::InfiniteFuture();     // SIGKILL, then abandon
+  SteadyTime kill_at_ = SteadyTime::InfiniteFuture();     // SIGKILL (or before, see KillAt), then abandon
   bool killed_ = false;
   SteadyTime next_report_ = SteadyTime::InfiniteFuture();    // of what is waited for
   SteadyTime missing_at_ = SteadyTime::InfiniteFuture();     // report of missing ranks

@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -82,15 +84,42 @@ void Detach(int socket) {
   syscall(SYS_close_range, kSocket + 1u, UINT_MAX, 0u);
 }
 
+// What the launcher says is either a time of the steady clock, in nanoseconds, or a goodbye of another size.
+using KillTime = int64_t;
+constexpr KillTime kNever = INT64_MAX;
+
+bool HasWord(int timeout_millis) {
+  pollfd waited{kSocket, POLLIN, 0};
+  return poll(&waited, 1, timeout_millis) > 0;
+}
+
+int MillisUntil(KillTime time) {
+  if (time == kNever) return -1;
+  const int64_t left = time - absl::ToInt64Nanoseconds(SteadyNow().since_start());
+  return left <= 0 ? 0 : static_cast<int>(std::min<int64_t>(left / 1'000'000 + 1, INT_MAX));
+}
+
 [[noreturn]] void GuardMain(int socket, const std::string& id) {
   Detach(socket);
-  char goodbye;
-  ssize_t got;
-  do {
-    got = recv(kSocket, &goodbye, 1, 0);
-  } while (got < 0 && errno == EINTR);
-  if (got <= 0) KillAll(id);
-  _exit(0);
+  KillTime kill_time = kNever;
+  while (true) {
+    if (HasWord(MillisUntil(kill_time))) {
+      KillTime word;
+      const ssize_t got = recv(kSocket, &word, sizeof word, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got == sizeof word) {
+        kill_time = word;
+        continue;
+      }
+      if (got <= 0) KillAll(id);
+      _exit(0);
+    }
+    if (MillisUntil(kill_time) != 0) continue;  // interrupted
+    kill_time = kNever;
+    // A launcher that speaks again has seen to its workers, and may start others.
+    while (KillRound(id) && !HasWord(0)) {
+    }
+  }
 }
 
 }  // namespace
@@ -108,7 +137,7 @@ bool NamesLauncher(absl::string_view value, absl::string_view id) {
 
 absl::StatusOr<Guard> Guard::Start(const std::string& id) {
   int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
   UniqueFd ours(sockets[0]);
   UniqueFd theirs(sockets[1]);
   const pid_t pid = fork();
@@ -121,6 +150,13 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
 }
 
 Guard::~Guard() { Dismiss(); }
+
+void Guard::KillWorkersAt(SteadyTime time) {
+  if (!socket_.valid()) return;
+  const KillTime word = time == SteadyTime::InfiniteFuture() ? kNever : absl::ToInt64Nanoseconds(time.since_start());
+  // A guard that was killed or does not read is one that there is not.
+  (void)send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 void Guard::Dismiss() {
   if (!socket_.valid()) return;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/os/unique_fd.h"
+#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
@@ -26,13 +27,14 @@ bool NamesLauncher(absl::string_view value, absl::string_view id);
 // Sees to it that nothing outlives a launcher that was killed with SIGKILL, not even grandchildren that made a
 // session of their own (direct workers die by PR_SET_PDEATHSIG without it): a tiny process, asleep on a socket
 // whose other end only the launcher holds. When that closes without a goodbye, it kills every process of the same
-// user that names the launcher's id in its environment, until none is left, and exits.
+// user that names the launcher's id in its environment, until none is left, and exits. And to it that workers do not
+// run on under a launcher that hangs (SIGSTOP, a debugger): it does the same when the time is over that it was told.
 //
 // A process that changed its environment before it was started, or that has overwritten it (setproctitle), is not
 // found this way.
 //
 // The guard has its own session, ignores the signals by which sessions are ended, holds none of the launcher's
-// files, and never wakes up. If it is killed, the launcher goes on without it.
+// files, and wakes up only when it is told something. If it is killed, the launcher goes on without it.
 class Guard {
  public:
   // Forks the guard for launcher `id` (a fresh one, see RandomId). Call before any thread exists and before gRPC
@@ -46,6 +48,9 @@ class Guard {
 
   // The guard's process, a child of this one: keep it out of SweepOrphans.
   pid_t pid() const { return pid_; }
+
+  // All workers are to be killed at that time, unless another one is told before; infinite: never. Does not block.
+  void KillWorkersAt(SteadyTime time);
 
   // Tells the guard that all is well, and reaps it. For the end, after all workers are gone.
   void Dismiss();

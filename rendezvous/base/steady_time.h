@@ -13,6 +13,7 @@ class SteadyTime {
   constexpr SteadyTime() = default;
   static constexpr SteadyTime FromStart(absl::Duration since_start) { return SteadyTime(since_start); }
   static constexpr SteadyTime InfiniteFuture() { return SteadyTime(absl::InfiniteDuration()); }
+  static constexpr SteadyTime InfinitePast() { return SteadyTime(-absl::InfiniteDuration()); }
 
   constexpr absl::Duration since_start() const { return since_start_; }
 

@@ -2,9 +2,11 @@
 #define DDPRUN_RENDEZVOUS_CLIENT_CLIENT_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -17,6 +19,8 @@ struct Connected {};
 struct Disconnected {
   std::string reason;      // one line: all addresses tried, and what happened to each
   bool permanent = false;  // trying again is no use (the server refused this launcher)
+  // When the attempt began, if nobody listens any more where the server was.
+  std::optional<SteadyTime> refused = std::nullopt;
 };
 
 using ClientEvent = std::variant<Connected, Disconnected, ServerMessage>;
@@ -35,7 +39,8 @@ class Client {
   // stream's Join, or a second Join.
   virtual void Send(LauncherMessage message) = 0;
 
-  // Takes the present stream for dead (the server is silent) and connects anew.
+  // Takes the present stream for dead (the server is silent) and connects anew. The old stream is not ended before
+  // the server has spoken on a new one: its end would tell the server that this process is gone.
   virtual void Reset() = 0;
 
   // Sends what is queued, then ends the stream for good. No events follow but at most one Disconnected.

@@ -10,7 +10,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kCloseTimeout = absl::Milliseconds(1500);
 constexpr char kMethod[] = "/ddprun.v1.Rendezvous/Session";
 
@@ -22,7 +21,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(absl::ToInt64Milliseconds(2 * kConnectTimeout)));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(2 * ClientStream::kConnectTimeout)));
   arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -41,13 +41,13 @@ void* AsTag(Tag* tag) {
 ClientStream::ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events)
     : events_(std::move(events)), queue_(queue), channel_(NewChannel(target)), stub_(channel_) {}
 
-void ClientStream::Connect() {
+void ClientStream::Connect(absl::Duration timeout) {
   self_ = shared_from_this();
   call_ = stub_.PrepareCall(&context_, kMethod, queue_);
   {
     MutexLock lock(&mutex_);
     in_flight_ = 2;
-    connect_timer_.Set(queue_, AfterNow(kConnectTimeout), AsTag(&connect_timer_tag_));
+    connect_timer_.Set(queue_, AfterNow(timeout), AsTag(&connect_timer_tag_));
   }
   call_->StartCall(AsTag(&started_tag_));
 }

@@ -34,8 +34,10 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   // `target` is gRPC's name of one address. The queue outlives the stream.
   ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events);
 
-  // Begins to connect, and gives up after five seconds. To be called once.
-  void Connect();
+  static constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+  // Begins to connect, and gives up after `timeout`, at most kConnectTimeout. To be called once.
+  void Connect(absl::Duration timeout);
 
   // Queues a message. Dropped once Close was called or the stream ended.
   void Send(const LauncherMessage& message);

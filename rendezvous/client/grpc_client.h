@@ -9,12 +9,15 @@
 
 namespace ddprun::rendezvous {
 
-// A Client over gRPC, on one TCP connection at a time. It begins to connect at once, and again at once after a
-// stream that worked broke, else after 10 ms, doubling to a second. Each try is given up after five seconds.
+// A Client over gRPC, on one connection at a time (but for those of silent streams, see Client::Reset). It begins to
+// connect at once, and again at once after a stream that worked broke, else after 10 ms, doubling to a second. Each try
+// is given up after five seconds; those after a stream that worked first after `patience`, then after half of the
+// time since it was lost: what a cut network has swallowed the kernel would send again only after seconds.
 // Connected means that a rendezvous server answered. Disconnected comes once for each round over the addresses of a
 // name. The destructor takes at most two seconds (after Close; else it cuts the stream and takes none) and must not
 // be called from the handler.
-std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler);
+std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler,
+                                      absl::Duration patience = absl::Seconds(5));
 
 }  // namespace ddprun::rendezvous
 

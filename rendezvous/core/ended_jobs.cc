@@ -38,6 +38,20 @@ void EndedJobs::Remove(absl::string_view job_id) {
   jobs_.erase(it);
 }
 
+void EndedJobs::OnStreamClosed(absl::string_view job_id, absl::string_view node_id, uint64_t incarnation) {
+  const auto it = jobs_.find(job_id);
+  if (it != jobs_.end()) it->second.job.gone.StreamClosed(node_id, incarnation);
+}
+
+bool EndedJobs::OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation,
+                            SteadyTime now) {
+  const auto it = jobs_.find(job_id);
+  if (it == jobs_.end()) return false;
+  EndedJob& job = it->second.job;
+  const SteadyTime gone = now + FenceTime(job.view.settings.heartbeat_timeout);
+  return job.gone.StillThere(node_id, incarnation, gone) || job.Has(node_id);
+}
+
 const EndedJob* EndedJobs::Find(absl::string_view job_id) const {
   const auto it = jobs_.find(job_id);
   return it == jobs_.end() ? nullptr : &it->second.job;

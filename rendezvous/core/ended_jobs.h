@@ -10,6 +10,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/gone_nodes.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
@@ -22,6 +23,7 @@ struct EndedJob {
   uint64_t last_round = 0;            // the highest one given out or reported
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
   std::vector<std::string> node_ids;  // sorted: who was told
+  GoneNodes gone;                     // who still had workers, before or at the end
 
   // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
   bool Concerns(const Join& join) const;
@@ -37,6 +39,12 @@ class EndedJobs {
   // REQUIRES: no ended job of that id is remembered.
   void Add(EndedJob job);
   void Remove(absl::string_view job_id);
+
+  // A stream of a node of that job, if it is remembered, has closed.
+  void OnStreamClosed(absl::string_view job_id, absl::string_view node_id, uint64_t incarnation);
+
+  // A node beats that stops its workers after it left, or after the end. Whether it belonged to the job.
+  bool OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
   // nullptr: not (or no longer) remembered.
   const EndedJob* Find(absl::string_view job_id) const;

@@ -23,32 +23,58 @@ NodeView::State ShownState(const Node& node, JobState job) {
 
 }  // namespace
 
-Job::Job(const Join& first, uint64_t round_floor, uint64_t recover_from, SteadyTime now)
+Job::Job(const Join& first, Past past, SteadyTime now)
     : job_id_(first.job_id),
       settings_(first.settings),
       settings_host_(first.host),
       created_(now),
-      recover_from_(recover_from),
+      recover_from_(past.recover_from),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
+      gone_(std::move(past.gone)),
       budget_(settings_.max_restarts),
-      max_round_(round_floor),
-      waiting_since_(now) {}
+      max_round_(past.round_floor),
+      waiting_since_(now) {
+  gone_.AddUnknown(past.server_began + settings_.heartbeat_timeout * kUnknownHeartbeats);
+}
+
+absl::Duration Job::BeatInterval(const Node& node) const {
+  return node.in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / kBeatsPerTimeout;
+}
 
 void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
   Node* node = members_.Find(node_id);
-  if (node == nullptr || node->incarnation != incarnation || !node->connected) return;
+  if (node == nullptr) return OnMessageOfGone(std::string(node_id), incarnation, message, turn);
+  if (node->incarnation != incarnation || !node->connected) return;
   members_.Heard(node, turn.now);
   if (std::holds_alternative<Heartbeat>(message)) return Tell(*node, HeartbeatAck{}, turn);
   if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
-  if (const auto* m = std::get_if<Leave>(&message)) {
-    const std::string reason = Bounded(m->reason, kMaxTextBytes);
-    return OnGone(node, absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), turn);
+  if (const auto* m = std::get_if<Leave>(&message)) return OnLeave(node, *m, turn);
+}
+
+SteadyTime Job::WorkersGone(const Node& node, SteadyTime heard) const {
+  // In this process it is never silent: the end of its stream tells.
+  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(settings_.heartbeat_timeout);
+}
+
+void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
+  if (leave.has_workers && node->may_have_workers()) {
+    gone_.Add(node->node_id, node->incarnation, WorkersGone(*node, turn.now));
   }
+  const std::string reason = Bounded(leave.reason, kMaxTextBytes);
+  OnGone(node, absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), turn);
+}
+
+void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
+                          const Turn& turn) {
+  if (!std::holds_alternative<Heartbeat>(message)) return;
+  if (!gone_.StillThere(node_id, incarnation, turn.now + FenceTime(settings_.heartbeat_timeout))) return;
+  turn.effects->push_back(Effect{job_id_, node_id, incarnation, HeartbeatAck{}, false});
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
+  if (gone_.StreamClosed(node_id, incarnation) && state_ == JobState::kPreparing) return TryAssign(turn);
   Node* node = members_.Find(node_id);
   if (node == nullptr || node->incarnation != incarnation) return;
   members_.Disconnected(node, turn.now);
@@ -108,7 +134,8 @@ SteadyTime Job::StateDeadline() const {
   switch (state_) {
     case JobState::kWaiting: return *waiting_since_ + settings_.join_timeout;
     case JobState::kLastCall: return last_call_end_;
-    case JobState::kPreparing: return stop_deadline_;
+    // Nobody may be left to wait for but nodes that are gone.
+    case JobState::kPreparing: return WaitsForGoneOnly() ? std::min(stop_deadline_, gone_.AllGone()) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until;
     case JobState::kRunning:
     case JobState::kFinished:
@@ -130,6 +157,7 @@ void Job::RemoveExpired(const Turn& turn) {
     if (node->connected) {
       what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
                           absl::FormatDuration(settings_.heartbeat_timeout));
+      if (node->may_have_workers()) gone_.Add(node->node_id, node->incarnation, WorkersGone(*node, node->last_heard));
       Close(node->node_id, node->incarnation, turn);
     } else {
       what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
@@ -149,6 +177,7 @@ void Job::OnStateDeadline(const Turn& turn) {
     case JobState::kLastCall:
       return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
     case JobState::kPreparing: {
+      if (turn.now < stop_deadline_) return TryAssign(turn);
       std::vector<std::string> hosts;
       size_t all = 0;
       for (const auto& node : members_.nodes()) {
@@ -157,7 +186,7 @@ void Job::OnStateDeadline(const Turn& turn) {
       }
       return Fail(
           absl::StrCat("workers did not stop within ", absl::FormatDuration(settings_.join_timeout + kStopTimeout),
-                       " on ", HostList(hosts, all)),
+                       " on ", all > 0 ? HostList(hosts, all) : "nodes that have left"),
           std::nullopt, turn);
     }
     case JobState::kRecovering: return GiveUpRecovery(turn);
@@ -235,6 +264,7 @@ EndedJob Job::Ended() const {
   ended.created = created_;
   ended.last_round = max_round_;
   ended.told = members_.size() > 0;
+  ended.gone = gone_;
   ended.node_ids.reserve(members_.size());
   for (const auto& node : members_.nodes()) ended.node_ids.push_back(node->node_id);
   std::sort(ended.node_ids.begin(), ended.node_ids.end());

@@ -11,6 +11,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/gone_nodes.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
@@ -35,10 +36,21 @@ class Job {
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
   // After a server restart, nodes have this many heartbeat timeouts and the reconnect grace to report.
   static constexpr int kRecoveryHeartbeats = 3;
+  // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
+  // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
+  static constexpr double kUnknownHeartbeats = 1.5;
+  static constexpr int kBeatsPerTimeout = 6;
 
-  // `first` is about to join and brings the settings that all nodes must bring. Rounds will be greater than
-  // `round_floor`; a reported round is taken up if it is at least `recover_from` and nothing was given out yet.
-  Job(const Join& first, uint64_t round_floor, uint64_t recover_from, SteadyTime now);
+  // What a server knows of a job id before the job begins.
+  struct Past {
+    SteadyTime server_began;    // nodes of before may look for a server that was there until then
+    uint64_t round_floor = 0;   // rounds will be greater
+    uint64_t recover_from = 1;  // a reported round is taken up from this one on, if nothing was given out yet
+    GoneNodes gone;             // nodes of the last job of this id that may still have workers
+  };
+
+  // `first` is about to join and brings the settings that all nodes must bring.
+  Job(const Join& first, Past past, SteadyTime now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -95,6 +107,12 @@ class Job {
 
   // job.cc
   void RemoveExpired(const Turn& turn);
+  absl::Duration BeatInterval(const Node& node) const;
+  // When a silent node that was last heard then has no workers any more.
+  SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
+  void OnLeave(Node* node, const Leave& leave, const Turn& turn);
+  void OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
+                       const Turn& turn);
   // Waiting nodes have to be told, if there are any.
   void NoteChange(SteadyTime now);
   void OnReady(Node* node, const Ready& ready, const Turn& turn);
@@ -133,6 +151,8 @@ class Job {
   void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
   void PrepareAll(const Turn& turn);
   void EnterWaiting(std::string reason, const Turn& turn);
+  // The nodes at hand are ready for the next round.
+  bool WaitsForGoneOnly() const;
   void TryAssign(const Turn& turn);
   void Assign(const Turn& turn);
   std::vector<Node*> Participants() const;
@@ -159,6 +179,8 @@ class Job {
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
   Membership members_;
+  GoneNodes gone_;
+  bool has_veterans_ = false;  // some node has been with a server before, this one or another
   RestartBudget budget_;
   uint64_t max_round_;  // the highest one given out or reported
   Round round_;

@@ -51,7 +51,9 @@ void Job::Reject(const Join& join, std::string reason, const Turn& turn) const {
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
   node->round = ReportedRound(join);
-  Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
+  gone_.CameBack(join.node_id);
+  if (join.incarnation > 1 || join.current) has_veterans_ = true;
+  Tell(*node, Welcome{BeatInterval(*node)}, turn);
   const bool starts_recovery = StartsRecovery(join);
   max_round_ = std::max(max_round_, node->round);
   if (starts_recovery) {
@@ -79,7 +81,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   if (node->connected) Close(node->node_id, node->incarnation, turn);
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
-  Tell(*node, Welcome{node->in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / 3}, turn);
+  Tell(*node, Welcome{BeatInterval(*node)}, turn);
   max_round_ = std::max(max_round_, ReportedRound(join));
   switch (state_) {
     case JobState::kWaiting:
@@ -178,6 +180,8 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->role_world_size = a.role_world_size;
   members_.SetGroupRank(node, a.group_rank);
   budget_.LearnUsed(a.restart_count);
+  // It has workers of this round: so nobody can have been given a later one, and nobody is unknown.
+  if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) gone_.DropUnknown();
   switch (join.phase) {
     case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
     case Phase::kSucceeded:

@@ -60,11 +60,17 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   Enter(JobState::kWaiting, std::move(reason));
 }
 
-void Job::TryAssign(const Turn& turn) {
-  const size_t max = settings_.max_nodes;
+bool Job::WaitsForGoneOnly() const {
   // Who was in the last round comes first, so all of those are waited for; of newcomers as many as there is room for.
-  if (members_.unready_in_round() > 0) return;
-  if (members_.ready() < std::min(members_.size(), max)) return;
+  if (members_.unready_in_round() > 0 || members_.with_workers() > 0) return false;
+  return members_.ready() >= std::min<size_t>(members_.size(), settings_.max_nodes);
+}
+
+void Job::TryAssign(const Turn& turn) {
+  if (!WaitsForGoneOnly()) return;
+  // Launchers that begin and are complete: this is no job of a server before this one.
+  if (!has_veterans_ && members_.size() >= settings_.max_nodes) gone_.DropUnknown();
+  if (gone_.AllGone() > turn.now) return;
   Assign(turn);
 }
 
@@ -248,7 +254,13 @@ void Job::FailBecauseOf(const WorkerFailure& failure, const Turn& turn) {
 
 void Job::End(JobState state, Verdict verdict, const Turn& turn) {
   Enter(state, verdict.reason);
-  for (const auto& node : members_.nodes()) Tell(*node, Finish{verdict}, turn);
+  for (const auto& node : members_.nodes()) {
+    Tell(*node, Finish{verdict}, turn);
+    if (!node->may_have_workers()) continue;
+    const SteadyTime gone =
+        node->connected ? WorkersGone(*node, turn.now) : node->last_heard + settings_.reconnect_grace;
+    gone_.Add(node->node_id, node->incarnation, gone);
+  }
   verdict_ = std::move(verdict);
 }
 

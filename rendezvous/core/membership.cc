@@ -112,6 +112,7 @@ std::list<Node*>* Membership::LineOf(const Node& node) {
 void Membership::Count(const Node& node, int by) {
   if (node.ready()) ready_ += by;
   if (node.in_round() && !node.ready()) unready_in_round_ += by;
+  if (node.may_have_workers()) with_workers_ += by;
 }
 
 }  // namespace ddprun::rendezvous

@@ -50,6 +50,7 @@ struct Node {
 
   bool ready() const { return state == NodeState::kIdle && connected; }
   bool in_round() const { return group_rank >= 0; }
+  bool may_have_workers() const { return state == NodeState::kRunning || state == NodeState::kStopping; }
 };
 
 // The nodes of one job: who is there, when each was last heard, and how many can take part in a round. Thread-
@@ -85,6 +86,8 @@ class Membership {
   size_t ready() const { return ready_; }
   // Nodes of the latest round that can't be given ranks now.
   size_t unready_in_round() const { return unready_in_round_; }
+  // Nodes that may have workers, of whatever round.
+  size_t with_workers() const { return with_workers_; }
 
  private:
   std::list<Node*>* LineOf(const Node& node);
@@ -102,6 +105,7 @@ class Membership {
   uint64_t joins_ = 0;
   size_t ready_ = 0;
   size_t unready_in_round_ = 0;
+  size_t with_workers_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -20,7 +20,7 @@ struct JobSettings {
   int max_restarts = 0;                                     // restarts of the whole job's workers
   absl::Duration join_timeout = absl::Minutes(10);          // how long a job waits for missing nodes
   absl::Duration last_call = absl::Seconds(30);             // how long it waits for more once min_nodes are there
-  absl::Duration heartbeat_timeout = absl::Seconds(3);      // a silent node is lost after this; beats come at a third
+  absl::Duration heartbeat_timeout = absl::Seconds(3);      // a silent node is lost after this; beats come at a sixth
   absl::Duration reconnect_grace = absl::Milliseconds(80);  // a node whose stream broke is lost after this
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
@@ -133,6 +133,7 @@ struct Ready {
 // The launcher goes by its own will (a signal, an error of its own). Not a worker failure.
 struct Leave {
   std::string reason;
+  bool has_workers = false;  // that it stops now: it beats until the stream ends, which says that they are gone
   friend bool operator==(const Leave&, const Leave&) = default;
 };
 
@@ -147,7 +148,7 @@ struct Welcome {
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
-// Answer to a Heartbeat: a launcher that misses it for the heartbeat timeout takes the server for silent.
+// Answer to a Heartbeat, in the order in which they came.
 struct HeartbeatAck {
   friend bool operator==(const HeartbeatAck&, const HeartbeatAck&) = default;
 };

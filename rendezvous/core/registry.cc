@@ -9,7 +9,7 @@
 
 namespace ddprun::rendezvous {
 
-Registry::Registry() = default;
+Registry::Registry(SteadyTime began) : began_(began) {}
 Registry::~Registry() = default;
 
 void Registry::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
@@ -23,10 +23,8 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
     it->second.job->OnMessage(node_id, incarnation, message, {now, effects});
     return Settle(it);
   }
-  // A launcher that stops its workers after the Finish must not take the server for silent.
-  if (!std::holds_alternative<Heartbeat>(message)) return;
-  const EndedJob* ended = ended_.Find(job_id);
-  if (ended != nullptr && ended->Has(node_id)) {
+  // A launcher that stops its workers after the end must not take the server for silent.
+  if (std::holds_alternative<Heartbeat>(message) && ended_.OnHeartbeat(job_id, node_id, incarnation, now)) {
     effects->push_back(Effect{job_id, node_id, incarnation, HeartbeatAck{}, false});
   }
 }
@@ -47,8 +45,14 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       return reject(absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
     }
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
-    const uint64_t recover_from = ended == nullptr ? 1 : ended->told ? ended->last_round + 1 : ended->last_round;
-    auto job = std::make_unique<Job>(join, ended_.RoundFloor(join.job_id), recover_from, now);
+    Job::Past past;
+    past.server_began = began_;
+    past.round_floor = ended_.RoundFloor(join.job_id);
+    if (ended != nullptr) {
+      past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
+      past.gone = ended->gone;
+    }
+    auto job = std::make_unique<Job>(join, std::move(past), now);
     ended_.Remove(join.job_id);
     it = live_.emplace(join.job_id, LiveJob{std::move(job)}).first;
   }
@@ -59,7 +63,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
 void Registry::OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                               SteadyTime now, Effects* effects) {
   const auto it = live_.find(job_id);
-  if (it == live_.end()) return;
+  if (it == live_.end()) return ended_.OnStreamClosed(job_id, node_id, incarnation);
   it->second.job->OnStreamClosed(node_id, incarnation, {now, effects});
   Settle(it);
 }

@@ -29,7 +29,9 @@ class Registry {
  public:
   static constexpr size_t kMaxLiveJobs = 100'000;
 
-  Registry();
+  // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
+  // job of a server before it.
+  explicit Registry(SteadyTime began);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -40,7 +42,7 @@ class Registry {
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, Effects* effects);
 
-  // The node's stream of this incarnation ended without a Leave.
+  // The node's stream of this incarnation has ended; but not because the registry closed it.
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
                       Effects* effects);
 
@@ -70,6 +72,7 @@ class Registry {
   // After every event of a job: moves it to the ended ones, or its place in the order of deadlines.
   void Settle(Live::iterator it);
 
+  const SteadyTime began_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
   EndedJobs ended_;

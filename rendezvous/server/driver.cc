@@ -9,7 +9,7 @@
 
 namespace ddprun::rendezvous {
 
-Driver::Driver(Host host) : host_(host), timer_thread_([this] { RunTimer(); }) {}
+Driver::Driver(Host host) : host_(host), registry_(SteadyNow()), timer_thread_([this] { RunTimer(); }) {}
 
 Driver::~Driver() {
   {
@@ -42,7 +42,9 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       const Leave* leave = std::get_if<Leave>(&message);
       if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " leaves: ", leave->reason));
       QueueEffectsLocked(std::move(effects));
-      if (leave != nullptr && peer.state == Peer::State::kJoined) {
+      if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
+      // With workers left it stays until these are gone: the end of its stream says so.
+      if (leave != nullptr && !leave->has_workers && peer.state == Peer::State::kJoined) {
         joined_.erase(peer.key);
         EndLocked(session, &peer, absl::OkStatus());
       }
@@ -80,7 +82,7 @@ void Driver::ForgetKeyLocked(Peer* peer) {
   joined_.erase(peer->key);
   Effects effects;
   registry_.OnStreamClosed(job, node, incarnation, SteadyNow(), &effects);
-  if (!peer->finished) LogLocked(absl::StrCat("job ", job, ": the stream of ", peer->name, " broke"));
+  if (!peer->finished && !peer->left) LogLocked(absl::StrCat("job ", job, ": the stream of ", peer->name, " broke"));
   QueueEffectsLocked(std::move(effects));
 }
 
@@ -93,8 +95,9 @@ void Driver::OnClosed(const std::shared_ptr<Session>& session) {
     if (peer.state == Peer::State::kJoined) {
       ForgetKeyLocked(&peer);
       EndLocked(session, &peer,
-                peer.finished ? absl::OkStatus()
-                              : absl::InvalidArgumentError("the launcher ended its stream without a Leave"));
+                peer.finished || peer.left
+                    ? absl::OkStatus()
+                    : absl::InvalidArgumentError("the launcher ended its stream without a Leave"));
     }
     PeerGoneLocked(peer);
     peers_.erase(it);
@@ -106,7 +109,9 @@ void Driver::OnClosed(const std::shared_ptr<Session>& session) {
 void Driver::PeerGoneLocked(const Peer& peer) {
   const bool ever_joined = !std::get<1>(peer.key).empty();
   if (!ever_joined || peer.in_process) return;
-  if (--remote_launchers_ == 0) everyone_left_.NotifyAll();
+  if (peer.left) --leavers_;
+  --remote_launchers_;
+  everyone_left_.NotifyAll();
 }
 
 bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
@@ -180,6 +185,15 @@ void Driver::Drain() {
       if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
     }
   }
+}
+
+bool Driver::WaitUntilLeaversLeft(SteadyTime deadline) {
+  MutexLock lock(&mutex_);
+  while (leavers_ > 0) {
+    if (SteadyNow() >= deadline) return false;
+    everyone_left_.WaitUntil(&mutex_, deadline);
+  }
+  return true;
 }
 
 std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {

@@ -42,17 +42,20 @@ class Driver {
   //   ABORTED              its node has joined with a newer incarnation, or twice with this one.
   //   RESOURCE_EXHAUSTED   too many jobs (a Rejected came before).
   //   UNAVAILABLE          it was silent and counts as lost; it may join again.
-  //   OK                   it said Leave.
+  //   OK                   it said Leave, and has no workers left.
   // REQUIRES: OnClosed was not called for the session.
   void OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message);
 
-  // The launcher at `session` will say no more: it closed the stream (which is then ended with OK after a Finish,
-  // else with INVALID_ARGUMENT) or the stream broke. The last call for a session; needed for each.
+  // The launcher at `session` will say no more: it closed the stream (which is then ended with OK after a Finish
+  // or a Leave, else with INVALID_ARGUMENT) or the stream broke. The last call for a session; needed for each.
   void OnClosed(const std::shared_ptr<Session>& session);
 
   // Blocks until the streams of all launchers in other processes are closed, so that each could fetch its Finish;
   // false at `deadline` if some are still open.
   bool WaitUntilEveryoneLeft(SteadyTime deadline);
+
+  // The same for those that left and stop their workers: without a server they would have to kill them (protocol 4.5).
+  bool WaitUntilLeaversLeft(SteadyTime deadline);
 
   // As Registry has them.
   std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
@@ -73,6 +76,7 @@ class Driver {
     std::string name;  // of host and address, for the log
     bool in_process = false;
     bool finished = false;  // was told Finish
+    bool left = false;      // said Leave
   };
 
   // Something to do with no lock held: a message, the end of a session, a line to log.
@@ -104,7 +108,8 @@ class Driver {
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeKey, std::shared_ptr<Session>> joined_ ABSL_GUARDED_BY(mutex_);
   int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
-  CondVar everyone_left_;
+  int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // those of them that said Leave
+  CondVar everyone_left_;                             // one of the two came to zero
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

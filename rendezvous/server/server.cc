@@ -25,8 +25,10 @@ constexpr size_t kMaxMemoryBytes = 512 << 20;  // of gRPC's buffers
 constexpr int kMaxReflectionThreads = 8;
 constexpr int kMaxStreamsPerConnection = 1000;  // a launcher needs one
 constexpr int kHandshakeTimeoutMs = 5'000;      // for a connection to begin to speak HTTP/2
-constexpr int kKeepaliveTimeMs = 30'000;        // heartbeats find the dead; this only frees their connections
-constexpr int kKeepaliveTimeoutMs = 10'000;
+// Heartbeats find the dead; this only frees their connections. It is long, because a launcher is taken for dead when
+// its connection ends: silence may do that only long after the heartbeats have told (protocol 4.5).
+constexpr int kKeepaliveTimeMs = 30'000;
+constexpr int kKeepaliveTimeoutMs = 1'200'000;
 constexpr int kIdlePollMs = 3'600'000;  // of the reflection service's thread: seldom woken for nothing
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 

@@ -65,6 +65,7 @@ struct Writer {
   }
   void operator()(const Leave& leave) const {
     proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
+    proto->mutable_leave()->set_has_workers(leave.has_workers);
   }
 };
 
@@ -103,7 +104,7 @@ Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
 }
 
 Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {
-  return Leave{fields.Text("reason", proto.reason(), kMaxTextBytes)};
+  return Leave{fields.Text("reason", proto.reason(), kMaxTextBytes), proto.has_workers()};
 }
 
 }  // namespace

@@ -194,13 +194,38 @@ TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=0.5"};
   Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  const std::string said = b.Out();
+  const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  EXPECT_FALSE(Alive(worker)) << "its guard has to see to it";
   b.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
   gate.Open();
   EXPECT_EQ(a.Wait(), 0) << a.Err();
   EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
+TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  TempDir dir;
+  const std::string saved = dir.File("saved");
+  const std::string script = absl::StrCat("[ -e ", saved, " ] && echo \"after round=$DDPRUN_ROUND\"; ",
+                                          "if [ $RANK = 1 ]; then trap 'sleep 1; touch ", saved, "; exit 0' TERM; fi; ",
+                                          kSayRank, gate.Wait());
+  Launcher a(NodeFlags(port, "1:2", 1, Elastic(), script));
+  Launcher b(NodeFlags(port, "1:2", 1, Elastic(), script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  Launcher& leaver = Count(a.Out(), "rank=1/2") > 0 ? a : b;
+  Launcher& other = &leaver == &a ? b : a;
+  leaver.Signal(SIGTERM);
+  ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
+  EXPECT_EQ(Count(other.Out(), "after round=2"), 1) << other.Out();
+  gate.Open();
+  EXPECT_EQ(other.Wait(), 0) << other.Err();
+  EXPECT_EQ(leaver.Wait(), 128 + SIGTERM) << leaver.Err();
 }
 
 TEST(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {

@@ -128,6 +128,39 @@ TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {
   ExpectAllGone(launcher.pids);
 }
 
+// A worker of launcher `id`, which sleeps.
+Child StartSleeper(const std::string& id) {
+  SpawnRequest request = RequestFor({"/bin/sleep", "1000"});
+  request.environment.push_back("DDPRUN_LAUNCHER_ID=" + id);
+  absl::StatusOr<Child> child = Spawn(request);
+  EXPECT_TRUE(child.ok()) << child.status();
+  return *std::move(child);
+}
+
+TEST(GuardTest, KillWorkersAt_TimeOver_KillsThemAndServesOn) {
+  auto guard = Guard::Start("hanging");
+  ASSERT_TRUE(guard.ok()) << guard.status();
+  for (int round = 0; round < 2; ++round) {
+    const Child worker = StartSleeper("hanging"), other = StartSleeper("another");
+    guard->KillWorkersAt(SteadyNow() + absl::Milliseconds(20));
+    EXPECT_EQ(WaitFor(worker).Text(), "killed by SIGKILL (9)");
+    EXPECT_EQ(kill(other.pid, 0), 0);
+    kill(other.pid, SIGTERM);
+    EXPECT_EQ(WaitFor(other).ExitCode(), 128 + SIGTERM);
+  }
+}
+
+TEST(GuardTest, KillWorkersAt_ToldAnotherTime_ThatCounts) {
+  auto guard = Guard::Start("late");
+  ASSERT_TRUE(guard.ok()) << guard.status();
+  const Child worker = StartSleeper("late");
+  guard->KillWorkersAt(SteadyNow() + absl::Hours(1));
+  guard->KillWorkersAt(SteadyTime::InfiniteFuture());
+  guard->Dismiss();  // it has read all that by now
+  kill(worker.pid, SIGTERM);
+  EXPECT_EQ(WaitFor(worker).ExitCode(), 128 + SIGTERM);
+}
+
 TEST(GuardTest, Process_HoldsNothingOfItsLauncherAndIgnoresSessionSignals) {
   Pipe held;  // something inheritable that the guard must not keep open
   auto guard = Guard::Start("some id");

@@ -125,6 +125,9 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     EXPECT_EQ(a.master_port, assignments[0].master_port);
     EXPECT_EQ(a.restart_count, view.restart_count);
   }
+  for (const NodeView& node : view.nodes) {
+    EXPECT_NE(node.state, NodeView::State::kStopping) << node.node_id << " has workers of an older round";
+  }
   EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes);
   EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes);
   std::sort(places.begin(), places.end());

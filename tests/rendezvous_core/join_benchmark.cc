@@ -28,7 +28,7 @@ void BM_JoinAndAssign(benchmark::State& state) {
   const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
   const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
   for (auto _ : state) {
-    Registry registry;
+    Registry registry(SteadyTime::InfinitePast());
     Effects effects;
     effects.reserve(2 * joins.size());
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
@@ -47,7 +47,7 @@ void BM_Restart(benchmark::State& state) {
   const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
   for (auto _ : state) {
     state.PauseTiming();
-    Registry registry;
+    Registry registry(SteadyTime::InfinitePast());
     Effects effects;
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
     effects.clear();
@@ -63,7 +63,7 @@ BENCHMARK(BM_Restart)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kM
 void BM_Heartbeat(benchmark::State& state) {
   const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
   SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   Effects effects;
   for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
   size_t next = 0;

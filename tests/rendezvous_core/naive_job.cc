@@ -19,6 +19,10 @@ std::pair<std::string, int> Natural(const std::string& name) {
 
 uint64_t RoundOf(const Join& join) { return join.current ? join.current->round : 0; }
 
+bool MayHaveWorkers(const NaiveJob::Node& node) {
+  return node.phase == Phase::kRunning || node.phase == Phase::kStopping;
+}
+
 bool Works(const NaiveJob::Node& node) { return node.phase == Phase::kRunning || node.phase == Phase::kSucceeded; }
 
 // What CheckJoin refuses, as far as the random events go.
@@ -30,8 +34,13 @@ bool Acceptable(const Join& join) {
 
 }  // namespace
 
-NaiveJob::NaiveJob(const Join& first, uint64_t floor, uint64_t recover_from, SteadyTime now)
-    : highest(floor), settings_(first.settings), recover_from_(recover_from), waiting_since_(now) {}
+NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
+    : highest(past.floor),
+      gone(past.gone),
+      settings_(first.settings),
+      recover_from_(past.recover_from),
+      unknown_gone_(past.server_began + 1.5 * settings_.heartbeat_timeout),
+      waiting_since_(now) {}
 
 NaiveJob::Node* NaiveJob::Find(const std::string& node_id) {
   for (Node& node : nodes) {
@@ -61,6 +70,7 @@ void NaiveJob::TakePhase(Node* node, const Join& join) {
 
 void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   lines_ = lines;
+  now_ = now;
   const std::string who = absl::StrCat(join.node_id, "#", join.incarnation);
   Node* old = Find(join.node_id);
   if (!(join.settings == settings_)) return lines->push_back(who + " rejected");
@@ -75,6 +85,8 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   Node* node = &nodes.back();
   node->join = join;
   node->order = ++counter_;
+  gone.erase(join.node_id);
+  if (join.incarnation > 1 || join.current) veterans_ = true;
   Touch(node, now);
   Say(*node, "welcome");
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
@@ -156,6 +168,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
   node->place = absl::StrCat(a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size,
                              " ", a.base_role_rank, "/", a.role_world_size, " ", master_);
   node->phase = join.phase;
+  if (MayHaveWorkers(*node)) unknown_gone_ = SteadyTime::InfinitePast();
   if (join.phase == Phase::kIdle) {
     TakePhase(node, join);
     if (!broken_) has_cause_ = false;
@@ -164,10 +177,25 @@ void NaiveJob::Report(Node* node, const Join& join) {
   if (join.phase == Phase::kSucceeded) succeeded_.insert(join.node_id);
 }
 
+SteadyTime NaiveJob::WorkersGone(const Node& node) const {
+  return node.join.in_process ? SteadyTime::InfiniteFuture() : now_ + settings_.heartbeat_timeout * 7 / 6;
+}
+
+bool NaiveJob::BeatOfGone(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
+  const auto it = gone.find(node_id);
+  if (it == gone.end() || it->second.incarnation != incarnation) return false;
+  it->second.workers_gone = std::max(it->second.workers_gone, now + settings_.heartbeat_timeout * 7 / 6);
+  return true;
+}
+
 void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
                          SteadyTime now, Lines* lines) {
   lines_ = lines;
+  now_ = now;
   Node* node = Find(node_id);
+  if (node == nullptr && std::holds_alternative<Heartbeat>(message) && BeatOfGone(node_id, incarnation, now)) {
+    lines->push_back(absl::StrCat(node_id, "#", incarnation, " ack"));
+  }
   if (node == nullptr || node->join.incarnation != incarnation || !node->connected) return;
   Touch(node, now);
   const bool in_play = state == State::kRunning || state == State::kRecovering;
@@ -193,7 +221,10 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
     }
     node->phase = Phase::kIdle;
   }
-  if (std::holds_alternative<Leave>(message)) Gone(node - nodes.data());
+  if (const auto* m = std::get_if<Leave>(&message)) {
+    if (m->has_workers && MayHaveWorkers(*node)) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
+    Gone(node - nodes.data());
+  }
   Settle(now);
 }
 
@@ -218,7 +249,13 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
   broken_ = has_cause_ = round_left_ = true;
 }
 
-void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
+void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now, Lines* lines) {
+  lines_ = lines;
+  now_ = now;
+  if (const auto it = gone.find(node_id); it != gone.end() && it->second.incarnation <= incarnation) {
+    gone.erase(it);
+    if (state == State::kPreparing) Settle(now);
+  }
   Node* node = Find(node_id);
   if (node == nullptr || node->join.incarnation != incarnation || !node->connected) return;
   node->connected = false;
@@ -250,12 +287,16 @@ void NaiveJob::StopAll() {
 
 void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   lines_ = lines;
+  now_ = now;
   for (size_t i = nodes.size(); i-- > 0;) {
     const Node& node = nodes[i];
     if (node.connected && node.join.in_process) continue;
     const absl::Duration limit = node.connected ? settings_.heartbeat_timeout : settings_.reconnect_grace;
     if (node.stamp + limit > now) continue;
     Say(node, "close");
+    if (node.connected && MayHaveWorkers(node)) {
+      gone[node.join.node_id] = {node.join.incarnation, node.stamp + settings_.heartbeat_timeout * 7 / 6};
+    }
     Gone(i);
   }
   Settle(now);
@@ -276,7 +317,12 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
 }
 
 void NaiveJob::End(State to, const std::string& line) {
-  for (const Node& node : nodes) Say(node, line);
+  for (const Node& node : nodes) {
+    Say(node, line);
+    if (!MayHaveWorkers(node)) continue;
+    gone[node.join.node_id] = {node.join.incarnation,
+                               node.connected ? WorkersGone(node) : node.stamp + settings_.reconnect_grace};
+  }
   verdict = line;
   state = to;
 }
@@ -286,13 +332,18 @@ void NaiveJob::Settle(SteadyTime now) {
   }
 }
 
-bool NaiveJob::Complete() const {
+bool NaiveJob::Complete(SteadyTime now) {
   int returning = 0, ready = 0;
   for (const Node& node : nodes) {
-    if (node.rank >= 0 && node.busy()) ++returning;
+    if ((node.rank >= 0 && node.busy()) || MayHaveWorkers(node)) ++returning;
     if (!node.busy()) ++ready;
   }
-  return returning == 0 && ready >= std::min<int>(nodes.size(), settings_.max_nodes);
+  if (returning > 0 || ready < std::min<int>(nodes.size(), settings_.max_nodes)) return false;
+  if (!veterans_ && static_cast<int>(nodes.size()) >= settings_.max_nodes) unknown_gone_ = SteadyTime::InfinitePast();
+  for (const auto& [unused, node] : gone) {
+    if (node.workers_gone > now) return false;
+  }
+  return unknown_gone_ <= now;
 }
 
 bool NaiveJob::ApplyOneRule(SteadyTime now) {
@@ -342,7 +393,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     last_call_end_ = now + settings_.last_call;
     return true;
   }
-  if (state == State::kPreparing && Complete()) {
+  if (state == State::kPreparing && Complete(now)) {
     AssignAll();
     return true;
   }
@@ -412,30 +463,38 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
   }();
   const auto* join = std::get_if<Join>(&message);
   if (join == nullptr) {
-    if (ended && belonged && std::holds_alternative<Heartbeat>(message)) lines->push_back(who + " ack");
+    if (ended && std::holds_alternative<Heartbeat>(message)) {
+      const bool gone = it->second.BeatOfGone(node_id, incarnation, now);
+      if (gone || belonged) lines->push_back(who + " ack");
+    }
     if (it != jobs.end() && !ended) it->second.OnMessage(node_id, incarnation, message, now, lines);
     return;
   }
   if (!Acceptable(*join)) return lines->push_back(who + " rejected");
-  uint64_t floor = 0, recover_from = 1;
+  NaiveJob::Past past;
+  past.server_began = began_;
   if (ended) {
     const bool told = !it->second.nodes.empty();
-    floor = it->second.highest;
-    if (told && (belonged || (join->current && RoundOf(*join) <= floor))) {
+    past.floor = it->second.highest;
+    past.gone = it->second.gone;
+    if (told && (belonged || (join->current && RoundOf(*join) <= past.floor))) {
       return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
     }
-    recover_from = told ? floor + 1 : floor;
+    past.recover_from = told ? past.floor + 1 : past.floor;
     jobs.erase(it);
     it = jobs.end();
   }
-  if (it == jobs.end()) it = jobs.emplace(job_id, NaiveJob(*join, floor, recover_from, now)).first;
+  if (it == jobs.end()) it = jobs.emplace(job_id, NaiveJob(*join, past, now)).first;
   it->second.OnJoin(*join, now, lines);
 }
 
 void NaiveServer::OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
-                                 SteadyTime now) {
+                                 SteadyTime now, NaiveJob::Lines* lines) {
   const auto it = jobs.find(job_id);
-  if (it != jobs.end() && !it->second.ended()) it->second.OnStreamClosed(node_id, incarnation, now);
+  if (it == jobs.end()) return;
+  if (!it->second.ended()) return it->second.OnStreamClosed(node_id, incarnation, now, lines);
+  const auto gone = it->second.gone.find(node_id);
+  if (gone != it->second.gone.end() && gone->second.incarnation <= incarnation) it->second.gone.erase(gone);
 }
 
 void NaiveServer::OnTime(SteadyTime now, NaiveJob::Lines* lines) {

@@ -22,13 +22,27 @@ class NaiveJob {
   enum class State { kWaiting, kLastCall, kPreparing, kRunning, kRecovering, kFinished, kFailed };
   using Lines = std::vector<std::string>;
 
-  NaiveJob(const Join& first, uint64_t floor, uint64_t recover_from, SteadyTime now);
+  // Who is gone, with the incarnation of its last stream, and when its workers are gone as well.
+  struct GoneNode {
+    uint64_t incarnation;
+    SteadyTime workers_gone;
+  };
+  struct Past {
+    SteadyTime server_began;
+    uint64_t floor = 0;
+    uint64_t recover_from = 1;
+    std::map<std::string, GoneNode> gone;
+  };
+  NaiveJob(const Join& first, const Past& past, SteadyTime now);
 
   void OnJoin(const Join& join, SteadyTime now, Lines* lines);
   void OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message, SteadyTime now,
                  Lines* lines);
-  void OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now);
+  void OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now, Lines* lines);
   void OnTime(SteadyTime now, Lines* lines);
+
+  // Of a node that left or was told the end, and stops its workers.
+  bool BeatOfGone(const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
   State state = State::kWaiting;
   uint64_t round = 0;
@@ -49,6 +63,7 @@ class NaiveJob {
     bool busy() const { return phase != Join::Phase::kIdle || !connected; }
   };
   std::vector<Node> nodes;  // in the order in which they joined
+  std::map<std::string, GoneNode> gone;
 
  private:
   Node* Find(const std::string& node_id);
@@ -59,19 +74,23 @@ class NaiveJob {
   void Report(Node* node, const Join& join);
   void Failed(Node* node, const WorkerFailed& message);
   void Gone(size_t index);
+  SteadyTime WorkersGone(const Node& node) const;
   void StopAll();
   void AssignAll();
   void End(State to, const std::string& line);
   bool ApplyOneRule(SteadyTime now);
   void Settle(SteadyTime now);
-  bool Complete() const;
+  bool Complete(SteadyTime now);
 
   JobSettings settings_;
   uint64_t recover_from_;
   Lines* lines_ = nullptr;
+  SteadyTime now_;
   uint64_t counter_ = 0;
   int world_nodes_ = 0;  // of the round
   std::string master_;
+  SteadyTime unknown_gone_;  // nodes of a server before
+  bool veterans_ = false;
   std::set<std::string> succeeded_;  // node ids of the round, also gone ones
   std::set<int> reported_;
   bool broken_ = false;   // the round has to be left
@@ -87,12 +106,17 @@ class NaiveJob {
 // Many naive jobs, with the ended ones.
 class NaiveServer {
  public:
+  explicit NaiveServer(SteadyTime began) : began_(began) {}
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
-  void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
+  void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
+                      NaiveJob::Lines* lines);
   void OnTime(SteadyTime now, NaiveJob::Lines* lines);
 
   std::map<std::string, NaiveJob> jobs;  // the newest of each id
+
+ private:
+  const SteadyTime began_;
 };
 
 }  // namespace ddprun::rendezvous

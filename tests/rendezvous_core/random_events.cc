@@ -26,7 +26,14 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
 RandomEvent RandomLaunchers::Next() {
   if (OneIn(200)) {
     for (Launcher& launcher : launchers_) launcher.connected = false;
+    leaving_.clear();
     return ServerRestarts{};
+  }
+  if (!leaving_.empty() && OneIn(8)) {
+    const StreamClosed closed = leaving_.back();
+    if (OneIn(3)) return Said{closed.job_id, closed.node_id, closed.incarnation, Heartbeat{}};
+    leaving_.pop_back();
+    return closed;
   }
   if (OneIn(9)) return TimePasses{true, absl::ZeroDuration()};
   if (OneIn(12)) return TimePasses{false, absl::Milliseconds(Below(4) == 0 ? Below(4000) : Below(100))};
@@ -93,7 +100,9 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   }
   if (OneIn(40)) {
     launcher->connected = launcher->joined = false;
-    return Say(*launcher, Leave{"received SIGTERM"});
+    const bool has_workers = !OneIn(3);
+    if (has_workers) leaving_.push_back(StreamClosed{join.job_id, join.node_id, join.incarnation});
+    return Say(*launcher, Leave{"received SIGTERM", has_workers});
   }
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
   switch (join.phase) {

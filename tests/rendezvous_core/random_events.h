@@ -58,6 +58,7 @@ class RandomLaunchers {
   std::mt19937_64 random_;
   JobSettings settings_;
   std::vector<Launcher> launchers_;
+  std::vector<StreamClosed> leaving_;  // streams of launchers that wait for their workers
   int next_port_ = 1;
   bool lies_;
 };

@@ -37,7 +37,7 @@ const Assignment* FindAssign(const Effects& effects) {
 }
 
 TEST(RegistryTest, Empty_HasNothingToDo) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   EXPECT_EQ(registry.NextDeadline(), SteadyTime::InfiniteFuture());
   EXPECT_TRUE(registry.ListJobs(At(0)).empty());
   EXPECT_FALSE(registry.GetJob("x", At(0)).has_value());
@@ -49,7 +49,7 @@ TEST(RegistryTest, Empty_HasNothingToDo) {
 
 // Protocol 1: whoever has not joined is not heard.
 TEST(RegistryTest, StrangersMessages_AreIgnored) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   const Join a = Of("x", "a");
   Tell(&registry, a, a, At(0));
   Join other = a;
@@ -62,7 +62,7 @@ TEST(RegistryTest, StrangersMessages_AreIgnored) {
 
 // Protocol 5.
 TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   uint64_t last = 0;
   for (int i = 0; i < 5; ++i) {
     const Join join = Of("x", absl::StrCat("n", i));
@@ -79,7 +79,7 @@ TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
 }
 
 TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   uint64_t round = 0;
   for (int i = 0; i < 50; ++i) {
     const Join join = Of("x", absl::StrCat("n", i));
@@ -98,7 +98,7 @@ TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
 }
 
 TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   constexpr int kJobs = 300;
   for (int i = 0; i < kJobs; ++i) {
     Join join = Of(absl::StrCat("job", i), "a", 2);
@@ -122,7 +122,7 @@ TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
 }
 
 TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   for (const char* id : {"a", "b", "c", "d", "e"}) {
     const Join join = Of(id, "n");
     Tell(&registry, join, join, At(0));
@@ -145,7 +145,7 @@ TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
 }
 
 TEST(RegistryTest, GetJob_ShowsNodes) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   Join join = Of("x", "a");
   join.slots = 3;
   join.role = "trainer";
@@ -167,7 +167,7 @@ TEST(RegistryTest, GetJob_ShowsNodes) {
 // Protocol 6: all hosts of a job of moderate size are named, few of many.
 TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
   for (const int nodes : {40, kMaxHostsTold, kMaxHostsTold + 1}) {
-    Registry registry;
+    Registry registry(SteadyTime::InfinitePast());
     for (int i = 0; i < nodes; ++i) {
       const Join join = Of("x", absl::StrCat("n", i), nodes + 1);
       Tell(&registry, join, join, At(0));
@@ -184,7 +184,7 @@ TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
 
 // What is said grows with the nodes, not with their square: nobody hears of the others one by one.
 TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
-  Registry registry;
+  Registry registry(SteadyTime::InfinitePast());
   constexpr int kNodes = 1000;
   size_t said = 0;
   for (int i = 0; i < kNodes; ++i) {

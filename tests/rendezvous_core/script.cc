@@ -15,7 +15,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr char kHome[] = "job";
-constexpr absl::Duration kBeat = absl::Seconds(1);
+constexpr absl::Duration kBeat = absl::Milliseconds(500);
 
 // A scenario that can't be read is a mistake of its author: there is no use in going on.
 [[noreturn]] void Die(absl::string_view what) {
@@ -95,7 +95,7 @@ void Script::Command(const Words& words) {
   if (command == "advance") return Advance(Duration(name));
   if (command == "join") return JoinOnce(&launchers_[name], words, false);
   if (command == "restart-server") {
-    registry_ = std::make_unique<Registry>();
+    registry_ = std::make_unique<Registry>(now_);
     shown_.clear();
     for (auto& [unused, launcher] : launchers_) launcher.connected = false;
     return;
@@ -117,8 +117,11 @@ void Script::Command(const Words& words) {
   if (command == "beat") return Send(&launcher, Heartbeat{});
   if (command == "fail") return Fail(&launcher, words);
   if (command == "leave") {
-    Send(&launcher, Leave{words.rest});
-    launcher.connected = false;
+    std::string reason = words.rest;
+    const bool has_workers = words.Number("workers", 0) != 0;
+    if (has_workers) reason.erase(0, std::min(reason.size(), reason.find(' ') + 1));
+    Send(&launcher, Leave{reason, has_workers});
+    launcher.connected = has_workers;
     return;
   }
   if (command == "succeed") {

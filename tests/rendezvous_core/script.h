@@ -49,7 +49,7 @@ class Script {
   void Take(const Effect& effect);
   void Flush();
 
-  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>();
+  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(SteadyTime::InfinitePast());
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
   SteadyTime next_beat_;
   SteadyTime line_began_;

@@ -97,7 +97,7 @@ class SideBySide {
       job_id = closed->job_id;
       open_.erase({job_id, closed->node_id, closed->incarnation});
       registry_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &effects);
-      twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_);
+      twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &lines);
     } else if (const auto* passes = std::get_if<TimePasses>(&event)) {
       const SteadyTime due = registry_->NextDeadline();
       if (!passes->to_deadline) {
@@ -108,8 +108,8 @@ class SideBySide {
       registry_->OnDeadline(now_, &effects);
       twin_->OnTime(now_, &lines);
     } else {
-      registry_ = std::make_unique<Registry>();
-      twin_ = std::make_unique<NaiveServer>();
+      registry_ = std::make_unique<Registry>(now_);
+      twin_ = std::make_unique<NaiveServer>(now_);
       invariants_.ServerRestarted();
       open_.clear();
     }
@@ -161,11 +161,11 @@ class SideBySide {
 
   std::vector<std::string> history_;
   RandomLaunchers launchers_;
-  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>();
-  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>();
+  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
+  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_);
+  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_);
   Invariants invariants_;
   std::set<Invariants::Stream> open_;
-  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
 };
 
 // DDPRUN_TWIN_SEED=first[:lists] runs other lists than those of every day.

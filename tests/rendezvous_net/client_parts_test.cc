@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "rendezvous/client/backoff.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/client/stream_end.h"
@@ -87,6 +88,23 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
     EXPECT_EQ(end.reason, c.reason);
     EXPECT_EQ(end.permanent, c.permanent) << c.reason;
   }
+}
+
+// Whatever else happens to an attempt, the server may be there.
+TEST(StreamEndTest, IsNobodyThere_OnlyWhereTheConnectionIsRefused) {
+  const auto failed = [](const char* why) {
+    return absl::UnavailableError(
+        absl::StrCat("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: ", why));
+  };
+  const auto refused = failed("Failed to connect to remote host: Connection refused");
+  EXPECT_TRUE(IsNobodyThere(StreamProgress::kNone, refused));
+  EXPECT_FALSE(IsNobodyThere(StreamProgress::kOpen, refused));
+  for (const char* why : {"Failed to connect to remote host: No route to host", "Network is unreachable",
+                          "connection attempt timed out before receiving SETTINGS frame",
+                          "Failed to connect to remote host: Connection timed out"}) {
+    EXPECT_FALSE(IsNobodyThere(StreamProgress::kNone, failed(why))) << why;
+  }
+  EXPECT_FALSE(IsNobodyThere(StreamProgress::kTimedOut, absl::CancelledError()));
 }
 
 }  // namespace

@@ -81,6 +81,47 @@ TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
 }
 
+// The end of a stream tells the server that the launcher is no more. With no grace at all it would go on without it.
+TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
+  TestServer server;
+  JobSettings settings = PatientSettings(2);
+  settings.reconnect_grace = absl::ZeroDuration();
+  TestLauncher a(server.Grpc(), "job", "node1", settings), b(server.Grpc(), "job", "node2", settings);
+  a.ConnectAndJoin();
+  b.ConnectAndJoin();
+  const uint64_t round = a.AwaitRound().round;
+  b.AwaitRound();
+  for (int i = 0; i < 3; ++i) {
+    a.client().Reset();
+    EXPECT_FALSE(a.Await<Disconnected>().refused.has_value());
+    a.ConnectAndJoin();
+    ASSERT_TRUE(std::holds_alternative<Welcome>(std::get<ServerMessage>(*a.log().Next())));
+  }
+  a.Succeed();
+  b.Succeed();
+  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(b.Await<Finish>().verdict.succeeded);
+  EXPECT_EQ(b.join().current->round, round);
+}
+
+TEST(ReconnectTest, ServerGone_RefusalsSayWhenTheyWereAskedFor) {
+  auto server = std::make_unique<TestServer>();
+  TestLauncher a(server->Grpc(), "job", "node1", PatientSettings(2));
+  a.ConnectAndJoin();
+  ASSERT_TRUE(std::holds_alternative<Welcome>(std::get<ServerMessage>(*a.log().Next())));
+  const SteadyTime before = SteadyNow();
+  server = nullptr;
+  EXPECT_FALSE(a.Await<Disconnected>().refused.has_value()) << "the stream's end";
+  for (int refusals = 0; refusals < 3;) {
+    const Disconnected gone = a.Await<Disconnected>();
+    if (!gone.refused.has_value() && refusals == 0) continue;  // it was still on its way out
+    ++refusals;
+    ASSERT_TRUE(gone.refused.has_value()) << gone.reason;
+    EXPECT_GE(*gone.refused, before);
+    EXPECT_LE(*gone.refused, SteadyNow());
+  }
+}
+
 TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   TestServer server;
   TestLauncher a(server.Grpc(), "job", "node1", PatientSettings(2));
@@ -112,6 +153,7 @@ TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
     const Disconnected gone = log.Await<Disconnected>();
     EXPECT_EQ(gone.reason, absl::StrCat("tried 127.0.0.1:", port, ": connection refused"));
     EXPECT_FALSE(gone.permanent);
+    EXPECT_FALSE(gone.refused.has_value()) << "there has been no server";
   }
 }
 

@@ -51,7 +51,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  WorkerFailed{1, lost},
                                                  GroupSucceeded{9},
                                                  Ready{8, 40002},
-                                                 Leave{"SIGTERM"}};
+                                                 Leave{"SIGTERM", true}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 

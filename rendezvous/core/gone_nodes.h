@@ -1,0 +1,54 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_
+#define DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
+
+namespace ddprun::rendezvous {
+
+// For how long after it was last heard a silent node may have workers.
+inline absl::Duration FenceTime(absl::Duration heartbeat_timeout) { return heartbeat_timeout * 7 / 6; }
+
+// PURE: nodes that a job has lost, but whose workers may still run: until when at the latest. No round begins before
+// (protocol 4.5). Thread-compatible. Value type.
+class GoneNodes {
+ public:
+  // Workers of this node, whose last stream had this incarnation, are gone at `gone`. Replaces what was known of it.
+  void Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
+
+  // A node that says that its workers still run: they are gone at `gone`. Whether it was known here.
+  bool StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
+
+  // The launcher's process has ended, if this was its last stream, and its workers with it. Whether it was known here.
+  bool StreamClosed(absl::string_view node_id, uint64_t incarnation);
+
+  // The node has joined again, and says by itself where its workers stand.
+  void CameBack(absl::string_view node_id);
+
+  // Nodes of a server before this one, of which nobody knows; and that there are none.
+  void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
+  void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
+
+  // From when on none of them has workers, if nothing more is heard; the infinite past if there are none.
+  SteadyTime AllGone() const;
+
+ private:
+  struct Entry {
+    uint64_t incarnation = 0;
+    SteadyTime gone;
+  };
+
+  absl::flat_hash_map<std::string, Entry> nodes_;
+  std::set<std::pair<absl::Duration, std::string>> by_time_;  // of the same, since the clock's start
+  SteadyTime unknown_gone_ = SteadyTime::InfinitePast();
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_

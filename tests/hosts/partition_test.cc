@@ -1,0 +1,252 @@
+// Hosts that are cut off from each other and come back: never do workers of two rounds run at once, every job ends, and
+// a short blip changes nothing (protocol 4.5). Real launchers and workers; the workers leave a trace of when they ran.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/steady_time.h"
+#include "tests/hosts/hosts.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr int kBatches = 5;
+constexpr int kJobsAtOnce = 10;  // so many sequences of cuts a batch, each with a job on three hosts of its own
+constexpr int kNodes = 3;
+constexpr int kCuts = 3;
+constexpr int kPort = 29400;
+
+// One line of tests/testbin/tick.cc.
+struct Tick {
+  int round = 0;
+  int world = 0;
+  int pid = 0;
+  SteadyTime at;
+};
+
+// A job on hosts first .. first + 2, of which the first one hosts the rendezvous server.
+class Job {
+ public:
+  Job(const Hosts* hosts, int first, const std::string& nnodes, absl::Duration heartbeat_timeout, bool stubborn) {
+    const std::string conf = absl::StrCat("--rdzv-conf=last_call_timeout=0.5,join_timeout=100,heartbeat_timeout=",
+                                          absl::ToDoubleSeconds(heartbeat_timeout));
+    for (int i = 0; i < kNodes; ++i) {
+      std::vector<std::string> argv = {"launcher/ddprun",
+                                       "--shutdown-timeout=2",
+                                       "--nnodes",
+                                       nnodes,
+                                       absl::StrCat("--rdzv-endpoint=", Hosts::Name(first), ":", kPort),
+                                       absl::StrCat("--rdzv-id=job", first),
+                                       conf,
+                                       "--no-python",
+                                       "tests/testbin/tick",
+                                       dir_.File("ticks"),
+                                       dir_.File("gate")};
+      if (stubborn) argv.push_back("stubborn");
+      launchers_.push_back(std::make_unique<Process>(hosts->On(first + i, argv)));
+    }
+  }
+
+  std::vector<Tick> Ticks() const {
+    std::vector<Tick> ticks;
+    std::istringstream text(ReadFile(dir_.File("ticks")));
+    Tick tick;
+    int64_t nanos = 0;
+    while (text >> tick.round >> tick.world >> tick.pid >> nanos) {
+      tick.at = SteadyTime::FromStart(absl::Nanoseconds(nanos));
+      ticks.push_back(tick);
+    }
+    return ticks;
+  }
+
+  // Whether three workers of one round have ticked after that time.
+  bool IsWhole(SteadyTime after) const {
+    std::map<int, std::set<int>> pids;
+    for (const Tick& tick : Ticks()) {
+      if (tick.at > after && tick.world == kNodes) pids[tick.round].insert(tick.pid);
+    }
+    return !pids.empty() && pids.rbegin()->second.size() == kNodes;
+  }
+
+  // Lets the workers end well, and waits for the launchers.
+  void EndWell() {
+    fclose(fopen(dir_.File("gate").c_str(), "w"));
+    for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
+  }
+
+  void ExpectOneWorldAtATime() const {
+    std::map<int, std::pair<SteadyTime, SteadyTime>> spans;  // by round
+    for (const Tick& tick : Ticks()) {
+      auto [it, is_new] = spans.try_emplace(tick.round, tick.at, tick.at);
+      it->second.first = std::min(it->second.first, tick.at);
+      it->second.second = std::max(it->second.second, tick.at);
+    }
+    const std::pair<SteadyTime, SteadyTime>* before = nullptr;
+    for (const auto& [round, span] : spans) {
+      if (before != nullptr) {
+        EXPECT_LT(before->second, span.first) << "round " << round << " began before the one before it was over\n"
+                                              << Said();
+      }
+      before = &span;
+    }
+  }
+
+  int rounds() const {
+    std::set<int> rounds;
+    for (const Tick& tick : Ticks()) rounds.insert(tick.round);
+    return static_cast<int>(rounds.size());
+  }
+
+  std::string Said() const {
+    std::string text;
+    for (const auto& launcher : launchers_) absl::StrAppend(&text, launcher->Err(), "\n");
+    return text;
+  }
+
+ private:
+  TempDir dir_;
+  std::vector<std::unique_ptr<Process>> launchers_;
+};
+
+// A series of cuts on the three hosts of one job. The network's state is driven by one thread for all jobs, so it is a
+// list of what is to be done when.
+class Cuts {
+ public:
+  struct Step {
+    SteadyTime at;
+    std::function<void(Hosts*)> what;
+  };
+
+  Cuts(int first, uint64_t seed, absl::Duration heartbeat_timeout, SteadyTime start)
+      : first_(first), random_(seed), heartbeat_timeout_(heartbeat_timeout), now_(start) {
+    for (int i = 0; i < kCuts; ++i) {
+      now_ = now_ + Random(absl::Milliseconds(OneIn(3) ? 3000 : 600));
+      Add();
+    }
+  }
+
+  std::vector<Step>& steps() { return steps_; }
+
+ private:
+  int Below(int n) { return static_cast<int>(random_() % n); }
+  bool OneIn(int n) { return Below(n) == 0; }
+  absl::Duration Random(absl::Duration most) { return most * std::uniform_real_distribution<double>(0, 1)(random_); }
+
+  // How long something is cut: mostly around the moments at which something is decided.
+  absl::Duration Length() {
+    static constexpr double kBounds[] = {1. / 6, 1. / 2, 2. / 3, 5. / 6, 11. / 12, 1, 7. / 6, 3. / 2, 2};
+    return heartbeat_timeout_ * kBounds[Below(9)] + Random(absl::Milliseconds(150));
+  }
+
+  void Do(absl::Duration length, std::function<void(Hosts*)> cut, std::function<void(Hosts*)> heal) {
+    steps_.push_back({now_, std::move(cut)});
+    now_ = now_ + length;
+    steps_.push_back({now_, std::move(heal)});
+  }
+
+  void Add() {
+    const int server = first_, host = first_ + Below(kNodes), client = first_ + 1 + Below(kNodes - 1);
+    const auto how = static_cast<Hosts::How>(Below(3));
+    const absl::Duration length = Length();
+    switch (Below(6)) {
+      case 0:
+        return Do(
+            length, [=](Hosts* h) { h->DropOneWay(server, client); }, [=](Hosts* h) { h->HealOneWay(server, client); });
+      case 1:
+        return Do(
+            length, [=](Hosts* h) { h->DropOneWay(client, server); }, [=](Hosts* h) { h->HealOneWay(client, server); });
+      case 2:
+        return Do(
+            length, [=](Hosts* h) { h->Split(server, client); }, [=](Hosts* h) { h->Join(server, client); });
+      default:
+        return Do(
+            length, [=](Hosts* h) { h->Cut(host, how); }, [=](Hosts* h) { h->Heal(host, how); });
+    }
+  }
+
+  const int first_;
+  std::mt19937_64 random_;
+  const absl::Duration heartbeat_timeout_;
+  SteadyTime now_;
+  std::vector<Step> steps_;
+};
+
+// Time is what these tests are about: a cut lasts as long as it lasts.
+void PassUntil(SteadyTime time) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(absl::ToInt64Nanoseconds(time - SteadyNow())));
+}
+
+class PartitionTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(PartitionTest, RandomCutsAndHeals_NeverTwoRoundsAtOnce_EveryJobEnds) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(kJobsAtOnce * kNodes, Hosts::Addresses::kIpv4);
+  std::vector<std::unique_ptr<Job>> jobs;
+  std::vector<absl::Duration> timeouts;
+  for (int i = 0; i < kJobsAtOnce; ++i) {
+    timeouts.push_back(absl::Seconds(i % 2 == 0 ? 2 : 3));
+    jobs.push_back(std::make_unique<Job>(&hosts, 1 + i * kNodes, i % 3 == 0 ? "2:3" : "1:3", timeouts.back(),
+                                         /*stubborn=*/i % 2 == 1));
+  }
+  for (const auto& job : jobs) {
+    ASSERT_TRUE(Eventually([&] { return job->IsWhole(SteadyTime()); })) << job->Said();
+  }
+  std::vector<Cuts::Step> steps;
+  const SteadyTime start = SteadyNow();
+  for (int i = 0; i < kJobsAtOnce; ++i) {
+    const uint64_t seed = 1000 * GetParam() + i;
+    std::printf("job %d: seed %llu\n", i, static_cast<unsigned long long>(seed));
+    Cuts cuts(1 + i * kNodes, seed, timeouts[i], start);
+    std::move(cuts.steps().begin(), cuts.steps().end(), std::back_inserter(steps));
+  }
+  std::stable_sort(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  for (const Cuts::Step& step : steps) {
+    PassUntil(step.at);
+    step.what(&hosts);
+  }
+  const SteadyTime healed = SteadyNow();
+  for (const auto& job : jobs) {
+    ASSERT_TRUE(Eventually([&] { return job->IsWhole(healed); })) << job->Said();
+    job->EndWell();
+    job->ExpectOneWorldAtATime();
+    std::printf("%d rounds\n", job->rounds());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Batches, PartitionTest, ::testing::Range(1, kBatches + 1));
+
+TEST(BlipTest, OneSecondOfThree_ChangesNothing) {
+  SKIP_WITHOUT_HOSTS();
+  Hosts hosts(kNodes, Hosts::Addresses::kIpv4);
+  Job job(&hosts, 1, "1:3", absl::Seconds(3), /*stubborn=*/false);
+  ASSERT_TRUE(Eventually([&] { return job.IsWhole(SteadyTime()); })) << job.Said();
+  for (const int host : {2, 1, 3}) {
+    const auto how = host == 3 ? Hosts::How::kLink : Hosts::How::kSilent;
+    const SteadyTime begin = SteadyNow();
+    hosts.Cut(host, how);
+    PassUntil(begin + absl::Seconds(1));
+    hosts.Heal(host, how);
+    // Whatever follows from it has followed by then.
+    const SteadyTime calm = SteadyNow() + absl::Seconds(4);
+    ASSERT_TRUE(Eventually([&] { return job.IsWhole(calm); })) << job.Said();
+  }
+  job.EndWell();
+  EXPECT_EQ(job.rounds(), 1) << job.Said();
+  std::set<int> pids;
+  for (const Tick& tick : job.Ticks()) pids.insert(tick.pid);
+  EXPECT_EQ(pids.size(), kNodes) << job.Said();
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,46 @@
+#include "rendezvous/core/gone_nodes.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
+
+TEST(GoneNodesTest, AllGone_IsWhenTheLastOneIs) {
+  GoneNodes gone;
+  EXPECT_EQ(gone.AllGone(), SteadyTime::InfinitePast());
+  gone.Add("a", 1, At(5));
+  gone.Add("b", 1, At(9));
+  gone.Add("c", 1, At(7));
+  EXPECT_EQ(gone.AllGone(), At(9));
+  gone.CameBack("b");
+  EXPECT_EQ(gone.AllGone(), At(7));
+  gone.AddUnknown(At(8));
+  EXPECT_EQ(gone.AllGone(), At(8));
+  gone.DropUnknown();
+  EXPECT_EQ(gone.AllGone(), At(7));
+}
+
+TEST(GoneNodesTest, StreamClosed_OfAnOlderIncarnation_ProvesNothing) {
+  GoneNodes gone;
+  gone.Add("a", 3, At(5));
+  EXPECT_FALSE(gone.StreamClosed("a", 2));
+  EXPECT_FALSE(gone.StreamClosed("b", 3));
+  EXPECT_EQ(gone.AllGone(), At(5));
+  EXPECT_TRUE(gone.StreamClosed("a", 3));
+  EXPECT_EQ(gone.AllGone(), SteadyTime::InfinitePast());
+}
+
+TEST(GoneNodesTest, StillThere_MovesTheTimeOnlyOn) {
+  GoneNodes gone;
+  gone.Add("a", 1, At(5));
+  EXPECT_TRUE(gone.StillThere("a", 1, At(6)));
+  EXPECT_TRUE(gone.StillThere("a", 1, At(4)));
+  EXPECT_FALSE(gone.StillThere("a", 2, At(9)));
+  EXPECT_FALSE(gone.StillThere("b", 1, At(9)));
+  EXPECT_EQ(gone.AllGone(), At(6));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
