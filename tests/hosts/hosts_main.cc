@@ -68,10 +68,11 @@ int main(int argc, char** argv) {
   }
   const pid_t init = fork();
   if (init < 0) return 1;
-  if (init > 0) return StatusOf(init);
+  // Without the ends of a program: LeakSanitizer's would need a thread, which is not to be had here.
+  if (init > 0) _exit(StatusOf(init));
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!Mount()) setenv("DDPRUN_NO_HOSTS", strerror(errno), 1);
   const pid_t tests = fork();
-  if (tests > 0) return RunInit(tests);
+  if (tests > 0) _exit(RunInit(tests));
   return tests < 0 ? 1 : RUN_ALL_TESTS();
 }
