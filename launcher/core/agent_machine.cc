@@ -24,6 +24,8 @@ constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
 constexpr absl::Duration kJoinSpread = absl::Seconds(3);
 // A store of another node that takes no connection for so long can't be reached.
 constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
+// A store that refuses may be that of a round that ended at once: the word that it is over may be on its way.
+constexpr absl::Duration kStoreRefusalWait = absl::Seconds(1);
 
 // Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
 bool MayBeASignalsWork(Suspicion suspicion) { return suspicion >= Suspicion::kOwnError; }
@@ -169,6 +171,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   waiting_.reset();
   round_started_ = now;
   next_report_ = SteadyTime::InfiniteFuture();
+  store_problem_ = absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout));
   if (assignment.group_rank > 0) store_late_at_ = now + kStoreTimeout;
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(
@@ -286,19 +289,19 @@ void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
   }
 }
 
-void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime, Effects* effects) {
+void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Effects*) {
   if (store_late_at_ == SteadyTime::InfiniteFuture()) return;
-  store_late_at_ = SteadyTime::InfiniteFuture();
-  if (!status.ok()) ReportStore(std::string(status.message()), effects);
+  store_late_at_ = status.ok() ? SteadyTime::InfiniteFuture() : std::min(store_late_at_, now + kStoreRefusalWait);
+  store_problem_ = std::string(status.message());
 }
 
-void AgentMachine::ReportStore(const std::string& reason, Effects* effects) {
+void AgentMachine::ReportStore(Effects* effects) {
   const std::string master = current_->master_host.empty() ? "node 0" : current_->master_host;
   effects->push_back(effect::Print{
       LogLevel::kWarning,
       absl::StrCat(
           Self(), " can't reach the store of round ", current_->round, " at ",
-          Endpoint{current_->master_addr, current_->master_port}.ToString(), " on ", master, ": ", reason,
+          Endpoint{current_->master_addr, current_->master_port}.ToString(), " on ", master, ": ", store_problem_,
           "; its workers can't either: set --local-addr on ", master,
           " to an address that the others reach, or open that port (--port-range keeps all ports within a range)")});
 }
@@ -343,7 +346,7 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   }
   if (store_late_at_ <= now) {
     store_late_at_ = SteadyTime::InfiniteFuture();
-    ReportStore(absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout)), effects);
+    ReportStore(effects);
   }
   if (missing_at_ <= now) {
     missing_at_ = now + kNextReports;

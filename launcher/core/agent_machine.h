@@ -180,9 +180,8 @@ class AgentMachine {
   void StopBecauseCutOff(SteadyTime now, Effects* effects);
   SteadyTime CutOffAt() const;
   SteadyTime KillAt() const;
-  void ExitWith(int code, SteadyTime now, Effects* effects);
   void BecomeIdle(SteadyTime now);
-  void ReportStore(const std::string& reason, Effects* effects);
+  void ReportStore(Effects* effects);
   std::string Self() const;  // "node1 (10.0.0.5)"
   std::string DescribeRound(const rendezvous::Assignment& assignment) const;
   std::string WaitText(SteadyTime now) const;
@@ -206,6 +205,7 @@ class AgentMachine {
   SteadyTime waiting_at_;
   std::string last_disconnect_;
   std::string serving_;
+  std::string store_problem_;  // what is to be said at store_late_at_
   bool ever_up_ = false;
   Lease lease_;
   bool leaving_ = false;  // the server was told on the present stream: beats go on until the workers are gone

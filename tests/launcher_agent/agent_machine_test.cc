@@ -511,6 +511,8 @@ TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
   second.round = 2;
   Say(rendezvous::Assign{second});
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
+  machine_.OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
+  EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";
   End({{0, Failure(0)}, {1, Failure(1)}});
   EXPECT_GT(machine_.NextDeadline() - now_, absl::Seconds(5));
 }
