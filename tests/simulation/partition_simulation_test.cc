@@ -14,7 +14,11 @@
 namespace ddprun::testing {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr uint64_t kSequences = 600;  // instrumented code takes ten times as long
+#else
 constexpr uint64_t kSequences = 6'000;
+#endif
 constexpr int kFaults = 14;
 
 // What happens to one world.
