@@ -10,8 +10,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/cluster/slurm_text.h"
 #include "launcher/core/failure_summary.h"
-#include "launcher/core/slurm_text.h"
 #include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
 #include "launcher/os/net.h"

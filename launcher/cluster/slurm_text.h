@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_SLURM_TEXT_H_
-#define DDPRUN_LAUNCHER_CORE_SLURM_TEXT_H_
+#ifndef DDPRUN_LAUNCHER_CLUSTER_SLURM_TEXT_H_
+#define DDPRUN_LAUNCHER_CLUSTER_SLURM_TEXT_H_
 
 #include <optional>
 
@@ -15,4 +15,4 @@ std::optional<absl::Time> ReadEndTime(absl::string_view squeue, absl::string_vie
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CORE_SLURM_TEXT_H_
+#endif  // DDPRUN_LAUNCHER_CLUSTER_SLURM_TEXT_H_

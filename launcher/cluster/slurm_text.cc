@@ -1,4 +1,4 @@
-#include "launcher/core/slurm_text.h"
+#include "launcher/cluster/slurm_text.h"
 
 #include <string>
 #include <vector>
