@@ -41,7 +41,6 @@ class Adoption {
       surroundings_.hosts.clear();
     }
     AdoptJobId();
-    options_->batch = surroundings_.batch;
     return std::move(surroundings_);
   }
 

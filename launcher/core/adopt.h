@@ -12,12 +12,13 @@ namespace ddprun::launcher {
 //   - the shape of the job: number of nodes, endpoint, and who hosts the server there (node 0; the others connect).
 //     A --nnodes=MIN:MAX that was given is cut down to the nodes there are, unless an endpoint was given as well:
 //     then other nodes may come from elsewhere. --standalone, or one node, needs no shape.
-//   - the job's id, the batch system, and the number of workers: one for each GPU, if there are any.
+//   - the job's id, and the number of workers: one for each GPU, if there are any.
 // Returns what of the surroundings counts beside the options (for Resolve), with notes about what may not be meant.
 //
 // InvalidArgument, one line that says what to do: the shape would have to be taken from surroundings that are
-// malformed (`found` is an error) or have an obstacle, or know of other nodes, but not how many; they contradict --nnodes; an endpoint that is every node's own
-// (localhost) in a job of several hosts; more workers asked for than SLURM lets this task see GPUs.
+// malformed (`found` is an error) or have an obstacle, or know of other nodes, but not how many; they contradict
+// --nnodes; an endpoint that is every node's own (localhost) in a job of several hosts; more workers asked for than
+// SLURM lets this task see GPUs.
 absl::StatusOr<Surroundings> Adopt(absl::StatusOr<Surroundings> found, Options* options, Origins* origins);
 
 }  // namespace ddprun::launcher

@@ -163,8 +163,8 @@ void SetStop(const Options& options, LaunchConfig* config) {
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);
   }
   config->shutdown_timeout = options.shutdown_timeout.value_or(absl::Seconds(30));
-  if (!options.batch) return;
-  const absl::Duration kill_wait = options.batch->kill_wait;
+  if (!config->batch) return;
+  const absl::Duration kill_wait = config->batch->kill_wait;
   if (!options.shutdown_timeout) {
     const absl::Duration margin = std::max(kill_wait / 10, std::min(absl::Seconds(1), kill_wait / 2));
     config->shutdown_timeout = std::min(config->shutdown_timeout, kill_wait - margin);
@@ -175,13 +175,12 @@ void SetStop(const Options& options, LaunchConfig* config) {
   }
 }
 
-void SetSurroundings(const Options& options, const HostFacts& facts, const Surroundings& surroundings,
-                     LaunchConfig* config) {
+void SetSurroundings(const HostFacts& facts, const Surroundings& surroundings, LaunchConfig* config) {
   if (surroundings.host) config->host = surroundings.host->value;
   if (surroundings.topology) config->topology = surroundings.topology->value;
   config->expected_hosts = surroundings.hosts;
   config->endpoint_appears_late = surroundings.endpoint_appears_late;
-  config->batch = options.batch;
+  config->batch = surroundings.batch;
   config->notes = surroundings.notes;
   if (surroundings.starter == Surroundings::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
@@ -207,7 +206,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
     return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
   }
   config.slots = *slots;
-  SetSurroundings(options, facts, surroundings, &config);
+  SetSurroundings(facts, surroundings, &config);
   if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
   SetJob(options, facts, &config);

@@ -14,7 +14,6 @@
 #include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -41,9 +40,6 @@ struct Options {
   std::optional<int> master_port;
   std::optional<std::string> local_addr;
   std::optional<PortRange> port_range;
-
-  // What started the launcher, if it is a batch system.
-  std::optional<BatchSystem> batch;
 
   // The workers.
   bool no_python = false;
