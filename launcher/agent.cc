@@ -208,13 +208,13 @@ void Agent::AskForEndTime() {
   request.argv = {*squeue, "-h", "-j", config.batch->job, "-o", "%A %e %l"};
   request.environment = Environment();
   request.environment.push_back("SLURM_TIME_FORMAT=standard");
-  absl::StatusOr<std::unique_ptr<Question>> question =
-      Question::Ask(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
+  absl::StatusOr<std::unique_ptr<Command>> command =
+      Command::Run(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
         const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
         if (end) note(*end);
       });
   // Good to know, and not worth a failure.
-  if (question.ok()) end_question_ = *std::move(question);
+  if (command.ok()) end_time_command_ = *std::move(command);
 }
 
 template <typename Call>

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "launcher/core/agent_machine.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/os/command.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
-#include "launcher/os/question.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/status_line.h"
@@ -85,7 +85,7 @@ class Agent {
   std::unique_ptr<RegistrationClient> registration_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;
-  std::unique_ptr<Question> end_question_;
+  std::unique_ptr<Command> end_time_command_;
   std::optional<absl::Time> end_time_;  // of the job
   SteadyTime round_started_;
   SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "launcher/agent.h"
-#include "launcher/core/adopt.h"
+#include "launcher/cluster_probe.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/merge_environment.h"
 #include "launcher/core/parse_options.h"
 #include "launcher/core/show_config.h"
 #include "launcher/os/guard.h"
@@ -21,7 +22,6 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
-#include "launcher/surroundings_probe.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 
@@ -66,13 +66,13 @@ int Main(const std::vector<std::string>& arguments) {
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
   const HostFacts facts = LookAtHost(options);
-  const absl::StatusOr<Surroundings> surroundings =
-      Adopt(LookAtSurroundings(Variable, options.port_range), &options, &origins);
-  if (!surroundings.ok()) return Fail(surroundings.status(), kUsageError);
-  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *surroundings);
+  const absl::StatusOr<ClusterEnvironment> cluster =
+      MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
+  if (!cluster.ok()) return Fail(cluster.status(), kUsageError);
+  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *cluster);
   if (!config.ok()) return Fail(config.status(), kUsageError);
   if (options.show_config) {
-    fputs(ShowConfig(*config, options, origins, *surroundings, absl::LocalTimeZone()).c_str(), stdout);
+    fputs(ShowConfig(*config, options, origins, *cluster, absl::LocalTimeZone()).c_str(), stdout);
     return 0;
   }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);

@@ -177,7 +177,7 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     place.push_back(result.size() - 1);
     result.back().failure = failure;
     evidence.push_back(FailureEvidence{std::move(failure), error.raised_at, worker.signalled});
-    result.back().suspicion = Classify(evidence.back());
+    result.back().failure_class = Classify(evidence.back());
   }
   if (result.empty()) return;
   const size_t cause = evidence.empty() ? 0 : place[ChooseFirstCause(evidence)];

@@ -7,12 +7,12 @@
 
 namespace ddprun::launcher {
 
-absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environment,
-                                                const std::optional<PortRange>& ports, const std::string& full_name) {
+absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& environment,
+                                                 const std::optional<PortRange>& ports, const std::string& full_name) {
   auto slurm = DetectSlurm(environment, ports);
   if (!slurm.ok()) return slurm.status();
   if (slurm->has_value()) {
-    Surroundings result = **std::move(slurm);
+    ClusterEnvironment result = **std::move(slurm);
     if (result.obstacle.empty() && StartedByMpirun(environment)) {
       result.obstacle =
           absl::StrCat("mpirun started this within ", result.description,
@@ -27,7 +27,7 @@ absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environ
   auto mpi = DetectMpi(environment);
   if (!mpi.ok()) return mpi.status();
   if (mpi->has_value()) return **std::move(mpi);
-  return Surroundings();
+  return ClusterEnvironment();
 }
 
 }  // namespace ddprun::launcher

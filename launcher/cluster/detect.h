@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/environment_lookup.h"
 #include "launcher/core/port_range.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -15,8 +15,8 @@ namespace ddprun::launcher {
 // them. `ports` limits the port that is derived for the server; `full_name` is this host's (kubernetes.h). In a SLURM
 // job, SLURM counts: srun sets MPI's variables as well. An mpirun there is an obstacle: it makes a step of its own
 // that leaves nodes out. InvalidArgument: one line that names the variable, its value, what is wrong and what to do.
-absl::StatusOr<Surroundings> DetectSurroundings(const EnvironmentLookup& environment,
-                                                const std::optional<PortRange>& ports, const std::string& full_name);
+absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& environment,
+                                                 const std::optional<PortRange>& ports, const std::string& full_name);
 
 }  // namespace ddprun::launcher
 

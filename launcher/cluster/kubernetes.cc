@@ -15,7 +15,7 @@ constexpr char kGiveEndpoint[] = "with several nodes, give --rdzv-endpoint";
 
 // Fills in what the pod's name, of which `domain` is the part from the first dot on, tells.
 void AddName(const std::string& name, const std::string& domain, const std::string& source, int index,
-             Surroundings& result) {
+             ClusterEnvironment& result) {
   absl::string_view job = name;
   if (!absl::ConsumeSuffix(&job, absl::StrCat("-", index)) || job.empty()) {
     result.notes.push_back(absl::StrCat("this pod is called ", name, ", which does not end in its index -", index,
@@ -38,15 +38,15 @@ void AddName(const std::string& name, const std::string& domain, const std::stri
 
 }  // namespace
 
-absl::StatusOr<std::optional<Surroundings>> DetectKubernetes(const EnvironmentLookup& environment,
-                                                             const std::string& full_name) {
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectKubernetes(const EnvironmentLookup& environment,
+                                                                   const std::string& full_name) {
   const auto number = NumberVariable(environment, kIndex, 0, rendezvous::kMaxNodes - 1);
   if (!number.ok()) return number.status();
   if (!number->has_value()) return std::nullopt;
   const int index = static_cast<int>(**number);
 
-  Surroundings result;
-  result.starter = Surroundings::Starter::kKubernetes;
+  ClusterEnvironment result;
+  result.starter = ClusterEnvironment::Starter::kKubernetes;
   result.description = absl::StrCat("pod ", index);
   result.node_index = Found<int>{index, absl::StrCat(kIndex, "=", index)};
   result.topology = Found<std::string>{absl::StrCat(index), result.node_index->source};

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/environment_lookup.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -20,8 +20,8 @@ namespace ddprun::launcher {
 //   - The number of nodes is nowhere: --nnodes (or PET_NNODES) has to say it.
 // Kubeflow's operators say the rest in PET_ variables, which are flags already.
 // InvalidArgument: one line that names the variable, its value and what is wrong.
-absl::StatusOr<std::optional<Surroundings>> DetectKubernetes(const EnvironmentLookup& environment,
-                                                             const std::string& full_name);
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectKubernetes(const EnvironmentLookup& environment,
+                                                                   const std::string& full_name);
 
 }  // namespace ddprun::launcher
 

@@ -52,7 +52,7 @@ absl::StatusOr<std::optional<Found<Endpoint>>> ReadEndpoint(const EnvironmentLoo
   return Found<Endpoint>{{*host, static_cast<int>(**port)}, absl::StrCat(source, ", MASTER_PORT=", **port)};
 }
 
-absl::StatusOr<Surroundings> Read(const EnvironmentLookup& environment, const Family& family) {
+absl::StatusOr<ClusterEnvironment> Read(const EnvironmentLookup& environment, const Family& family) {
   const auto size = NumberVariable(environment, family.size, 1, kMaxRanks);
   if (!size.ok()) return size.status();
   const auto rank = NumberVariable(environment, family.rank, 0, **size - 1);
@@ -60,8 +60,8 @@ absl::StatusOr<Surroundings> Read(const EnvironmentLookup& environment, const Fa
   const auto local = NumberVariable(environment, family.local_size, 1, **size);
   if (!local.ok()) return local.status();
 
-  Surroundings result;
-  result.starter = Surroundings::Starter::kMpi;
+  ClusterEnvironment result;
+  result.starter = ClusterEnvironment::Starter::kMpi;
   result.description = absl::StrCat("rank ", **rank, " of ", **size, " of ", family.name);
   if (local->value_or(1) > 1) {
     result.obstacle = absl::StrCat(family.program, " started ", **local, " processes on this node (", family.local_size,
@@ -87,10 +87,10 @@ absl::StatusOr<Surroundings> Read(const EnvironmentLookup& environment, const Fa
 
 }  // namespace
 
-absl::StatusOr<std::optional<Surroundings>> DetectMpi(const EnvironmentLookup& environment) {
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectMpi(const EnvironmentLookup& environment) {
   const Family* family = FindFamily(environment);
   if (family == nullptr) return std::nullopt;
-  absl::StatusOr<Surroundings> result = Read(environment, *family);
+  absl::StatusOr<ClusterEnvironment> result = Read(environment, *family);
   if (!result.ok()) return result.status();
   return std::optional(*std::move(result));
 }

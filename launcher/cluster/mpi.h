@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/environment_lookup.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 // PMI_SIZE, MPI_LOCALNRANKS). One ddprun per node: its rank is the node's index; several on a node are an obstacle.
 // They do not say on which host rank 0 is: the endpoint is MASTER_ADDR and MASTER_PORT (29500), if mpirun passes those
 // on, else absent. InvalidArgument: one line that names the variable, its value and what is wrong.
-absl::StatusOr<std::optional<Surroundings>> DetectMpi(const EnvironmentLookup& environment);
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectMpi(const EnvironmentLookup& environment);
 
 // Whether it was Open MPI's mpirun that started this process, be it within a job of a batch system. MPI's other
 // variables do not tell: `srun --mpi=pmi2` sets some of them too, and so do people, for libraries that look for them.

@@ -206,7 +206,8 @@ absl::StatusOr<std::string> ReadSwitches(const EnvironmentLookup& environment, c
 }
 
 // What holds for every process that is on a node of the job.
-absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes, Surroundings& result) {
+absl::Status AddNodes(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
+                      ClusterEnvironment& result) {
   result.hosts = nodes.hosts;
   result.nnodes = Found<int>{static_cast<int>(nodes.hosts.size()), nodes.source};
   const auto index = ReadIndex(environment, job, nodes.hosts);
@@ -249,7 +250,7 @@ std::string TasksObstacle(const Step& step) {
 }
 
 absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const Step& step,
-                     const std::optional<PortRange>& ports, Surroundings& result) {
+                     const std::optional<PortRange>& ports, ClusterEnvironment& result) {
   const std::vector<std::string>& hosts = step.nodes.hosts;
   if (absl::Status status = AddNodes(environment, job, step.nodes, result); !status.ok()) return status;
   result.obstacle = TasksObstacle(step);
@@ -272,7 +273,7 @@ absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const
 
 // A batch script, or salloc's shell on a node.
 absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
-                         Surroundings& result) {
+                         ClusterEnvironment& result) {
   result.description = absl::StrCat("SLURM job ", job.name, " without a step");
   const std::string here =
       absl::StrCat("this is no step of SLURM job ", job.name, " but its script or shell on ", *job.node, ", one of ");
@@ -293,9 +294,9 @@ absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, c
 }
 
 // A machine that is no node of the job: nothing is known of it.
-Surroundings Outside(const Job& job, const Nodes& nodes) {
-  Surroundings result;
-  result.starter = Surroundings::Starter::kSlurm;
+ClusterEnvironment Outside(const Job& job, const Nodes& nodes) {
+  ClusterEnvironment result;
+  result.starter = ClusterEnvironment::Starter::kSlurm;
   result.description = absl::StrCat("a shell of SLURM job ", job.name, ", on no node of it");
   const std::string text =
       absl::StrCat("this machine is no node of SLURM job ", job.name, " (", NodeCountText(nodes.hosts.size()),
@@ -308,7 +309,7 @@ Surroundings Outside(const Job& job, const Nodes& nodes) {
   return result;
 }
 
-void AddCpuNote(const EnvironmentLookup& environment, Surroundings& result) {
+void AddCpuNote(const EnvironmentLookup& environment, ClusterEnvironment& result) {
   const auto cpus = NumberVariable(environment, "SLURM_CPUS_ON_NODE", 1, 1'000'000);
   if (!cpus.ok() || !cpus->has_value() || !result.gpus.has_value() || **cpus >= result.gpus->value) return;
   result.notes.push_back(absl::StrCat("SLURM gives fewer CPUs (SLURM_CPUS_ON_NODE=", **cpus, ") than GPUs (",
@@ -324,14 +325,14 @@ absl::StatusOr<Nodes> ReadJobNodes(const EnvironmentLookup& environment) {
   return Nodes{**std::move(hosts), Assignment("SLURM_JOB_NODELIST", *Variable(environment, "SLURM_JOB_NODELIST"))};
 }
 
-absl::StatusOr<Surroundings> Detect(const EnvironmentLookup& environment, const std::optional<PortRange>& ports) {
+absl::StatusOr<ClusterEnvironment> Detect(const EnvironmentLookup& environment, const std::optional<PortRange>& ports) {
   const absl::StatusOr<Job> job = ReadJob(environment);
   if (!job.ok()) return job.status();
   absl::StatusOr<std::optional<Step>> step = ReadStep(environment);
   if (!step.ok()) return step.status();
 
-  Surroundings result;
-  result.starter = Surroundings::Starter::kSlurm;
+  ClusterEnvironment result;
+  result.starter = ClusterEnvironment::Starter::kSlurm;
   result.batch = BatchSystem{.job = absl::StrCat(job->id), .end_time = job->end_time, .restart_count = job->restart};
   const bool stale = step->has_value() && !IsIn(**step, *job);
   const bool in_step = step->has_value() && !stale;
@@ -357,10 +358,10 @@ absl::StatusOr<Surroundings> Detect(const EnvironmentLookup& environment, const 
 
 }  // namespace
 
-absl::StatusOr<std::optional<Surroundings>> DetectSlurm(const EnvironmentLookup& environment,
-                                                        const std::optional<PortRange>& ports) {
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectSlurm(const EnvironmentLookup& environment,
+                                                              const std::optional<PortRange>& ports) {
   if (!Variable(environment, "SLURM_JOB_ID").has_value()) return std::nullopt;
-  absl::StatusOr<Surroundings> result = Detect(environment, ports);
+  absl::StatusOr<ClusterEnvironment> result = Detect(environment, ports);
   if (!result.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(result.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to start as if without SLURM)"));

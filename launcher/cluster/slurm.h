@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/environment_lookup.h"
 #include "launcher/core/port_range.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -25,8 +25,8 @@ namespace ddprun::launcher {
 //   - On a machine that is no node of the job (salloc's shell on a login node): no shape at all.
 //   - obstacle: several tasks on a node; several nodes or components, but no step.
 // InvalidArgument: one line that names the variable, its value, what is wrong and what to do.
-absl::StatusOr<std::optional<Surroundings>> DetectSlurm(const EnvironmentLookup& environment,
-                                                        const std::optional<PortRange>& ports);
+absl::StatusOr<std::optional<ClusterEnvironment>> DetectSlurm(const EnvironmentLookup& environment,
+                                                              const std::optional<PortRange>& ports);
 
 }  // namespace ddprun::launcher
 

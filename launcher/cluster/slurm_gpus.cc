@@ -64,7 +64,7 @@ std::string Gpus(int count) { return absl::StrCat(count, count == 1 ? " GPU" : "
 
 }  // namespace
 
-absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Surroundings& surroundings) {
+absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, ClusterEnvironment& cluster) {
   const absl::StatusOr<std::optional<Found<int>>> given = Given(environment, in_step);
   if (!given.ok()) return given.status();
   if (!given->has_value() || (*given)->value == 0) return absl::OkStatus();
@@ -73,16 +73,16 @@ absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Su
   const std::string option = BindingOption(environment);
 
   if (!visible.has_value() || visible->value >= all.value) {
-    surroundings.gpus = all;
-    surroundings.gpu_binding =
+    cluster.gpus = all;
+    cluster.gpu_binding =
         absl::StrCat("SLURM gave this task ", Gpus(all.value), " of the node (", all.source, option, ")");
   } else if (visible->value > 0) {
-    surroundings.gpus = visible;
-    surroundings.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ",
-                                            Gpus(all.value), " on this node (", visible->source, option, ")");
+    cluster.gpus = visible;
+    cluster.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ", Gpus(all.value),
+                                       " on this node (", visible->source, option, ")");
   } else {
-    surroundings.notes.push_back(absl::StrCat("SLURM gave ", Gpus(all.value), " (", all.source, "), but ",
-                                              visible->source, " hides them from this task"));
+    cluster.notes.push_back(absl::StrCat("SLURM gave ", Gpus(all.value), " (", all.source, "), but ", visible->source,
+                                         " hides them from this task"));
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,8 @@
 #define DDPRUN_LAUNCHER_CLUSTER_SLURM_GPUS_H_
 
 #include "absl/status/status.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/environment_lookup.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
@@ -11,7 +11,7 @@ namespace ddprun::launcher {
 // (SLURM_GPUS_ON_NODE, before it existed SLURM_STEP_GPUS, in a batch script SLURM_JOB_GPUS), or those of them that
 // this task may see (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) where that is less. Nothing, if SLURM gave none.
 // InvalidArgument: one line with the variable.
-absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Surroundings& surroundings);
+absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, ClusterEnvironment& cluster);
 
 }  // namespace ddprun::launcher
 

@@ -28,7 +28,7 @@ constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
 constexpr absl::Duration kStoreRefusalWait = absl::Seconds(1);
 
 // Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
-bool MayBeASignalsWork(Suspicion suspicion) { return suspicion >= Suspicion::kOwnError; }
+bool MayBeASignalsWork(FailureClass failure_class) { return failure_class >= FailureClass::kOwnError; }
 
 }  // namespace
 
@@ -110,7 +110,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) return OnWaiting(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
-  if (const auto* m = std::get_if<rendezvous::Prepare>(&message)) return OnPrepare(*m, now, effects);
+  if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
   if (const auto* m = std::get_if<rendezvous::Rejected>(&message)) {
     if (exit_) return;
@@ -193,18 +193,18 @@ std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment
   return text;
 }
 
-void AgentMachine::OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects) {
-  if (exit_ || !current_ || prepare.round < current_->round) return;
+void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects) {
+  if (exit_ || !current_ || stop.round < current_->round) return;
   reported_.reset();  // the server knows
   switch (state_) {
     case State::kRunning:
     case State::kSucceeded:
       effects->push_back(effect::Print{LogLevel::kWarning,
-                                       absl::StrCat("stopping this node's workers for a new round: ", prepare.reason)});
+                                       absl::StrCat("stopping this node's workers for a new round: ", stop.reason)});
       return Stop(SIGTERM, now, effects);
     case State::kIdle:
       // It was ready already, but the server does not know.
-      effects->push_back(effect::Send{rendezvous::Ready{prepare.round, 0}});
+      effects->push_back(effect::Send{rendezvous::Ready{stop.round, 0}});
       return;
     case State::kConnecting:
     case State::kStopping:  // Ready follows by itself
@@ -250,13 +250,13 @@ void AgentMachine::OnFailure(const WorkerEnd& cause, SteadyTime now, Effects* ef
   if (!held_) {
     held_ = cause;
     held_until_ = now + kSignalSpread;
-  } else if (held_->suspicion >= Suspicion::kPeerError && cause.suspicion < held_->suspicion) {
+  } else if (held_->failure_class >= FailureClass::kPeerError && cause.failure_class < held_->failure_class) {
     siblings_.push_back(*held_->failure);
     held_ = cause;
   } else {
     siblings_.push_back(*cause.failure);
   }
-  if (!settings_.batch || !MayBeASignalsWork(held_->suspicion)) TellHeldFailure(now, effects);
+  if (!settings_.batch || !MayBeASignalsWork(held_->failure_class)) TellHeldFailure(now, effects);
 }
 
 void AgentMachine::TellHeldFailure(SteadyTime now, Effects* effects) {

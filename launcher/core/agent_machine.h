@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/first_cause.h"
 #include "launcher/core/lease.h"
-#include "launcher/core/surroundings.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
@@ -22,7 +22,7 @@
 //
 //                  Welcome            Assign                all workers ended with 0
 //   kConnecting ------------> kIdle ----------> kRunning ---------------------------> kSucceeded
-//                               ^                  |  Prepare, a worker's failure         | Prepare
+//                               ^                  |  StopRound, a worker's failure         | StopRound
 //                               |   workers gone   v                                      v
 //                               +------------- kStopping <--------------------------------+
 //                                                  |  Finish, a signal, no server for too long
@@ -55,7 +55,7 @@ struct Signal {
 struct WorkerEnd {
   int32_t local_rank = 0;
   std::optional<rendezvous::WorkerFailure> failure;
-  Suspicion suspicion = Suspicion::kCrash;  // of the failure
+  FailureClass failure_class = FailureClass::kCrash;  // of the failure
 };
 
 namespace effect {
@@ -165,7 +165,7 @@ class AgentMachine {
   void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
   void OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
-  void OnPrepare(const rendezvous::Prepare& prepare, SteadyTime now, Effects* effects);
+  void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
   void OnFailure(const WorkerEnd& cause, SteadyTime now, Effects* effects);
   void TellHeldFailure(SteadyTime now, Effects* effects);

@@ -46,15 +46,15 @@ bool IsPeerError(const rendezvous::WorkerFailure& failure) {
                      [&](absl::string_view words) { return absl::StrContains(text, words); });
 }
 
-Suspicion ClassifySignal(const rendezvous::WorkerFailure& failure) {
+FailureClass ClassifySignal(const rendezvous::WorkerFailure& failure) {
   switch (failure.signal) {
     case SIGTERM:
     case SIGINT:
     case SIGHUP:
-    case SIGQUIT: return Suspicion::kAskedToStop;
-    case SIGPIPE: return Suspicion::kPeerError;
-    case SIGABRT: return IsPeerError(failure) ? Suspicion::kPeerError : Suspicion::kUnclear;
-    default: return Suspicion::kCrash;
+    case SIGQUIT: return FailureClass::kAskedToStop;
+    case SIGPIPE: return FailureClass::kPeerError;
+    case SIGABRT: return IsPeerError(failure) ? FailureClass::kPeerError : FailureClass::kUnclear;
+    default: return FailureClass::kCrash;
   }
 }
 
@@ -72,25 +72,25 @@ size_t Best(absl::Span<const FailureEvidence> failures) {
 
 }  // namespace
 
-Suspicion Classify(const FailureEvidence& evidence) {
+FailureClass Classify(const FailureEvidence& evidence) {
   const rendezvous::WorkerFailure& failure = evidence.failure;
-  if (evidence.stopped_by_us) return Suspicion::kStoppedByUs;
-  if (!failure.restartable) return Suspicion::kNotExecuted;
-  if (failure.oom_killed) return Suspicion::kOutOfMemory;
+  if (evidence.stopped_by_us) return FailureClass::kStoppedByUs;
+  if (!failure.restartable) return FailureClass::kNotExecuted;
+  if (failure.oom_killed) return FailureClass::kOutOfMemory;
   if (failure.signal != 0) return ClassifySignal(failure);
-  if (IsPeerError(failure)) return Suspicion::kPeerError;
-  return evidence.raised_at || !failure.traceback.empty() ? Suspicion::kOwnError : Suspicion::kUnclear;
+  if (IsPeerError(failure)) return FailureClass::kPeerError;
+  return evidence.raised_at || !failure.traceback.empty() ? FailureClass::kOwnError : FailureClass::kUnclear;
 }
 
 size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {
   assert(!failures.empty());
   const size_t best = Best(failures);
-  if (Classify(failures[best]) != Suspicion::kCrash || failures[best].raised_at) return best;
+  if (Classify(failures[best]) != FailureClass::kCrash || failures[best].raised_at) return best;
   // Rule 2. Timestamps are rounded down, hence the second.
   std::optional<size_t> earlier;
   for (size_t i = 0; i < failures.size(); ++i) {
     const FailureEvidence& other = failures[i];
-    if (Classify(other) != Suspicion::kOwnError || !other.raised_at) continue;
+    if (Classify(other) != FailureClass::kOwnError || !other.raised_at) continue;
     if (*other.raised_at + absl::Seconds(1) >= failures[best].failure.at) continue;
     if (!earlier || *other.raised_at < *failures[*earlier].raised_at) earlier = i;
   }

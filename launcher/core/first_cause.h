@@ -18,7 +18,7 @@ struct FailureEvidence {
 };
 
 // How likely a failure is the cause of the others that were seen with it: the smaller, the likelier.
-enum class Suspicion {
+enum class FailureClass {
   kNotExecuted,  // its program could not be executed, or said that starting it again is no use
   kOutOfMemory,  // the kernel killed it for memory
   kCrash,        // a signal that a program gets for its own fault, or SIGKILL from outside
@@ -28,11 +28,11 @@ enum class Suspicion {
   kAskedToStop,  // SIGTERM, SIGINT, SIGHUP, SIGQUIT that somebody else sent
   kStoppedByUs,  // by the launcher
 };
-Suspicion Classify(const FailureEvidence& evidence);
+FailureClass Classify(const FailureEvidence& evidence);
 
 // The first cause among failures of one host that were found in the same instant, when the order of finding says
 // nothing. Rules, in this order:
-//   1. the smallest Suspicion
+//   1. the smallest FailureClass
 //   2. an own error that was raised more than a second before a crash was seen comes before that crash: the
 //      crash may be what the first one's end did to the second
 //   3. the earlier error file timestamp; one with a timestamp before one without

@@ -25,12 +25,12 @@ absl::Status CheckOptions(const Options& options) {
 }
 
 // --node-rank, else `rank` of --rdzv-conf.
-std::optional<int32_t> WishedRank(const Options& options) {
+std::optional<int32_t> RequestedRank(const Options& options) {
   return options.node_rank ? options.node_rank : options.rdzv_conf.rank;
 }
 
 absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
-  config->node_rank = WishedRank(options);
+  config->node_rank = RequestedRank(options);
   if (config->node_rank && *config->node_rank >= options.nnodes.max) {
     return absl::InvalidArgumentError(absl::StrCat("--node-rank=", *config->node_rank,
                                                    " is too large for --nnodes=", NnodesText(options.nnodes),
@@ -43,7 +43,7 @@ absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
 void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
   config->endpoint =
       Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
-  config->server_place = WishedRank(options).value_or(0) == 0 ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
+  config->server_place = RequestedRank(options).value_or(0) == 0 ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
   if (!options.master_addr) {
     config->notes.push_back(absl::StrCat("no --master-addr or --rdzv-endpoint given: taking ",
                                          config->endpoint.ToString(), ", so all nodes must be on this host"));
@@ -77,7 +77,7 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
     config->endpoint = *options.rdzv_endpoint;
     config->server_place = ServerPlace::kHereIfLocal;
     NoteUnusedEndpointFlags(options, "--rdzv-endpoint is given", config);
-  } else if (options.master_addr || options.master_port || WishedRank(options)) {
+  } else if (options.master_addr || options.master_port || RequestedRank(options)) {
     SetStaticEndpoint(options, config);
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -175,14 +175,14 @@ void SetStop(const Options& options, LaunchConfig* config) {
   }
 }
 
-void SetSurroundings(const HostFacts& facts, const Surroundings& surroundings, LaunchConfig* config) {
-  if (surroundings.host) config->host = surroundings.host->value;
-  if (surroundings.topology) config->topology = surroundings.topology->value;
-  config->expected_hosts = surroundings.hosts;
-  config->endpoint_appears_late = surroundings.endpoint_appears_late;
-  config->batch = surroundings.batch;
-  config->notes = surroundings.notes;
-  if (surroundings.starter == Surroundings::Starter::kSlurm && facts.cpus < config->slots) {
+void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& cluster, LaunchConfig* config) {
+  if (cluster.host) config->host = cluster.host->value;
+  if (cluster.topology) config->topology = cluster.topology->value;
+  config->expected_hosts = cluster.hosts;
+  config->endpoint_appears_late = cluster.endpoint_appears_late;
+  config->batch = cluster.batch;
+  config->notes = cluster.notes;
+  if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
         config->slots, " workers share ", facts.cpus, facts.cpus == 1 ? " CPU" : " CPUs",
         ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (it does not take over sbatch's)"));
@@ -198,7 +198,8 @@ absl::Status CheckHostedPort(const LaunchConfig& config) {
                                                  ": give the endpoint a port of the range"));
 }
 
-absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts, const Surroundings& surroundings) {
+absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
+                                     const ClusterEnvironment& cluster) {
   LaunchConfig config;
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   const absl::StatusOr<int> slots = CountProcesses(options.nproc_per_node, facts.cpus, facts.gpus);
@@ -206,7 +207,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
     return absl::InvalidArgumentError(absl::StrCat("--nproc-per-node=gpu: ", slots.status().message()));
   }
   config.slots = *slots;
-  SetSurroundings(facts, surroundings, &config);
+  SetClusterEnvironment(facts, cluster, &config);
   if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
   SetJob(options, facts, &config);

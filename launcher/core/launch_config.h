@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/options.h"
 #include "launcher/core/port_range.h"
 #include "launcher/core/script_file.h"
 #include "launcher/core/std_streams.h"
-#include "launcher/core/surroundings.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -57,7 +57,7 @@ struct LaunchConfig {
   // The rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
   Endpoint endpoint;                        // of no meaning if kInProcess
-  std::optional<int32_t> node_rank;         // a wish
+  std::optional<int32_t> node_rank;         // requested group rank
   std::string local_addr;                   // empty: to be found out
   absl::Duration reconnect_timeout;         // how long to go on without reaching the server
   std::optional<PortRange> port_range;      // of every port that is listened on; absent: any
@@ -97,10 +97,10 @@ struct LaunchConfig {
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 //   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
-// `surroundings` is what adopt.h left of them.
+// `cluster` is what merge_environment.h left of them.
 // InvalidArgument: one line that says what to change.
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,
-                                     const Surroundings& surroundings = {});
+                                     const ClusterEnvironment& cluster = {});
 
 // InvalidArgument: the endpoint's port is outside of the port range, so no server may be hosted there.
 absl::Status CheckHostedPort(const LaunchConfig& config);

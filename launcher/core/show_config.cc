@@ -27,8 +27,8 @@ struct Line {
 
 class Table {
  public:
-  Table(const LaunchConfig& config, const Options& options, const Origins& origins, const Surroundings& surroundings)
-      : config_(config), options_(options), origins_(origins), surroundings_(surroundings) {}
+  Table(const LaunchConfig& config, const Options& options, const Origins& origins, const ClusterEnvironment& cluster)
+      : config_(config), options_(options), origins_(origins), cluster_(cluster) {}
 
   std::vector<Line> Lines(absl::TimeZone zone) {
     AddJob();
@@ -47,7 +47,7 @@ class Table {
   void AddFlag(const std::string& flag, absl::string_view value) { Add(flag, value, origins_.Of(flag)); }
 
   void AddJob() {
-    Add("started by", surroundings_.description.empty() ? "hand" : surroundings_.description, "");
+    Add("started by", cluster_.description.empty() ? "hand" : cluster_.description, "");
     AddFlag(options_.standalone ? "standalone" : "nnodes", NnodesText(options_.nnodes));
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
@@ -79,11 +79,11 @@ class Table {
       Add("node-rank", absl::StrCat(*config_.node_rank), origins_.Of(options_.node_rank ? "node-rank" : "rdzv-conf"));
     }
     Add("host", config_.host.empty() ? "this host's name" : config_.host,
-        surroundings_.host ? surroundings_.host->source : "default");
+        cluster_.host ? cluster_.host->source : "default");
     const bool alone = config_.server_place == ServerPlace::kInProcess;
     const std::string found_out = alone ? "loopback: a job of one node" : "that of the route to the endpoint";
     AddFlag("local-addr", config_.local_addr.empty() ? found_out : config_.local_addr);
-    if (surroundings_.topology) Add("topology", surroundings_.topology->value, surroundings_.topology->source);
+    if (cluster_.topology) Add("topology", cluster_.topology->value, cluster_.topology->source);
     if (!config_.expected_hosts.empty()) Add("expected hosts", HostsText(config_.expected_hosts), "the job's nodes");
     AddFlag("port-range", config_.port_range ? config_.port_range->ToString() : "any");
   }
@@ -147,15 +147,15 @@ class Table {
   const LaunchConfig& config_;
   const Options& options_;
   const Origins& origins_;
-  const Surroundings& surroundings_;
+  const ClusterEnvironment& cluster_;
   std::vector<Line> lines_;
 };
 
 }  // namespace
 
 std::string ShowConfig(const LaunchConfig& config, const Options& options, const Origins& origins,
-                       const Surroundings& surroundings, absl::TimeZone time_zone) {
-  const std::vector<Line> lines = Table(config, options, origins, surroundings).Lines(time_zone);
+                       const ClusterEnvironment& cluster, absl::TimeZone time_zone) {
+  const std::vector<Line> lines = Table(config, options, origins, cluster).Lines(time_zone);
   size_t settings = 0;
   size_t values = 0;
   for (const Line& line : lines) {

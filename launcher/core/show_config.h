@@ -4,17 +4,17 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "launcher/core/cluster_environment.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/options.h"
 #include "launcher/core/origins.h"
-#include "launcher/core/surroundings.h"
 
 namespace ddprun::launcher {
 
 // What --show-config prints: every setting that matters in a line of its own, as "setting  value  origin" in aligned
-// columns, then the notes. `surroundings` is what adopt.h left of them. Ends with a newline.
+// columns, then the notes. `cluster` is what merge_environment.h left of them. Ends with a newline.
 std::string ShowConfig(const LaunchConfig& config, const Options& options, const Origins& origins,
-                       const Surroundings& surroundings, absl::TimeZone time_zone);
+                       const ClusterEnvironment& cluster, absl::TimeZone time_zone);
 
 }  // namespace ddprun::launcher
 

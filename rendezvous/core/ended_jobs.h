@@ -10,7 +10,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
-#include "rendezvous/core/gone_nodes.h"
+#include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
@@ -23,7 +23,7 @@ struct EndedJob {
   uint64_t last_round = 0;            // the highest one given out or reported
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
   std::vector<std::string> node_ids;  // sorted: who was told
-  GoneNodes gone;                     // who still had workers, before or at the end
+  FencedNodes gone;                   // who still had workers, before or at the end
 
   // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
   bool Concerns(const Join& join) const;

@@ -74,7 +74,7 @@ void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, cons
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
-  if (gone_.StreamClosed(node_id, incarnation) && state_ == JobState::kPreparing) return TryAssign(turn);
+  if (gone_.StreamClosed(node_id, incarnation) && state_ == JobState::kStopping) return TryAssign(turn);
   Node* node = members_.Find(node_id);
   if (node == nullptr || node->incarnation != incarnation) return;
   members_.Disconnected(node, turn.now);
@@ -104,7 +104,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall: return NoteChange(turn.now);
-    case JobState::kPreparing: NoteChange(turn.now); return TryAssign(turn);
+    case JobState::kStopping: NoteChange(turn.now); return TryAssign(turn);
     case JobState::kRunning:
       if (!node->in_round()) return ConsiderLate(*node, turn);
       return LeaveRound(stopped, std::nullopt, turn);
@@ -135,7 +135,7 @@ SteadyTime Job::StateDeadline() const {
     case JobState::kWaiting: return *waiting_since_ + settings_.join_timeout;
     case JobState::kLastCall: return last_call_end_;
     // Nobody may be left to wait for but nodes that are gone.
-    case JobState::kPreparing: return WaitsForGoneOnly() ? std::min(stop_deadline_, gone_.AllGone()) : stop_deadline_;
+    case JobState::kStopping: return WaitsForGoneOnly() ? std::min(stop_deadline_, gone_.AllGone()) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until;
     case JobState::kRunning:
     case JobState::kFinished:
@@ -176,7 +176,7 @@ void Job::OnStateDeadline(const Turn& turn) {
                   loss_, turn);
     case JobState::kLastCall:
       return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
-    case JobState::kPreparing: {
+    case JobState::kStopping: {
       if (turn.now < stop_deadline_) return TryAssign(turn);
       std::vector<std::string> hosts;
       size_t all = 0;

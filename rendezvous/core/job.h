@@ -11,7 +11,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
-#include "rendezvous/core/gone_nodes.h"
+#include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
@@ -46,7 +46,7 @@ class Job {
     SteadyTime server_began;    // nodes of before may look for a server that was there until then
     uint64_t round_floor = 0;   // rounds will be greater
     uint64_t recover_from = 1;  // a reported round is taken up from this one on, if nothing was given out yet
-    GoneNodes gone;             // nodes of the last job of this id that may still have workers
+    FencedNodes gone;           // nodes of the last job of this id that may still have workers
   };
 
   // `first` is about to join and brings the settings that all nodes must bring.
@@ -136,7 +136,7 @@ class Job {
   void ConsiderLate(const Node& node, const Turn& turn);
   bool StartsRecovery(const Join& join) const;
   void TakeReport(Node* node, const Join& join, const Turn& turn);
-  void AdoptRound(const Assignment& assignment, const Turn& turn);
+  void TakeUpRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
   void CompleteRecovery(const Turn& turn);
@@ -147,9 +147,9 @@ class Job {
   // More nodes while no round is decided: begins the last call or the round.
   void Gather(const Turn& turn);
   void StartRound(std::string reason, const Turn& turn);
-  // Ends the present round before its time: with min nodes the next is prepared, else the job waits.
+  // Ends the present round before its time: with min nodes the next follows, else the job waits.
   void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
-  void PrepareAll(const Turn& turn);
+  void StopAll(const Turn& turn);
   void EnterWaiting(std::string reason, const Turn& turn);
   // The nodes at hand are ready for the next round.
   bool WaitsForGoneOnly() const;
@@ -179,7 +179,7 @@ class Job {
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
   Membership members_;
-  GoneNodes gone_;
+  FencedNodes gone_;
   bool has_veterans_ = false;  // some node has been with a server before, this one or another
   RestartBudget budget_;
   uint64_t max_round_;  // the highest one given out or reported
@@ -191,7 +191,7 @@ class Job {
   std::optional<WorkerFailure> leave_cause_;
   std::optional<HeldFailure> held_;
   std::optional<WorkerFailure> loss_;  // the last node gone since a round ran, as a first cause
-  std::string next_reason_;            // of the round that is being prepared
+  std::string next_reason_;            // of the round that comes next
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran
   SteadyTime last_call_end_;

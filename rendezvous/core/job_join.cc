@@ -30,7 +30,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     return OnRejoin(node, join, turn);
   }
   if (join.node_rank) {
-    const Node* holder = members_.FindWish(*join.node_rank);
+    const Node* holder = members_.FindByRequestedRank(*join.node_rank);
     if (holder != nullptr && holder->connected) {
       return Reject(join,
                     absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already taken by ",
@@ -69,7 +69,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall: return Gather(turn);
-    case JobState::kPreparing: return TryAssign(turn);
+    case JobState::kStopping: return TryAssign(turn);
     case JobState::kRunning: return ConsiderLate(*node, turn);
     case JobState::kRecovering:
     case JobState::kFinished:
@@ -86,7 +86,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall:
-    case JobState::kPreparing: TakePhase(node, join, turn); break;
+    case JobState::kStopping: TakePhase(node, join, turn); break;
     case JobState::kRunning: ReconcileRunning(node, join, turn); break;
     case JobState::kRecovering:
       ForgetReport(node);
@@ -97,7 +97,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFailed: return;
   }
   if (held_ && held_->suspects.erase(node->node_id) > 0 && held_->suspects.empty()) JudgeHeldFailure(turn);
-  if (state_ == JobState::kPreparing) TryAssign(turn);
+  if (state_ == JobState::kStopping) TryAssign(turn);
   NoteChange(turn.now);
 }
 
@@ -113,8 +113,8 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
       members_.SetState(node, NodeState::kStopping);
       const bool latest = node->round == round_.number && !leave_reason_.empty();
       return Tell(*node,
-                  Prepare{node->round, latest ? leave_reason_ : absl::StrCat("round ", node->round, " is over"),
-                          latest ? leave_cause_ : std::nullopt},
+                  StopRound{node->round, latest ? leave_reason_ : absl::StrCat("round ", node->round, " is over"),
+                            latest ? leave_cause_ : std::nullopt},
                   turn);
     }
     case Phase::kStopping: return members_.SetState(node, NodeState::kStopping);
@@ -169,7 +169,7 @@ bool Job::StartsRecovery(const Join& join) const {
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
   if (!join.current || reported < round_.number) return TakePhase(node, join, turn);
-  if (reported > round_.number) AdoptRound(*join.current, turn);
+  if (reported > round_.number) TakeUpRound(*join.current, turn);
   const Assignment& a = *join.current;
   if (a.group_world_size != round_.group_world_size || !recovery_.reported.insert(a.group_rank).second) {
     return TakePhase(node, join, turn);  // contradicts another node's report
@@ -198,14 +198,14 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
                       turn);
       return;
   }
-  if (recovery_.leaving) PrepareAll(turn);
+  if (recovery_.leaving) StopAll(turn);
   if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
 }
 
-void Job::AdoptRound(const Assignment& assignment, const Turn& turn) {
+void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {
   leave_reason_ = absl::StrCat("round ", round_.number, " is over");
   leave_cause_.reset();
-  PrepareAll(turn);
+  StopAll(turn);
   for (const auto& node : members_.nodes()) members_.SetGroupRank(node.get(), -1);
   leave_reason_.clear();
   recovery_.reported.clear();
@@ -227,7 +227,7 @@ void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause
     leave_cause_ = std::move(cause);
   }
   recovery_.leaving = true;
-  PrepareAll(turn);
+  StopAll(turn);
   if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
 }
 

@@ -33,23 +33,23 @@ void Job::Gather(const Turn& turn) {
 void Job::StartRound(std::string reason, const Turn& turn) {
   next_reason_ = std::move(reason);
   stop_deadline_ = turn.now + settings_.join_timeout + kStopTimeout;
-  Enter(JobState::kPreparing, next_reason_);
+  Enter(JobState::kStopping, next_reason_);
   TryAssign(turn);
 }
 
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   leave_reason_ = reason;
   leave_cause_ = std::move(cause);
-  PrepareAll(turn);
+  StopAll(turn);
   NoteChange(turn.now);
   if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
 }
 
-void Job::PrepareAll(const Turn& turn) {
+void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
-    Tell(*node, Prepare{node->round, leave_reason_, leave_cause_}, turn);
+    Tell(*node, StopRound{node->round, leave_reason_, leave_cause_}, turn);
     members_.SetState(node.get(), NodeState::kStopping);
   }
 }
@@ -148,7 +148,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kRecovering: break;
     case JobState::kWaiting:
     case JobState::kLastCall:
-    case JobState::kPreparing: return;  // the round is left already: this only followed from that
+    case JobState::kStopping: return;  // the round is left already: this only followed from that
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
@@ -221,9 +221,9 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
   switch (state_) {
     case JobState::kLastCall:
-    case JobState::kPreparing:
+    case JobState::kStopping:
       if (!enough) return EnterWaiting(what, turn);
-      if (state_ == JobState::kPreparing) TryAssign(turn);
+      if (state_ == JobState::kStopping) TryAssign(turn);
       return;
     case JobState::kRunning:
       if (departure.ends_round) LeaveRound(what, std::nullopt, turn);

@@ -7,7 +7,7 @@
 namespace ddprun::rendezvous {
 
 //              min nodes            last call over, or max nodes       all ready
-//   kWaiting ------------> kLastCall ----------------------> kPreparing ------> kRunning ---> kFinished
+//   kWaiting ------------> kLastCall ----------------------> kStopping ------> kRunning ---> kFinished
 //    ^    ^                   |                               ^  |    ^             |
 //    |    +---- node gone ----+                               |  |    +-------------+
 //    +---------------- fewer than min nodes at hand ----------|--+      the round is left
@@ -18,7 +18,7 @@ namespace ddprun::rendezvous {
 enum class JobState {
   kWaiting,     // fewer than min nodes
   kLastCall,    // at least min nodes; waits for more of them for a while
-  kPreparing,   // a next round is decided; it begins when the nodes at hand have no workers left
+  kStopping,    // a next round is decided; it begins when the nodes at hand have no workers left
   kRunning,     // the nodes of the round run, or ran, their workers
   kRecovering,  // nodes report a round that this server did not give out: waits for the others of it
   kFinished,

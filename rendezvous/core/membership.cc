@@ -20,7 +20,7 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   node->join_order = joins_++;
   node->last_heard = now;
   if (join.node_rank) {
-    Node*& holder = by_wish_[*join.node_rank];
+    Node*& holder = by_requested_rank_[*join.node_rank];
     if (holder != nullptr) holder->node_rank.reset();
     holder = node;
     node->node_rank = join.node_rank;
@@ -36,7 +36,7 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
 void Membership::Remove(Node* node) {
   Count(*node, -1);
   LineOf(*node)->erase(node->place);
-  if (node->node_rank) by_wish_.erase(*node->node_rank);
+  if (node->node_rank) by_requested_rank_.erase(*node->node_rank);
   by_id_.erase(node->node_id);
   nodes_.erase(node->self);
 }
@@ -46,9 +46,9 @@ Node* Membership::Find(absl::string_view node_id) const {
   return it == by_id_.end() ? nullptr : it->second;
 }
 
-Node* Membership::FindWish(int32_t node_rank) const {
-  auto it = by_wish_.find(node_rank);
-  return it == by_wish_.end() ? nullptr : it->second;
+Node* Membership::FindByRequestedRank(int32_t node_rank) const {
+  auto it = by_requested_rank_.find(node_rank);
+  return it == by_requested_rank_.end() ? nullptr : it->second;
 }
 
 void Membership::Heard(Node* node, SteadyTime now) {

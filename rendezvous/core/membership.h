@@ -40,7 +40,7 @@ struct Node {
 
   // ----
   uint64_t join_order = 0;
-  std::optional<int32_t> node_rank;  // its wish
+  std::optional<int32_t> node_rank;  // requested group rank
   NodeState state = NodeState::kIdle;
   int32_t group_rank = -1;  // in the job's latest round; -1: it is not in it
   bool connected = true;
@@ -62,13 +62,13 @@ class Membership {
   Membership(absl::Duration heartbeat_timeout, absl::Duration reconnect_grace)
       : heartbeat_timeout_(heartbeat_timeout), reconnect_grace_(reconnect_grace) {}
 
-  // REQUIRES: no such node is there, and nobody connected holds the same wish; a disconnected holder loses it.
+  // REQUIRES: no such node is there, and nobody connected holds the same requested rank; a disconnected holder loses it.
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
   Node* Find(absl::string_view node_id) const;
-  // Who wishes this group rank, or nullptr.
-  Node* FindWish(int32_t node_rank) const;
+  // Who requested this group rank, or nullptr.
+  Node* FindByRequestedRank(int32_t node_rank) const;
 
   void Heard(Node* node, SteadyTime now);
   void Disconnected(Node* node, SteadyTime now);
@@ -97,7 +97,7 @@ class Membership {
   const absl::Duration reconnect_grace_;
   Nodes nodes_;
   absl::flat_hash_map<absl::string_view, Node*> by_id_;  // keys lie in the nodes
-  absl::flat_hash_map<int32_t, Node*> by_wish_;
+  absl::flat_hash_map<int32_t, Node*> by_requested_rank_;
   // Every node is in one line, the one that expires first at the front: all nodes of a job have the same timeouts.
   std::list<Node*> heard_;
   std::list<Node*> broken_;

@@ -96,7 +96,7 @@ struct Join {
   int32_t store_port = 0;    // of the fresh store that it already listens on
   int32_t slots = 1;         // workers that it starts: nproc_per_node
   std::string role = "default";
-  std::optional<int32_t> node_rank;  // a wish
+  std::optional<int32_t> node_rank;  // requested group rank
   std::string topology;              // nodes with the same leading parts are near each other; "" is unknown
   JobSettings settings;
   Phase phase = Phase::kIdle;
@@ -174,11 +174,11 @@ struct Assign {
 };
 
 // Stop the workers of `round`, then send Ready: another round follows.
-struct Prepare {
+struct StopRound {
   uint64_t round = 0;
   std::string reason;                        // one sentence: what happened, where
   std::optional<WorkerFailure> first_cause;  // if a worker's failure is the reason
-  friend bool operator==(const Prepare&, const Prepare&) = default;
+  friend bool operator==(const StopRound&, const StopRound&) = default;
 };
 
 // The job has ended. Stop what still runs and exit with the verdict's code.
@@ -193,7 +193,7 @@ struct Rejected {
   friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 
-using ServerMessage = std::variant<Welcome, HeartbeatAck, Waiting, Assign, Prepare, Finish, Rejected>;
+using ServerMessage = std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected>;
 
 }  // namespace ddprun::rendezvous
 

@@ -20,7 +20,7 @@ bool Before(const RankRequest& a, const RankRequest& b) {
   return a.join_order < b.join_order;
 }
 
-bool HasStrongerWish(const RankRequest& a, const RankRequest& b) {
+bool HasStrongerRequest(const RankRequest& a, const RankRequest& b) {
   const bool a_survives = a.previous_rank >= 0, b_survives = b.previous_rank >= 0;
   if (a_survives != b_survives) return a_survives;
   return a.join_order < b.join_order;
@@ -31,10 +31,10 @@ std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
   const size_t n = requests.size();
   std::vector<size_t> order(n, kNobody);
   for (size_t i = 0; i < n; ++i) {
-    const auto& wish = requests[i].node_rank;
-    if (!wish || *wish < 0 || static_cast<size_t>(*wish) >= n) continue;
-    size_t& holder = order[*wish];
-    if (holder == kNobody || HasStrongerWish(requests[i], requests[holder])) holder = i;
+    const auto& requested = requests[i].node_rank;
+    if (!requested || *requested < 0 || static_cast<size_t>(*requested) >= n) continue;
+    size_t& holder = order[*requested];
+    if (holder == kNobody || HasStrongerRequest(requests[i], requests[holder])) holder = i;
   }
   std::vector<bool> placed(n, false);
   for (size_t holder : order) {

@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 // One node that takes part in a round. Views must outlive the call.
 struct RankRequest {
   int32_t previous_rank = -1;        // group rank in the last round; -1: it was not in it
-  std::optional<int32_t> node_rank;  // a wish
+  std::optional<int32_t> node_rank;  // requested group rank
   absl::string_view topology;
   absl::string_view host;
   uint64_t join_order = 0;  // different for every node
@@ -35,7 +35,7 @@ struct RankTable {
   std::vector<size_t> order;      // which request has group rank r
 };
 
-// Gives out ranks (protocol 3.4). A wish below the number of nodes gets exactly that group rank; of two equal ones
+// Gives out ranks (protocol 3.4). A requested rank below the number of nodes gets exactly that group rank; of two equal ones
 // the survivor's, then the earlier node's. The others fill the gaps: survivors in their old order, then newcomers by
 // topology and host (both in natural order) and by when they joined. Base ranks follow the group ranks, slots apart;
 // role ranks count only nodes of the same role. O(n log n).

@@ -18,8 +18,8 @@ struct Describer {
                         " nodes with ", a.world_size, " workers, store at ", a.master_addr, " port ", a.master_port,
                         " (", a.reason, ")");
   }
-  std::string operator()(const Prepare& prepare) const {
-    return absl::StrCat("job ", effect.job_id, ": round ", prepare.round, " ends: ", prepare.reason);
+  std::string operator()(const StopRound& stop) const {
+    return absl::StrCat("job ", effect.job_id, ": round ", stop.round, " ends: ", stop.reason);
   }
   std::string operator()(const Finish& finish) const {
     return absl::StrCat("job ", effect.job_id,

@@ -12,7 +12,7 @@ v1::Job::State StateToProto(JobState state) {
     case JobState::kWaiting: return v1::Job::STATE_WAITING;
     case JobState::kLastCall: return v1::Job::STATE_LAST_CALL;
     case JobState::kRunning: return v1::Job::STATE_RUNNING;
-    case JobState::kPreparing: return v1::Job::STATE_PREPARING;
+    case JobState::kStopping: return v1::Job::STATE_STOPPING;
     case JobState::kRecovering: return v1::Job::STATE_RECOVERING;
     case JobState::kFinished: return v1::Job::STATE_FINISHED;
     case JobState::kFailed: return v1::Job::STATE_FAILED;

@@ -38,11 +38,11 @@ struct Writer {
   void operator()(const Assign& assign) const {
     *proto->mutable_assign()->mutable_assignment() = ToProto(assign.assignment);
   }
-  void operator()(const Prepare& prepare) const {
-    v1::Prepare* out = proto->mutable_prepare();
-    out->set_round(prepare.round);
-    out->set_reason(FitText(prepare.reason, kMaxTextBytes));
-    if (prepare.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*prepare.first_cause);
+  void operator()(const StopRound& stop) const {
+    v1::StopRound* out = proto->mutable_stop_round();
+    out->set_round(stop.round);
+    out->set_reason(FitText(stop.reason, kMaxTextBytes));
+    if (stop.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*stop.first_cause);
   }
   void operator()(const Finish& finish) const { *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict); }
   void operator()(const Rejected& rejected) const {
@@ -82,14 +82,14 @@ Assign ReadAssign(const v1::Assign& proto, FieldReader fields) {
   return Assign{FromProto(proto.assignment(), fields.Inside("assignment"))};
 }
 
-Prepare ReadPrepare(const v1::Prepare& proto, FieldReader fields) {
-  Prepare prepare;
-  prepare.round = proto.round();
-  prepare.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+StopRound ReadStopRound(const v1::StopRound& proto, FieldReader fields) {
+  StopRound stop;
+  stop.round = proto.round();
+  stop.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
   if (proto.has_first_cause()) {
-    prepare.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
+    stop.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
   }
-  return prepare;
+  return stop;
 }
 
 Finish ReadFinish(const v1::Finish& proto, FieldReader fields) {
@@ -117,7 +117,9 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
     case v1::ServerMessage::kHeartbeatAck: message = HeartbeatAck{}; break;
     case v1::ServerMessage::kWaiting: message = ReadWaiting(proto.waiting(), FieldReader("waiting", &status)); break;
     case v1::ServerMessage::kAssign: message = ReadAssign(proto.assign(), FieldReader("assign", &status)); break;
-    case v1::ServerMessage::kPrepare: message = ReadPrepare(proto.prepare(), FieldReader("prepare", &status)); break;
+    case v1::ServerMessage::kStopRound:
+      message = ReadStopRound(proto.stop_round(), FieldReader("stop_round", &status));
+      break;
     case v1::ServerMessage::kFinish: message = ReadFinish(proto.finish(), FieldReader("finish", &status)); break;
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));

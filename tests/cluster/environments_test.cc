@@ -46,7 +46,7 @@ EnvironmentFile ReadEnvironmentFile(const std::string& name) {
   return file;
 }
 
-absl::StatusOr<Surroundings> Detect(const EnvironmentFile& file) {
+absl::StatusOr<ClusterEnvironment> Detect(const EnvironmentFile& file) {
   const EnvironmentLookup lookup = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = file.variables.find(name);
     if (found == file.variables.end()) return std::nullopt;
@@ -57,7 +57,7 @@ absl::StatusOr<Surroundings> Detect(const EnvironmentFile& file) {
     const std::vector<std::string> ends = absl::StrSplit(*range, '-');
     ports = PortRange{std::stoi(ends.at(0)), std::stoi(ends.at(1))};
   }
-  return DetectSurroundings(lookup, ports, lookup("@full_name").value_or(""));
+  return DetectCluster(lookup, ports, lookup("@full_name").value_or(""));
 }
 
 std::string Text(int value) { return absl::StrCat(value); }
@@ -76,10 +76,10 @@ std::string Hosts(const std::vector<std::string>& hosts) {
 }
 
 // All that was found, a line each.
-std::string Render(const absl::StatusOr<Surroundings>& found) {
+std::string Render(const absl::StatusOr<ClusterEnvironment>& found) {
   if (!found.ok()) return absl::StrCat("error: ", found.status().message(), "\n");
-  if (found->starter == Surroundings::Starter::kNone) return "nothing\n";
-  const Surroundings& s = *found;
+  if (found->starter == ClusterEnvironment::Starter::kNone) return "nothing\n";
+  const ClusterEnvironment& s = *found;
   std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), Line("node_index", s.node_index),
                                   Line("gpus", s.gpus), Line("endpoint", s.endpoint), Line("job_id", s.job_id),
                                   Line("topology", s.topology), Line("host", s.host));
@@ -138,11 +138,11 @@ INSTANTIATE_TEST_SUITE_P(All, EnvironmentTest, testing::ValuesIn(Names()), [](co
 // NAME.0, NAME.1, ... are the nodes of one job: they must come to the same endpoint without a word, to indices that
 // are all different, and the first must be the endpoint's host.
 TEST(Environments, NodesOfOneJob_Agree) {
-  std::map<std::string, std::vector<Surroundings>> jobs;
+  std::map<std::string, std::vector<ClusterEnvironment>> jobs;
   for (const std::string& name : Names()) {
     const size_t dot = name.find('.');
     if (dot == std::string::npos) continue;
-    const absl::StatusOr<Surroundings> found = Detect(ReadEnvironmentFile(name));
+    const absl::StatusOr<ClusterEnvironment> found = Detect(ReadEnvironmentFile(name));
     ASSERT_TRUE(found.ok()) << name << ": " << found.status();
     ASSERT_TRUE(found->node_index.has_value()) << name;
     EXPECT_EQ(absl::StrCat(found->node_index->value), name.substr(dot + 1));
@@ -151,7 +151,7 @@ TEST(Environments, NodesOfOneJob_Agree) {
   EXPECT_GE(jobs.size(), 6u);
   for (const auto& [name, nodes] : jobs) {
     std::set<std::string> topologies;
-    for (const Surroundings& node : nodes) {
+    for (const ClusterEnvironment& node : nodes) {
       EXPECT_EQ(node.nnodes->value, nodes.size()) << name;
       EXPECT_EQ(node.endpoint->value, nodes.front().endpoint->value) << name;
       EXPECT_EQ(node.job_id->value, nodes.front().job_id->value) << name;

@@ -16,8 +16,8 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-absl::StatusOr<Surroundings> Detect(const Variables& variables, const std::string& full_name = "") {
-  return DetectSurroundings(
+absl::StatusOr<ClusterEnvironment> Detect(const Variables& variables, const std::string& full_name = "") {
+  return DetectCluster(
       [&](const std::string& name) -> std::optional<std::string> {
         const auto found = variables.find(name);
         if (found == variables.end()) return std::nullopt;
@@ -135,7 +135,7 @@ TEST(DetectKubernetes, MalformedVariable_IsNamedInOneLine) {
 }
 
 // Whatever stands in the variables: an answer, or one line.
-TEST(DetectSurroundings, RandomBytes_AnswerOrOneLine) {
+TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
   std::mt19937 random(seed);

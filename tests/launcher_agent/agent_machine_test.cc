@@ -173,7 +173,7 @@ TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
 TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOther) {
   Run();
   EXPECT_EQ(End({{0, Failure(0)}}), "failed 1 rank 0, signal 15");
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 0 failed", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 0 failed", std::nullopt}), "");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1") << "what we killed ourselves is no failure";
   EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
 }
@@ -188,33 +188,33 @@ TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOth
   EXPECT_EQ(exit.siblings[0].rank, 0);
 }
 
-TEST_F(AgentMachineTest, OnPrepare_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
+TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
   Run();
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b joined", std::nullopt}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b joined", std::nullopt}), "signal 15");
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "kill");
   EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
 }
 
-TEST_F(AgentMachineTest, OnPrepare_AfterSuccess_GoesIdleAtOnce) {
+TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
   Run();
   End({{0, std::nullopt}, {1, std::nullopt}});
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 3 failed", std::nullopt}), "sweep, store, ready 1");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 3 failed", std::nullopt}), "sweep, store, ready 1");
 }
 
-TEST_F(AgentMachineTest, OnPrepare_OfAnOldRoundOrWithoutOne_IsIgnored) {
+TEST_F(AgentMachineTest, OnStopRound_OfAnOldRoundOrWithoutOne_IsIgnored) {
   Connect();
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "", std::nullopt}), "");
   Say(rendezvous::Welcome{absl::InfiniteDuration()});
   EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "spawn 5");
-  EXPECT_EQ(Say(rendezvous::Prepare{4, "", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::StopRound{4, "", std::nullopt}), "");
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
 TEST_F(AgentMachineTest, OnAssign_OfTheSameOrAnOlderRound_IsIgnored) {
   Run(5);
-  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "") << "workers run: only a Prepare may end them";
-  Say(rendezvous::Prepare{5, "", std::nullopt});
+  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "") << "workers run: only a StopRound may end them";
+  Say(rendezvous::StopRound{5, "", std::nullopt});
   End({{0, Failure(0)}, {1, Failure(1)}});
   EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "");
   EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "spawn 6");
@@ -241,7 +241,7 @@ TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) { EXPECT_EQ(Signal
 
 TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
   Run();
-  Say(rendezvous::Prepare{1, "", std::nullopt});
+  Say(rendezvous::StopRound{1, "", std::nullopt});
   EXPECT_EQ(Signal(SIGTERM), "leave");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
 }
@@ -268,7 +268,9 @@ class BatchAgentMachineTest : public AgentMachineTest {
     settings.shutdown_timeout = absl::Seconds(27);
     return settings;
   }
-  static WorkerEnd Failed(int rank, Suspicion suspicion) { return WorkerEnd{rank, Failure(rank), suspicion}; }
+  static WorkerEnd Failed(int rank, FailureClass failure_class) {
+    return WorkerEnd{rank, Failure(rank), failure_class};
+  }
   static constexpr absl::Duration kSpread = absl::Milliseconds(250);
 };
 
@@ -304,7 +306,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthe
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "");
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "rank 3 failed", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 3 failed", std::nullopt}), "");
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
@@ -340,43 +342,43 @@ TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndN
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheSignalComes) {
   Run();
-  EXPECT_EQ(End({Failed(0, Suspicion::kAskedToStop)}), "");
-  EXPECT_EQ(End({Failed(1, Suspicion::kPeerError)}), "");
+  EXPECT_EQ(End({Failed(0, FailureClass::kAskedToStop)}), "");
+  EXPECT_EQ(End({Failed(1, FailureClass::kPeerError)}), "");
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheRoundIsOver) {
   Run();
-  EXPECT_EQ(End({Failed(0, Suspicion::kPeerError)}), "");
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b received SIGTERM", std::nullopt}), "signal 15");
+  EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b received SIGTERM", std::nullopt}), "signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
 }
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_NoSignalComes_IsAFailureAfterAll) {
   Run();
   const SteadyTime failed = now_;
-  EXPECT_EQ(End({Failed(0, Suspicion::kUnclear)}), "");
+  EXPECT_EQ(End({Failed(0, FailureClass::kUnclear)}), "");
   now_ = now_ + absl::Milliseconds(100);
-  EXPECT_EQ(End({Failed(1, Suspicion::kOwnError)}), "");
+  EXPECT_EQ(End({Failed(1, FailureClass::kOwnError)}), "");
   EXPECT_EQ(Due(), "failed 1 rank 0, sweep, store, ready 1");
   EXPECT_EQ(now_ - failed, kSpread);
 }
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_ALostPeerThenAnErrorOfItsOwn_TheErrorIsTheCause) {
   Run();
-  EXPECT_EQ(End({Failed(0, Suspicion::kPeerError)}), "");
-  EXPECT_EQ(End({Failed(1, Suspicion::kOwnError)}), "");
+  EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
+  EXPECT_EQ(End({Failed(1, FailureClass::kOwnError)}), "");
   EXPECT_EQ(Due(), "failed 1 rank 1, sweep, store, ready 1");
 }
 
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_ACrash_IsToldAtOnce) {
   Run();
-  EXPECT_EQ(End({Failed(0, Suspicion::kCrash)}), "failed 1 rank 0, signal 15");
+  EXPECT_EQ(End({Failed(0, FailureClass::kCrash)}), "failed 1 rank 0, signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
   EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
-  EXPECT_EQ(End({Failed(0, Suspicion::kAskedToStop)}), "");
-  EXPECT_EQ(End({Failed(1, Suspicion::kCrash)}), "failed 2 rank 1, sweep, store, ready 2");
+  EXPECT_EQ(End({Failed(0, FailureClass::kAskedToStop)}), "");
+  EXPECT_EQ(End({Failed(1, FailureClass::kCrash)}), "failed 2 rank 1, sweep, store, ready 2");
 }
 
 TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhereItStands) {
@@ -425,7 +427,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
 
 TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
   Run();
-  EXPECT_EQ(Say(rendezvous::Prepare{1, "node b was lost", std::nullopt}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b was lost", std::nullopt}), "signal 15");
   Lose();
   EXPECT_EQ(Connect(), "join 2 stopping");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
@@ -560,7 +562,7 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   assignment.round = 1;
   machine.OnServerMessage(rendezvous::Assign{assignment}, now, &effects);
   effects.clear();
-  machine.OnServerMessage(rendezvous::Prepare{1, "", std::nullopt}, now, &effects);
+  machine.OnServerMessage(rendezvous::StopRound{1, "", std::nullopt}, now, &effects);
   EXPECT_EQ(Render(effects), "kill");
 }
 

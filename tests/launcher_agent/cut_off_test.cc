@@ -190,7 +190,7 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
 
 // A launcher that was stopped for a while finds messages that are as old.
 TEST_F(CutOffTest, MessagesReadTooLate_AreDroppedWithTheirStream) {
-  Say(rendezvous::Prepare{1, "", std::nullopt});
+  Say(rendezvous::StopRound{1, "", std::nullopt});
   EndWorker();
   Clear();
   now_ = kStart + absl::Seconds(10);
@@ -208,7 +208,7 @@ TEST_F(CutOffTest, WorkersKilledByTheGuardMeanwhile_AreNoFailure) {
 
 TEST_F(CutOffTest, StoppingForANewRound_IsBoundedAsWell) {
   Until(1);
-  Say(rendezvous::Prepare{1, "", std::nullopt});
+  Say(rendezvous::StopRound{1, "", std::nullopt});
   Until(10.9);
   EXPECT_EQ(Count<effect::KillWorkers>(), 0);
   Until(11);

@@ -48,20 +48,20 @@ FailureEvidence OutOfMemory() {
 }
 
 TEST(Classify, EveryKind_IsKnown) {
-  EXPECT_EQ(Classify(NotExecuted()), Suspicion::kNotExecuted);
-  EXPECT_EQ(Classify(OutOfMemory()), Suspicion::kOutOfMemory);
+  EXPECT_EQ(Classify(NotExecuted()), FailureClass::kNotExecuted);
+  EXPECT_EQ(Classify(OutOfMemory()), FailureClass::kOutOfMemory);
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGKILL, SIGSYS, SIGTRAP, SIGXCPU, SIGUSR1}) {
-    EXPECT_EQ(Classify(Killed(signal)), Suspicion::kCrash) << signal;
+    EXPECT_EQ(Classify(Killed(signal)), FailureClass::kCrash) << signal;
   }
-  EXPECT_EQ(Classify(Exited("ValueError: x", absl::ZeroDuration())), Suspicion::kOwnError);
-  EXPECT_EQ(Classify(Exited("")), Suspicion::kUnclear);
-  EXPECT_EQ(Classify(Killed(SIGABRT)), Suspicion::kUnclear);
-  EXPECT_EQ(Classify(Killed(SIGPIPE)), Suspicion::kPeerError);
+  EXPECT_EQ(Classify(Exited("ValueError: x", absl::ZeroDuration())), FailureClass::kOwnError);
+  EXPECT_EQ(Classify(Exited("")), FailureClass::kUnclear);
+  EXPECT_EQ(Classify(Killed(SIGABRT)), FailureClass::kUnclear);
+  EXPECT_EQ(Classify(Killed(SIGPIPE)), FailureClass::kPeerError);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
-    EXPECT_EQ(Classify(Killed(signal)), Suspicion::kAskedToStop) << signal;
+    EXPECT_EQ(Classify(Killed(signal)), FailureClass::kAskedToStop) << signal;
   }
-  EXPECT_EQ(Classify(StoppedByUs(Killed(SIGKILL))), Suspicion::kStoppedByUs);
-  EXPECT_EQ(Classify(StoppedByUs(OutOfMemory())), Suspicion::kStoppedByUs);
+  EXPECT_EQ(Classify(StoppedByUs(Killed(SIGKILL))), FailureClass::kStoppedByUs);
+  EXPECT_EQ(Classify(StoppedByUs(OutOfMemory())), FailureClass::kStoppedByUs);
 }
 
 TEST(Classify, LostPeers_AreRecognised) {
@@ -71,7 +71,7 @@ TEST(Classify, LostPeers_AreRecognised) {
         "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
         "RuntimeError: Connection refused", "BrokenPipeError: [Errno 32] Broken pipe",
         "DistStoreError: wait timeout after 300000ms", "Watchdog caught collective operation timeout"}) {
-    EXPECT_EQ(Classify(Exited(message, absl::ZeroDuration())), Suspicion::kPeerError) << message;
+    EXPECT_EQ(Classify(Exited(message, absl::ZeroDuration())), FailureClass::kPeerError) << message;
   }
 }
 

@@ -193,9 +193,9 @@ LaunchConfig ResolveInBatch(absl::Duration kill_wait, std::optional<absl::Durati
   Options options;
   options.script = {"train.py"};
   options.shutdown_timeout = shutdown_timeout;
-  Surroundings surroundings;
-  surroundings.batch = BatchSystem{.job = "7", .kill_wait = kill_wait};
-  return Resolve(options, Facts(), surroundings).value();
+  ClusterEnvironment cluster;
+  cluster.batch = BatchSystem{.job = "7", .kill_wait = kill_wait};
+  return Resolve(options, Facts(), cluster).value();
 }
 
 TEST(Resolve, ShutdownTimeout_UnderABatchSystem_EndsBeforeItsSigkill) {

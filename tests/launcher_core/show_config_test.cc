@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "launcher/core/adopt.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/merge_environment.h"
 #include "launcher/core/parse_options.h"
 
 namespace ddprun::launcher {
@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string Show(const Words& arguments, const Surroundings& found = {}, HostFacts facts = {}) {
+std::string Show(const Words& arguments, const ClusterEnvironment& found = {}, HostFacts facts = {}) {
   facts.random_id = "fresh";
   absl::StatusOr<ParseResult> parsed =
       ParseOptions(arguments, [](const std::string& name) -> std::optional<std::string> {
@@ -22,16 +22,16 @@ std::string Show(const Words& arguments, const Surroundings& found = {}, HostFac
       });
   if (!parsed.ok()) return parsed.status().ToString();
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
-  absl::StatusOr<Surroundings> adopted = Adopt(found, &options, &origins);
-  if (!adopted.ok()) return adopted.status().ToString();
-  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *adopted);
+  absl::StatusOr<ClusterEnvironment> merged = MergeEnvironment(found, &options, &origins);
+  if (!merged.ok()) return merged.status().ToString();
+  absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *merged);
   if (!config.ok()) return config.status().ToString();
-  return ShowConfig(*config, options, origins, *adopted, absl::UTCTimeZone());
+  return ShowConfig(*config, options, origins, *merged, absl::UTCTimeZone());
 }
 
-Surroundings Step(int index) {
-  Surroundings s;
-  s.starter = Surroundings::Starter::kSlurm;
+ClusterEnvironment Step(int index) {
+  ClusterEnvironment s;
+  s.starter = ClusterEnvironment::Starter::kSlurm;
   s.description = absl::StrCat("step 0 of SLURM job 12, node ", index + 1, " of 2");
   s.nnodes = {2, "SLURM_STEP_NUM_NODES=2"};
   s.node_index = {index, absl::StrCat("SLURM_NODEID=", index)};
@@ -102,7 +102,7 @@ TEST(ShowConfig, Workers_AreShownAsTheyWouldBeStarted) {
 }
 
 TEST(ShowConfig, HostileTexts_StayOnTheirLines) {
-  Surroundings s = Step(0);
+  ClusterEnvironment s = Step(0);
   s.description = "a\nb";
   s.host->value = "node\x1b[2J";
   const std::string shown = Show({"--show-config", "a\nb"}, s);

@@ -8,7 +8,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr JobState kAll[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kPreparing, JobState::kRunning,
+constexpr JobState kAll[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kStopping, JobState::kRunning,
                              JobState::kRecovering, JobState::kFinished, JobState::kFailed};
 
 TEST(JobStateTest, Transitions_AreListedOnceWithAReason) {
@@ -33,9 +33,9 @@ TEST(JobStateTest, Ends_AreEndsAndEveryOtherStateCanFail) {
 }
 
 // A round begins only from the state in which every node was waited for, or is taken up as it runs.
-TEST(JobStateTest, Running_IsReachedByPreparationOrRecoveryOnly) {
+TEST(JobStateTest, Running_IsReachedByStoppingOrRecoveryOnly) {
   for (JobState from : kAll) {
-    const bool allowed = from == JobState::kPreparing || from == JobState::kRecovering;
+    const bool allowed = from == JobState::kStopping || from == JobState::kRecovering;
     EXPECT_EQ(IsTransition(from, JobState::kRunning), allowed) << Name(from);
   }
 }

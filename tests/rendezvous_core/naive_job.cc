@@ -64,7 +64,7 @@ void NaiveJob::TakePhase(Node* node, const Join& join) {
   }
   if (!Works(*node)) return;
   const bool cause = node->round == round && round_left_ && has_cause_;
-  Say(*node, absl::StrCat("prepare ", node->round, cause ? " cause" : ""));
+  Say(*node, absl::StrCat("stop_round ", node->round, cause ? " cause" : ""));
   node->phase = Phase::kStopping;
 }
 
@@ -254,7 +254,7 @@ void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, 
   now_ = now;
   if (const auto it = gone.find(node_id); it != gone.end() && it->second.incarnation <= incarnation) {
     gone.erase(it);
-    if (state == State::kPreparing) Settle(now);
+    if (state == State::kStopping) Settle(now);
   }
   Node* node = Find(node_id);
   if (node == nullptr || node->join.incarnation != incarnation || !node->connected) return;
@@ -280,7 +280,7 @@ void NaiveJob::Gone(size_t index) {
 void NaiveJob::StopAll() {
   for (Node& node : nodes) {
     if (!Works(node)) continue;
-    Say(node, absl::StrCat("prepare ", node.round, has_cause_ ? " cause" : ""));
+    Say(node, absl::StrCat("stop_round ", node.round, has_cause_ ? " cause" : ""));
     node.phase = Phase::kStopping;
   }
 }
@@ -304,9 +304,9 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   if (state == State::kWaiting && over(*waiting_since_ + settings_.join_timeout)) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kLastCall && over(last_call_end_)) {
-    state = State::kPreparing;
+    state = State::kStopping;
     stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
-  } else if (state == State::kPreparing && over(stop_by_)) {
+  } else if (state == State::kStopping && over(stop_by_)) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kRecovering && over(recover_by_)) {
     if (!broken_) has_cause_ = false;
@@ -355,7 +355,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     StopAll();
     broken_ = charged_ = false;
-    state = enough ? State::kPreparing : State::kWaiting;
+    state = enough ? State::kStopping : State::kWaiting;
     stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
     if (!enough && !waiting_since_) waiting_since_ = now;
     return true;
@@ -377,14 +377,14 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     }
   }
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
-  if (!enough && (state == State::kPreparing || state == State::kLastCall)) {
+  if (!enough && (state == State::kStopping || state == State::kLastCall)) {
     state = State::kWaiting;
     if (!waiting_since_) waiting_since_ = now;
     return true;
   }
   if (gathering && (n >= settings_.max_nodes ||
                     (state == State::kWaiting && enough && settings_.last_call == absl::ZeroDuration()))) {
-    state = State::kPreparing;
+    state = State::kStopping;
     stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
     return true;
   }
@@ -393,7 +393,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     last_call_end_ = now + settings_.last_call;
     return true;
   }
-  if (state == State::kPreparing && Complete(now)) {
+  if (state == State::kStopping && Complete(now)) {
     AssignAll();
     return true;
   }
@@ -414,13 +414,14 @@ void NaiveJob::AssignAll() {
                            node->order);
   };
   std::sort(chosen.begin(), chosen.end(), [&](Node* a, Node* b) { return weight(a) < weight(b); });
-  // Everybody without a wish in this order, then those with one are pushed in from the lowest on.
-  std::vector<Node*> order, wishers;
+  // Everybody without a requested rank in this order, then those with one are pushed in from the lowest on.
+  std::vector<Node*> order, requesters;
   for (Node* node : chosen) {
-    (node->join.node_rank && *node->join.node_rank < n ? wishers : order).push_back(node);
+    (node->join.node_rank && *node->join.node_rank < n ? requesters : order).push_back(node);
   }
-  std::sort(wishers.begin(), wishers.end(), [](Node* a, Node* b) { return *a->join.node_rank < *b->join.node_rank; });
-  for (Node* node : wishers) order.insert(order.begin() + *node->join.node_rank, node);
+  std::sort(requesters.begin(), requesters.end(),
+            [](Node* a, Node* b) { return *a->join.node_rank < *b->join.node_rank; });
+  for (Node* node : requesters) order.insert(order.begin() + *node->join.node_rank, node);
 
   round = ++highest;
   world_nodes_ = n;

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 // "node#incarnation what". Node names and topologies are letters followed by one number.
 class NaiveJob {
  public:
-  enum class State { kWaiting, kLastCall, kPreparing, kRunning, kRecovering, kFinished, kFailed };
+  enum class State { kWaiting, kLastCall, kStopping, kRunning, kRecovering, kFinished, kFailed };
   using Lines = std::vector<std::string>;
 
   // Who is gone, with the incarnation of its last stream, and when its workers are gone as well.

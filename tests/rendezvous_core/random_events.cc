@@ -139,7 +139,7 @@ void RandomLaunchers::Hear(const Effects& effects) {
         join.current = assign->assignment;
         join.phase = Phase::kRunning;
       }
-      if (std::holds_alternative<Prepare>(*effect.message)) join.phase = Phase::kStopping;
+      if (std::holds_alternative<StopRound>(*effect.message)) join.phase = Phase::kStopping;
       if (std::holds_alternative<Rejected>(*effect.message)) launcher.joined = false;
       if (std::holds_alternative<Finish>(*effect.message)) {
         if (!OneIn(3)) launcher.joined = false;  // the others lost it on the way

@@ -138,16 +138,16 @@ void CheckRanks(const std::vector<RankRequest>& requests, const RankTable& table
 }
 
 void CheckOrder(const std::vector<RankRequest>& requests, const RankTable& table) {
-  std::map<int, int> wished;
+  std::map<int, int> requested;
   for (const RankRequest& r : requests) {
-    if (r.node_rank) ++wished[*r.node_rank];
+    if (r.node_rank) ++requested[*r.node_rank];
   }
   std::vector<const RankRequest*> without;
   for (size_t r = 0; r < table.order.size(); ++r) {
     const RankRequest& request = requests[table.order[r]];
     const bool met = request.node_rank && *request.node_rank == static_cast<int>(r);
-    if (wished[r] > 0) {
-      EXPECT_TRUE(met) << "a wish for " << r << " was not met";
+    if (requested[r] > 0) {
+      EXPECT_TRUE(met) << "the requested rank " << r << " was not met";
     }
     if (!met) without.push_back(&request);
   }

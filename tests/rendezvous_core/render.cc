@@ -26,8 +26,8 @@ struct Renderer {
                         " master=", a.master_addr, ":", a.master_port, " restarts=", a.restart_count, " (", a.reason,
                         ")");
   }
-  std::string operator()(const Prepare& m) const {
-    return absl::StrCat("prepare: leave round ", m.round, " (", m.reason, ")", m.first_cause ? " with cause" : "");
+  std::string operator()(const StopRound& m) const {
+    return absl::StrCat("stop_round: leave round ", m.round, " (", m.reason, ")", m.first_cause ? " with cause" : "");
   }
   std::string operator()(const Finish& m) const {
     const Verdict& v = m.verdict;

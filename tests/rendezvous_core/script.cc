@@ -255,7 +255,7 @@ void Script::Take(const Effect& effect) {
       join.current = m->assignment;
       join.phase = Join::Phase::kRunning;
     }
-    if (std::holds_alternative<Prepare>(*effect.message)) join.phase = Join::Phase::kStopping;
+    if (std::holds_alternative<StopRound>(*effect.message)) join.phase = Join::Phase::kStopping;
   }
 }
 

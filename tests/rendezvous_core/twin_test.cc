@@ -30,7 +30,7 @@ std::string Describe(const Join& join) {
   constexpr const char* kPhases[] = {"idle", "running", "succeeded", "stopping"};
   return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase)], " after round ",
                       join.current ? join.current->round : 0, ", port ", join.store_port,
-                      join.node_rank ? absl::StrCat(", wish ", *join.node_rank) : "");
+                      join.node_rank ? absl::StrCat(", requests rank ", *join.node_rank) : "");
 }
 
 struct MessageText {
@@ -69,8 +69,8 @@ std::string Line(const Effect& effect) {
                         a.world_size, " ", a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":",
                         a.master_port);
   }
-  if (const auto* m = std::get_if<Prepare>(&*effect.message)) {
-    return absl::StrCat(line, "prepare ", m->round, m->first_cause ? " cause" : "");
+  if (const auto* m = std::get_if<StopRound>(&*effect.message)) {
+    return absl::StrCat(line, "stop_round ", m->round, m->first_cause ? " cause" : "");
   }
   if (const auto* m = std::get_if<Finish>(&*effect.message)) {
     return absl::StrCat(line, "finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);
@@ -150,7 +150,7 @@ class SideBySide {
     switch (state) {
       case NaiveJob::State::kWaiting: return JobState::kWaiting;
       case NaiveJob::State::kLastCall: return JobState::kLastCall;
-      case NaiveJob::State::kPreparing: return JobState::kPreparing;
+      case NaiveJob::State::kStopping: return JobState::kStopping;
       case NaiveJob::State::kRunning: return JobState::kRunning;
       case NaiveJob::State::kRecovering: return JobState::kRecovering;
       case NaiveJob::State::kFinished: return JobState::kFinished;

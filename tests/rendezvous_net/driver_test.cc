@@ -170,7 +170,7 @@ TEST(DriverTest, ManyThreads_EffectsOfEachSessionInOrder) {
         failure.rank = 0;
         failure.exit_code = 1;
         driver.OnMessage(session, WorkerFailed{assignment.round, failure});
-        EXPECT_EQ(session->Await<Prepare>(i).round, assignment.round);
+        EXPECT_EQ(session->Await<StopRound>(i).round, assignment.round);
         driver.OnMessage(session, Ready{assignment.round, 40'001 + i});
       }
       driver.OnMessage(session, Leave{"done"});
@@ -232,7 +232,7 @@ TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
     a.client().Send(Leave{"SIGTERM"});
     a.client().Close();
   }
-  other->Await<Prepare>();
+  other->Await<StopRound>();
   driver.OnClosed(other);
 }
 
@@ -243,7 +243,7 @@ TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
       Effect effect;
       effect.job_id = job;
       effect.node_id = absl::StrCat(node);
-      effect.message = Prepare{4, "rank 1 failed", std::nullopt};
+      effect.message = StopRound{4, "rank 1 failed", std::nullopt};
       effects.push_back(effect);
     }
   }

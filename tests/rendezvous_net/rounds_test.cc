@@ -41,7 +41,7 @@ TEST(RoundsTest, TwoNodes_JoinAndSucceed_BothFinish) {
   EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
 }
 
-TEST(RoundsTest, ThreeNodes_WorkerFails_AllPrepareAndGetNextRound) {
+TEST(RoundsTest, ThreeNodes_WorkerFails_AllStopAndGetNextRound) {
   TestServer server;
   std::vector<std::unique_ptr<TestLauncher>> nodes;
   for (int i = 0; i < 3; ++i) {
@@ -79,7 +79,7 @@ TEST(RoundsTest, BudgetSpent_WorkerFails_AllFinishWithFirstCause) {
   }
 }
 
-TEST(RoundsTest, LauncherDies_OtherIsToldToPrepare) {
+TEST(RoundsTest, LauncherDies_OtherIsToldToStop) {
   TestServer server;
   JobSettings settings = PatientSettings(2);
   settings.min_nodes = 1;
@@ -91,8 +91,8 @@ TEST(RoundsTest, LauncherDies_OtherIsToldToPrepare) {
   a.AwaitRound();
   b.AwaitRound();
   b.Disappear();  // without Close: as if the process had been killed
-  const Prepare prepare = a.Await<Prepare>();
-  EXPECT_NE(prepare.reason.find("node2"), std::string::npos) << prepare.reason;
+  const StopRound stop = a.Await<StopRound>();
+  EXPECT_NE(stop.reason.find("node2"), std::string::npos) << stop.reason;
 }
 
 TEST(RoundsTest, SilentLauncher_IsLostAndItsStreamEnded) {
@@ -106,7 +106,7 @@ TEST(RoundsTest, SilentLauncher_IsLostAndItsStreamEnded) {
   b.ConnectAndJoin();
   a.AwaitRound();
   b.AwaitRound();
-  a.Await<Prepare>();  // b never beats
+  a.Await<StopRound>();  // b never beats
   const Disconnected gone = b.Await<Disconnected>();
   EXPECT_FALSE(gone.permanent) << gone.reason;
   b.Await<Connected>();
@@ -123,7 +123,7 @@ TEST(RoundsTest, Leave_IsFlushedByClose_AndEndsStreamAtOnce) {
   a.client().Send(Leave{"SIGTERM"});
   a.client().Close();
   a.Disappear();
-  b.Await<Prepare>();  // the reconnect grace is an hour: only the Leave can tell
+  b.Await<StopRound>();  // the reconnect grace is an hour: only the Leave can tell
   EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
 }
 

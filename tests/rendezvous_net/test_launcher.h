@@ -31,7 +31,7 @@ inline std::string Describe(const ClientEvent& event) {
   const ServerMessage& message = std::get<ServerMessage>(event);
   if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason, ")");
   if (const auto* finish = std::get_if<Finish>(&message)) return absl::StrCat("Finish(", finish->verdict.reason, ")");
-  if (const auto* prepare = std::get_if<Prepare>(&message)) return absl::StrCat("Prepare(", prepare->reason, ")");
+  if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason, ")");
   static constexpr const char* kNames[] = {"Welcome", "HeartbeatAck", "Waiting", "Assign"};
   return kNames[message.index()];
 }
@@ -174,11 +174,11 @@ class TestLauncher {
     client_->Send(WorkerFailed{join_.current->round, failure});
   }
 
-  // Answers a Prepare: the workers are gone.
+  // Answers a StopRound: the workers are gone.
   void GetReady() {
-    const Prepare prepare = log_.Await<Prepare>();
+    const StopRound stop = log_.Await<StopRound>();
     join_.phase = Join::Phase::kIdle;
-    client_->Send(Ready{prepare.round, ++join_.store_port});
+    client_->Send(Ready{stop.round, ++join_.store_port});
   }
 
   void Succeed() {

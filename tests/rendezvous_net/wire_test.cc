@@ -82,8 +82,8 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                SampleWaiting(),
                                                until_forever,
                                                Assign{SampleAssignment()},
-                                               Prepare{8, "rank 5 failed", SampleFailure()},
-                                               Prepare{8, "node2 was lost", std::nullopt},
+                                               StopRound{8, "rank 5 failed", SampleFailure()},
+                                               StopRound{8, "node2 was lost", std::nullopt},
                                                Finish{SampleVerdict()},
                                                Finish{success},
                                                Rejected{"other settings"}};

@@ -294,7 +294,7 @@ void Simulation::CarryOut(rendezvous::Effects effects) {
       if (const auto* m = std::get_if<rendezvous::Assign>(&*effect.message)) {
         Note(absl::StrCat("server: round ", m->assignment.round, " to node ", connection->node->index));
       }
-      if (const auto* m = std::get_if<rendezvous::Prepare>(&*effect.message)) {
+      if (const auto* m = std::get_if<rendezvous::StopRound>(&*effect.message)) {
         Note(absl::StrCat("server: node ", connection->node->index, " leave round ", m->round, ": ", m->reason));
       }
       if (const auto* m = std::get_if<rendezvous::Finish>(&*effect.message)) {

@@ -120,7 +120,7 @@ std::string MakeGpus(const ClusterShape& shape) {
 class Cluster {
  public:
   explicit Cluster(const ClusterShape& shape) : hosts_(static_cast<int>(shape.cpus.size())), shape_(shape) {
-    problem_ = Prepare();
+    problem_ = StopRound();
     if (problem_.empty()) problem_ = StartDaemons();
   }
 
@@ -151,7 +151,7 @@ class Cluster {
   }
 
  private:
-  std::string Prepare() {
+  std::string StopRound() {
     namespace fs = std::filesystem;
     for (const char* folder : {"", "state", "spool", "munge", "work", "work/bin"}) {
       fs::create_directories(At(folder));

@@ -1,4 +1,4 @@
-#include "launcher/os/question.h"
+#include "launcher/os/command.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -19,33 +19,33 @@ constexpr size_t kMaxAnswer = 64 * 1024;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Question>> Question::Ask(EventLoop* loop, const SpawnRequest& program,
-                                                        absl::Duration limit,
-                                                        std::function<void(const std::string&)> on_answer) {
-  std::unique_ptr<Question> question(new Question(loop, std::move(on_answer)));
+absl::StatusOr<std::unique_ptr<Command>> Command::Run(EventLoop* loop, const SpawnRequest& program,
+                                                      absl::Duration limit,
+                                                      std::function<void(const std::string&)> on_answer) {
+  std::unique_ptr<Command> command(new Command(loop, std::move(on_answer)));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus(errno, "pipe2");
-  question->output_.reset(ends[0]);
+  command->output_.reset(ends[0]);
   const UniqueFd theirs(ends[1]);
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  question->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  command->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   const itimerspec once{{}, absl::ToTimespec(limit)};
-  if (timerfd_settime(question->timer_.get(), 0, &once, nullptr) != 0) return ErrnoStatus(errno, "timerfd");
+  if (timerfd_settime(command->timer_.get(), 0, &once, nullptr) != 0) return ErrnoStatus(errno, "timerfd");
 
   SpawnRequest request = program;
   request.stdin_fd = request.stderr_fd = null.get();
   request.stdout_fd = theirs.get();
   absl::StatusOr<Child> child = Spawn(request);
   if (!child.ok()) return child.status();
-  question->process_ = std::move(child->pidfd);
-  Question* const q = question.get();
+  command->process_ = std::move(child->pidfd);
+  Command* const q = command.get();
   absl::Status watched = loop->AddFd(q->output_.get(), EPOLLIN, [q](uint32_t) { q->OnReadable(); });
   if (watched.ok()) watched = loop->AddFd(q->timer_.get(), EPOLLIN, [q](uint32_t) { q->End(); });
   if (!watched.ok()) return watched;
-  return question;
+  return command;
 }
 
-void Question::OnReadable() {
+void Command::OnReadable() {
   char buffer[4096];
   const ssize_t got = read(output_.get(), buffer, sizeof(buffer));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -58,7 +58,7 @@ void Question::OnReadable() {
   on_answer_(text_);
 }
 
-void Question::End() {
+void Command::End() {
   if (!process_.valid()) return;
   SignalPidfd(process_.get(), SIGKILL);
   loop_->RemoveFd(output_.get());

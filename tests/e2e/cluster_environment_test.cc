@@ -38,7 +38,7 @@ std::vector<std::string> Shell(std::vector<std::string> flags, const std::string
   return flags;
 }
 
-TEST(SurroundingsTest, StepOfTwoNodes_NeedsNoFlags) {
+TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
   Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
   EXPECT_EQ(a.Wait(), 0) << a.Err();
@@ -49,7 +49,7 @@ TEST(SurroundingsTest, StepOfTwoNodes_NeedsNoFlags) {
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }
 
-TEST(SurroundingsTest, TheTutorialsFlags_WorkInTheStep) {
+TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
   const std::vector<std::string> flags = {"--nnodes",         "2",
                                           "--nproc_per_node", "2",
                                           "--rdzv_id",        "123",
@@ -63,20 +63,20 @@ TEST(SurroundingsTest, TheTutorialsFlags_WorkInTheStep) {
   }
 }
 
-TEST(SurroundingsTest, NodeThatNeverComes_IsNamed) {
+TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
   Launcher a(Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
   EXPECT_EQ(a.Wait(), 1);
   EXPECT_NE(a.Err().find("waited in vain for other-node"), std::string::npos) << a.Err();
 }
 
-TEST(SurroundingsTest, Standalone_TrainsAloneAndSaysSo) {
+TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
   Launcher a(Shell({"--standalone"}, kSayRank), Step(1));
   EXPECT_EQ(a.Wait(), 0) << a.Err();
   EXPECT_NE(a.Out().find("rank=0/1"), std::string::npos) << a.Out();
   EXPECT_NE(a.Err().find("each of the 2 nodes"), std::string::npos) << a.Err();
 }
 
-TEST(SurroundingsTest, ShowConfig_SaysWhereEverythingComesFrom) {
+TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
   Launcher a({"--show-config"}, Step(1));
   EXPECT_EQ(a.Wait(), 0) << a.Err();
   for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
@@ -86,7 +86,7 @@ TEST(SurroundingsTest, ShowConfig_SaysWhereEverythingComesFrom) {
   EXPECT_EQ(a.Err(), "");
 }
 
-TEST(SurroundingsTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
+TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
   struct Case {
     std::vector<std::string> flags;
     Environment more;
@@ -109,7 +109,7 @@ TEST(SurroundingsTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
   }
 }
 
-TEST(SurroundingsTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
+TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
   Launcher launcher(Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
   EXPECT_EQ(launcher.Wait(), 0);
   EXPECT_NE(launcher.Err().find("SLURM_STEP_NODELIST"), std::string::npos) << launcher.Err();

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_OS_QUESTION_H_
-#define DDPRUN_LAUNCHER_OS_QUESTION_H_
+#ifndef DDPRUN_LAUNCHER_OS_COMMAND_H_
+#define DDPRUN_LAUNCHER_OS_COMMAND_H_
 
 #include <functional>
 #include <memory>
@@ -18,19 +18,19 @@ namespace ddprun::launcher {
 // A program that is run in the background for what it prints: nobody waits for it. Its errors are thrown away, and
 // it is killed if it has not closed its output after `limit`, or when this object goes. Belongs to the loop's thread,
 // which must be the main thread (see Spawn). The program is left for ReapDeadOrphans to reap.
-class Question {
+class Command {
  public:
   // `on_answer` is called once, with what was printed; not at all if there was no end of it in time. It must not
-  // destroy the question. The errors are those of Spawn.
-  static absl::StatusOr<std::unique_ptr<Question>> Ask(EventLoop* loop, const SpawnRequest& program,
-                                                       absl::Duration limit,
-                                                       std::function<void(const std::string&)> on_answer);
-  ~Question() { End(); }
-  Question(const Question&) = delete;
-  Question& operator=(const Question&) = delete;
+  // destroy the command. The errors are those of Spawn.
+  static absl::StatusOr<std::unique_ptr<Command>> Run(EventLoop* loop, const SpawnRequest& program,
+                                                      absl::Duration limit,
+                                                      std::function<void(const std::string&)> on_answer);
+  ~Command() { End(); }
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
 
  private:
-  Question(EventLoop* loop, std::function<void(const std::string&)> on_answer)
+  Command(EventLoop* loop, std::function<void(const std::string&)> on_answer)
       : loop_(loop), on_answer_(std::move(on_answer)) {}
   void OnReadable();
   void End();
@@ -45,4 +45,4 @@ class Question {
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_OS_QUESTION_H_
+#endif  // DDPRUN_LAUNCHER_OS_COMMAND_H_

@@ -1,4 +1,4 @@
-#include "launcher/core/adopt.h"
+#include "launcher/core/merge_environment.h"
 
 #include <algorithm>
 #include <string>
@@ -25,26 +25,26 @@ absl::string_view FirstLabel(absl::string_view host) { return host.substr(0, hos
 
 std::string Nodes(int n) { return absl::StrCat(n, n == 1 ? " node" : " nodes"); }
 
-class Adoption {
+class Merger {
  public:
-  Adoption(Surroundings surroundings, Options* options, Origins* origins)
-      : surroundings_(std::move(surroundings)), options_(options), origins_(origins) {}
+  Merger(ClusterEnvironment cluster, Options* options, Origins* origins)
+      : cluster_(std::move(cluster)), options_(options), origins_(origins) {}
 
-  absl::StatusOr<Surroundings> Run() {
-    if (NeedsShape() && !surroundings_.obstacle.empty()) return absl::InvalidArgumentError(surroundings_.obstacle);
-    if (absl::Status status = AdoptNodeCount(); !status.ok()) return status;
-    if (absl::Status status = AdoptEndpoint(); !status.ok()) return status;
-    if (absl::Status status = AdoptProcessCount(); !status.ok()) return status;
+  absl::StatusOr<ClusterEnvironment> Run() {
+    if (NeedsShape() && !cluster_.obstacle.empty()) return absl::InvalidArgumentError(cluster_.obstacle);
+    if (absl::Status status = MergeNodeCount(); !status.ok()) return status;
+    if (absl::Status status = MergeEndpoint(); !status.ok()) return status;
+    if (absl::Status status = MergeProcessCount(); !status.ok()) return status;
     if (HasOwnWorld()) {
       NoteSeveralWorlds();
-      surroundings_.topology.reset();
-      surroundings_.hosts.clear();
+      cluster_.topology.reset();
+      cluster_.hosts.clear();
     }
-    AdoptJobId();
-    return std::move(surroundings_);
+    MergeJobId();
+    return std::move(cluster_);
   }
 
-  // Whether the number of nodes or the meeting place has to come from the surroundings.
+  // Whether the number of nodes or the meeting place has to come from the cluster environment.
   bool NeedsShape() const {
     if (options_->standalone) return false;
     if (!origins_->IsGiven("nnodes")) return true;
@@ -53,14 +53,14 @@ class Adoption {
 
  private:
   bool EndpointIsGiven() const { return origins_->IsGiven("rdzv-endpoint") || origins_->IsGiven("master-addr"); }
-  // This node is a world of its own; of the surroundings' other nodes it wants to know nothing.
+  // This node is a world of its own; of the cluster environment's other nodes it wants to know nothing.
   bool HasOwnWorld() const { return options_->standalone || options_->nnodes.max == 1; }
-  int nodes() const { return surroundings_.nnodes ? surroundings_.nnodes->value : 1; }
+  int nodes() const { return cluster_.nnodes ? cluster_.nnodes->value : 1; }
 
-  absl::Status AdoptNodeCount() {
-    if (options_->standalone || !surroundings_.obstacle.empty()) return absl::OkStatus();
-    if (!surroundings_.nnodes) return CheckUnknownCount();
-    const auto& [count, source] = *surroundings_.nnodes;
+  absl::Status MergeNodeCount() {
+    if (options_->standalone || !cluster_.obstacle.empty()) return absl::OkStatus();
+    if (!cluster_.nnodes) return CheckUnknownCount();
+    const auto& [count, source] = *cluster_.nnodes;
     if (!origins_->IsGiven("nnodes")) {
       options_->nnodes = {count, count};
       origins_->Take("nnodes", source);
@@ -68,8 +68,8 @@ class Adoption {
     }
     NodeCount& wanted = options_->nnodes;
     if (wanted.min > count && EndpointIsGiven()) {
-      surroundings_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
-                                                 "): the others must come from elsewhere"));
+      cluster_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
+                                            "): the others must come from elsewhere"));
     } else if (wanted.min > count) {
       return absl::InvalidArgumentError(absl::StrCat(
           origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
@@ -83,24 +83,24 @@ class Adoption {
 
   // Nothing says how many nodes there are, but this one is one of several, or may be.
   absl::Status CheckUnknownCount() {
-    if (origins_->IsGiven("nnodes") || !surroundings_.node_index) return absl::OkStatus();
-    const auto& [index, source] = *surroundings_.node_index;
+    if (origins_->IsGiven("nnodes") || !cluster_.node_index) return absl::OkStatus();
+    const auto& [index, source] = *cluster_.node_index;
     const std::string text = absl::StrCat("this is node ", index, " (", source, "), but nothing says of how many: ");
     if (index > 0) return absl::InvalidArgumentError(absl::StrCat(text, "give --nnodes=N, or --standalone"));
-    surroundings_.notes.push_back(absl::StrCat(text, "it forms a world of its own; give --nnodes=N for one of all"));
+    cluster_.notes.push_back(absl::StrCat(text, "it forms a world of its own; give --nnodes=N for one of all"));
     return absl::OkStatus();
   }
 
-  absl::Status AdoptEndpoint() {
+  absl::Status MergeEndpoint() {
     if (HasOwnWorld()) return absl::OkStatus();
     if (EndpointIsGiven()) return CheckGivenEndpoint();
-    if (!surroundings_.endpoint || !surroundings_.obstacle.empty()) {
+    if (!cluster_.endpoint || !cluster_.obstacle.empty()) {
       if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve says what is missing
       return absl::InvalidArgumentError(
           absl::StrCat("there are ", Nodes(nodes()), " (", origins_->Of("nnodes"),
                        "), but nothing says where they meet: give --rdzv-endpoint=HOST[:PORT] of one of them"));
     }
-    const auto& [endpoint, source] = *surroundings_.endpoint;
+    const auto& [endpoint, source] = *cluster_.endpoint;
     if (origins_->IsGiven("master-port")) {
       options_->master_addr = endpoint.host;
       origins_->Take("master-addr", source);
@@ -116,45 +116,45 @@ class Adoption {
     const bool is_master = !origins_->IsGiven("rdzv-endpoint");
     const std::string flag = is_master ? "master-addr" : "rdzv-endpoint";
     const std::string& host = is_master ? *options_->master_addr : options_->rdzv_endpoint->host;
-    const std::vector<std::string>& hosts = surroundings_.hosts;
+    const std::vector<std::string>& hosts = cluster_.hosts;
     const bool is_named = std::any_of(hosts.begin(), hosts.end(), [&](const std::string& other) {
       return host == other || (!IsAddress(host) && FirstLabel(host) == FirstLabel(other));
     });
     if (nodes() > 1 && IsLoopbackName(host) && !is_named) {
       return absl::InvalidArgumentError(absl::StrCat(
-          origins_->Of(flag), " is another place on each of the ", nodes(), " nodes (", surroundings_.nnodes->source,
+          origins_->Of(flag), " is another place on each of the ", nodes(), " nodes (", cluster_.nnodes->source,
           "), so each would be its own world: ",
-          surroundings_.endpoint ? "leave the flag out, then they meet on the first of them" : "name one of them"));
+          cluster_.endpoint ? "leave the flag out, then they meet on the first of them" : "name one of them"));
     }
     if (!hosts.empty() && !IsAddress(host) && !is_named) {
       origins_->Give(flag, absl::StrCat(origins_->Of(flag), " (none of the job's nodes)"));
     }
     // A name that is not known yet can't be asked whether it is this host's.
-    if (surroundings_.endpoint_appears_late && surroundings_.endpoint && surroundings_.endpoint->value.host == host) {
+    if (cluster_.endpoint_appears_late && cluster_.endpoint && cluster_.endpoint->value.host == host) {
       LetNodeZeroHost();
     }
     return absl::OkStatus();
   }
 
   void LetNodeZeroHost() {
-    if (options_->rdzv_conf.is_host || !surroundings_.node_index) return;
-    options_->rdzv_conf.is_host = surroundings_.node_index->value == 0;
-    origins_->Take("is_host", surroundings_.node_index->source);
+    if (options_->rdzv_conf.is_host || !cluster_.node_index) return;
+    options_->rdzv_conf.is_host = cluster_.node_index->value == 0;
+    origins_->Take("is_host", cluster_.node_index->source);
   }
 
-  absl::Status AdoptProcessCount() {
-    if (!surroundings_.gpus) return absl::OkStatus();
-    const auto& [gpus, source] = *surroundings_.gpus;
+  absl::Status MergeProcessCount() {
+    if (!cluster_.gpus) return absl::OkStatus();
+    const auto& [gpus, source] = *cluster_.gpus;
     ProcessCount& count = options_->nproc_per_node;
     if (!origins_->IsGiven("nproc-per-node")) {
       // Several tasks on a node share its GPUs in a way that is theirs to know.
-      if (!surroundings_.obstacle.empty()) return absl::OkStatus();
+      if (!cluster_.obstacle.empty()) return absl::OkStatus();
       count = {ProcessCount::Kind::kNumber, std::min(gpus, kMaxProcesses)};
       origins_->Take("nproc-per-node", source);
     } else if (count.kind == ProcessCount::Kind::kNumber && count.number > gpus) {
       return absl::InvalidArgumentError(absl::StrCat(
-          origins_->Of("nproc-per-node"), ", but ", surroundings_.gpu_binding, ": give srun --gpus-per-node=",
-          count.number, " --ntasks-per-node=1, or set CUDA_VISIBLE_DEVICES= for workers without GPU"));
+          origins_->Of("nproc-per-node"), ", but ", cluster_.gpu_binding, ": give srun --gpus-per-node=", count.number,
+          " --ntasks-per-node=1, or set CUDA_VISIBLE_DEVICES= for workers without GPU"));
     }
     return absl::OkStatus();
   }
@@ -162,30 +162,31 @@ class Adoption {
   void NoteSeveralWorlds() {
     if (nodes() == 1) return;
     const std::string flag = options_->standalone ? "standalone" : "nnodes";
-    surroundings_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
-                                               surroundings_.nnodes->source, ") forms a world of its own"));
+    cluster_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
+                                          cluster_.nnodes->source, ") forms a world of its own"));
   }
 
-  void AdoptJobId() {
-    const bool one_of_several_worlds = HasOwnWorld() && (nodes() > 1 || !surroundings_.obstacle.empty());
-    if (origins_->IsGiven("rdzv-id") || !surroundings_.job_id || one_of_several_worlds) return;
-    options_->rdzv_id = surroundings_.job_id->value;
-    origins_->Take("rdzv-id", surroundings_.job_id->source);
+  void MergeJobId() {
+    const bool one_of_several_worlds = HasOwnWorld() && (nodes() > 1 || !cluster_.obstacle.empty());
+    if (origins_->IsGiven("rdzv-id") || !cluster_.job_id || one_of_several_worlds) return;
+    options_->rdzv_id = cluster_.job_id->value;
+    origins_->Take("rdzv-id", cluster_.job_id->source);
   }
 
-  Surroundings surroundings_;
+  ClusterEnvironment cluster_;
   Options* const options_;
   Origins* const origins_;
 };
 
 }  // namespace
 
-absl::StatusOr<Surroundings> Adopt(absl::StatusOr<Surroundings> found, Options* options, Origins* origins) {
-  if (found.ok()) return Adoption(*std::move(found), options, origins).Run();
-  if (Adoption(Surroundings(), options, origins).NeedsShape()) {
+absl::StatusOr<ClusterEnvironment> MergeEnvironment(absl::StatusOr<ClusterEnvironment> found, Options* options,
+                                                    Origins* origins) {
+  if (found.ok()) return Merger(*std::move(found), options, origins).Run();
+  if (Merger(ClusterEnvironment(), options, origins).NeedsShape()) {
     return absl::InvalidArgumentError(found.status().message());
   }
-  Surroundings nothing;
+  ClusterEnvironment nothing;
   nothing.notes.emplace_back(found.status().message());
   return nothing;
 }

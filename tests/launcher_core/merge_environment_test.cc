@@ -1,4 +1,4 @@
-#include "launcher/core/adopt.h"
+#include "launcher/core/merge_environment.h"
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ using Words = std::vector<std::string>;
 using Environment = std::map<std::string, std::string>;
 
 // What SLURM's detector says on node `index` of a step of so many nodes.
-Surroundings Step(int nodes, int index) {
-  Surroundings s;
-  s.starter = Surroundings::Starter::kSlurm;
+ClusterEnvironment Step(int nodes, int index) {
+  ClusterEnvironment s;
+  s.starter = ClusterEnvironment::Starter::kSlurm;
   s.description = absl::StrCat("step 0 of SLURM job 12, node ", index + 1, " of ", nodes);
   s.nnodes = {nodes, absl::StrCat("SLURM_STEP_NUM_NODES=", nodes)};
   s.node_index = {index, absl::StrCat("SLURM_NODEID=", index)};
@@ -35,12 +35,12 @@ struct Outcome {
   absl::Status status;
   Options options;
   Origins origins;
-  Surroundings surroundings;
+  ClusterEnvironment cluster;
   LaunchConfig config;
 };
 
-// As main does it: parse, adopt, resolve.
-Outcome Launch(const absl::StatusOr<Surroundings>& found, Words flags, const Environment& environment = {}) {
+// As main does it: parse, merge, resolve.
+Outcome Launch(const absl::StatusOr<ClusterEnvironment>& found, Words flags, const Environment& environment = {}) {
   flags.push_back("train.py");
   absl::StatusOr<ParseResult> parsed = ParseOptions(flags, [&](const std::string& name) -> std::optional<std::string> {
     const auto variable = environment.find(name);
@@ -53,11 +53,11 @@ Outcome Launch(const absl::StatusOr<Surroundings>& found, Words flags, const Env
   outcome.options = std::get<ParsedOptions>(*parsed).options;
   outcome.origins = std::get<ParsedOptions>(*parsed).origins;
   const HostFacts facts{.cpus = 64, .gpus = 0, .random_id = "fresh"};
-  absl::StatusOr<Surroundings> adopted = Adopt(found, &outcome.options, &outcome.origins);
-  outcome.status = adopted.status();
-  if (!adopted.ok()) return outcome;
-  outcome.surroundings = *adopted;
-  absl::StatusOr<LaunchConfig> config = Resolve(outcome.options, facts, *adopted);
+  absl::StatusOr<ClusterEnvironment> merged = MergeEnvironment(found, &outcome.options, &outcome.origins);
+  outcome.status = merged.status();
+  if (!merged.ok()) return outcome;
+  outcome.cluster = *merged;
+  absl::StatusOr<LaunchConfig> config = Resolve(outcome.options, facts, *merged);
   outcome.status = config.status();
   if (config.ok()) outcome.config = *config;
   return outcome;
@@ -80,7 +80,7 @@ void ExpectNote(const Outcome& outcome, const Words& words) {
   }
 }
 
-TEST(Adopt, NoFlags_EverythingComesFromTheStep) {
+TEST(MergeEnvironment, NoFlags_EverythingComesFromTheStep) {
   const Outcome o = Launch(Step(3, 0), {});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.settings.min_nodes, 3);
@@ -103,12 +103,12 @@ TEST(Adopt, NoFlags_EverythingComesFromTheStep) {
   EXPECT_EQ(o.origins.Of("max-restarts"), "default");
 }
 
-TEST(Adopt, OtherNodes_OnlyConnect) {
+TEST(MergeEnvironment, OtherNodes_OnlyConnect) {
   EXPECT_EQ(Launch(Step(3, 1), {}).config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(Launch(Step(3, 1), {"--rdzv-conf=is_host=1"}).config.server_place, ServerPlace::kHere) << "a flag wins";
 }
 
-TEST(Adopt, OneNode_MeetsInProcessUnderTheJobsName) {
+TEST(MergeEnvironment, OneNode_MeetsInProcessUnderTheJobsName) {
   const Outcome o = Launch(Step(1, 0), {});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
@@ -117,16 +117,16 @@ TEST(Adopt, OneNode_MeetsInProcessUnderTheJobsName) {
   EXPECT_TRUE(o.config.batch.has_value());
 }
 
-TEST(Adopt, NothingAround_ChangesNothing) {
-  const Outcome o = Launch(Surroundings(), {});
+TEST(MergeEnvironment, NothingAround_ChangesNothing) {
+  const Outcome o = Launch(ClusterEnvironment(), {});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
   EXPECT_EQ(o.config.job_id, "fresh");
   EXPECT_EQ(o.config.notes, Words{});
-  ExpectError(Launch(Surroundings(), {"--nnodes=2"}), {"--nnodes=2 needs --rdzv-endpoint"});
+  ExpectError(Launch(ClusterEnvironment(), {"--nnodes=2"}), {"--nnodes=2 needs --rdzv-endpoint"});
 }
 
-TEST(Adopt, FlagsAndVariables_WinOneByOne) {
+TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
   Outcome o = Launch(Step(3, 1), {"--rdzv-id=mine"}, {{"PET_RDZV_ENDPOINT", "server:7"}});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.settings.max_nodes, 3);
@@ -143,7 +143,7 @@ TEST(Adopt, FlagsAndVariables_WinOneByOne) {
   EXPECT_EQ(o.config.slots, 4);
 }
 
-TEST(Adopt, MasterPortAlone_IsThePortOnTheFirstHost) {
+TEST(MergeEnvironment, MasterPortAlone_IsThePortOnTheFirstHost) {
   const Outcome o = Launch(Step(2, 0), {"--master-port=1234"});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 1234}));
@@ -151,7 +151,7 @@ TEST(Adopt, MasterPortAlone_IsThePortOnTheFirstHost) {
   EXPECT_EQ(o.config.notes, Words{});
 }
 
-TEST(Adopt, TheTutorialsOwnWay_Works) {
+TEST(MergeEnvironment, TheTutorialsOwnWay_Works) {
   for (int node = 0; node < 2; ++node) {
     const Outcome o = Launch(Step(2, node), {"--nnodes", "2", "--nproc_per_node", "2", "--rdzv_id", "12345",
                                              "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400"});
@@ -164,7 +164,7 @@ TEST(Adopt, TheTutorialsOwnWay_Works) {
   }
 }
 
-TEST(Adopt, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
+TEST(MergeEnvironment, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
   Outcome o = Launch(Step(2, 0), {"--nnodes=1:4"});
   EXPECT_EQ(o.config.settings.min_nodes, 1);
   EXPECT_EQ(o.config.settings.max_nodes, 2);
@@ -176,14 +176,14 @@ TEST(Adopt, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
 }
 
-TEST(Adopt, MoreNodesThanTheStepHas_IsAnErrorUnlessAnEndpointIsGiven) {
+TEST(MergeEnvironment, MoreNodesThanTheStepHas_IsAnErrorUnlessAnEndpointIsGiven) {
   ExpectError(Launch(Step(2, 0), {"--nnodes=3:4"}),
               {"--nnodes=3:4", "2 nodes (SLURM_STEP_NUM_NODES=2)", "--rdzv-endpoint"});
   ExpectError(Launch(Step(1, 0), {}, {{"PET_NNODES", "2"}}), {"PET_NNODES=2", "1 node (SLURM_STEP_NUM_NODES=1)"});
   ExpectNote(Launch(Step(2, 0), {"--nnodes=4", "--rdzv-endpoint=node1"}), {"--nnodes=4", "from elsewhere"});
 }
 
-TEST(Adopt, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
+TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
   for (const Words& flags : {Words{"--standalone"}, Words{"--nnodes=1"}, Words{"--nnodes=1", "--rdzv-endpoint=h"}}) {
     const Outcome o = Launch(Step(2, 1), flags);
     ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) forms a world of its own"});
@@ -195,7 +195,7 @@ TEST(Adopt, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
   EXPECT_EQ(Launch(Step(1, 0), {"--standalone"}).config.notes, Words{});
 }
 
-TEST(Adopt, LoopbackEndpoint_InAStepOfSeveralNodes_IsAnError) {
+TEST(MergeEnvironment, LoopbackEndpoint_InAStepOfSeveralNodes_IsAnError) {
   for (const char* flag : {"--rdzv-endpoint=localhost:29400", "--rdzv-endpoint=localhost:0", "--master-addr=127.0.0.1",
                            "--rdzv-endpoint=[::1]:1"}) {
     ExpectError(Launch(Step(2, 0), {flag}), {"own world", "2 nodes", "leave the flag out"});
@@ -203,12 +203,12 @@ TEST(Adopt, LoopbackEndpoint_InAStepOfSeveralNodes_IsAnError) {
     EXPECT_TRUE(Launch(Step(1, 0), {flag}).status.ok()) << flag;
   }
   ExpectError(Launch(Step(2, 0), {}, {{"PET_RDZV_ENDPOINT", "localhost"}}), {"PET_RDZV_ENDPOINT=localhost"});
-  Surroundings on_loopback = Step(2, 0);
+  ClusterEnvironment on_loopback = Step(2, 0);
   on_loopback.hosts = {"localhost", "127.0.0.2"};
   EXPECT_TRUE(Launch(on_loopback, {"--rdzv-endpoint=localhost"}).status.ok());
 }
 
-TEST(Adopt, GivenEndpoint_IsOnlyRemarkedOnWhereItsNameIsNoNodes) {
+TEST(MergeEnvironment, GivenEndpoint_IsOnlyRemarkedOnWhereItsNameIsNoNodes) {
   for (const char* host : {"node2", "node2.cluster", "10.0.0.1", "fd00::1"}) {
     const Outcome o = Launch(Step(2, 0), {absl::StrCat("--rdzv-endpoint=", host)});
     EXPECT_FALSE(absl::StrContains(o.origins.Of("rdzv-endpoint"), "none")) << host;
@@ -216,8 +216,8 @@ TEST(Adopt, GivenEndpoint_IsOnlyRemarkedOnWhereItsNameIsNoNodes) {
   EXPECT_TRUE(absl::StrContains(Launch(Step(2, 0), {"--master-addr=node9"}).origins.Of("master-addr"), "none"));
 }
 
-TEST(Adopt, EndpointWhoseNameAppearsLate_IsHostedByNodeZero) {
-  Surroundings pod = Step(2, 0);
+TEST(MergeEnvironment, EndpointWhoseNameAppearsLate_IsHostedByNodeZero) {
+  ClusterEnvironment pod = Step(2, 0);
   pod.endpoint_appears_late = true;
   EXPECT_EQ(Launch(pod, {"--master-addr=node1", "--nnodes=2"}).config.server_place, ServerPlace::kHere);
   EXPECT_TRUE(Launch(pod, {}).config.endpoint_appears_late);
@@ -226,8 +226,8 @@ TEST(Adopt, EndpointWhoseNameAppearsLate_IsHostedByNodeZero) {
   EXPECT_EQ(Launch(pod, {"--rdzv-endpoint=server"}).config.server_place, ServerPlace::kHereIfLocal);
 }
 
-TEST(Adopt, Obstacle_IsAnErrorIfTheShapeIsNeeded) {
-  Surroundings s = Step(2, 0);
+TEST(MergeEnvironment, Obstacle_IsAnErrorIfTheShapeIsNeeded) {
+  ClusterEnvironment s = Step(2, 0);
   s.obstacle = "2 tasks on this node: write srun --ntasks-per-node=1";
   s.gpus = {8, "SLURM_GPUS_ON_NODE=8"};
   for (const Words& flags : {Words{}, Words{"--nnodes=2"}, Words{"--nnodes=1:2"}, Words{"--rdzv-endpoint=server"},
@@ -243,7 +243,7 @@ TEST(Adopt, Obstacle_IsAnErrorIfTheShapeIsNeeded) {
   }
 }
 
-TEST(Adopt, MalformedSurroundings_AreAnErrorIfTheShapeIsNeededElseANote) {
+TEST(MergeEnvironment, MalformedEnvironment_AreAnErrorIfTheShapeIsNeededElseANote) {
   const absl::Status malformed = absl::InvalidArgumentError("SLURM_STEP_NODELIST='node[1-': a bracket is missing");
   for (const Words& flags : {Words{}, Words{"--nnodes=2"}, Words{"--rdzv-endpoint=server"}}) {
     ExpectError(Launch(malformed, flags), {"a bracket is missing"});
@@ -253,9 +253,9 @@ TEST(Adopt, MalformedSurroundings_AreAnErrorIfTheShapeIsNeededElseANote) {
   }
 }
 
-TEST(Adopt, NodesWithoutAMeetingPlace_AreAnError) {
-  Surroundings s;
-  s.starter = Surroundings::Starter::kMpi;
+TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
+  ClusterEnvironment s;
+  s.starter = ClusterEnvironment::Starter::kMpi;
   s.nnodes = {2, "OMPI_COMM_WORLD_SIZE=2"};
   ExpectError(Launch(s, {}), {"2 nodes (OMPI_COMM_WORLD_SIZE=2)", "--rdzv-endpoint=HOST[:PORT]"});
   const Outcome o = Launch(s, {"--rdzv-endpoint=h"});
@@ -263,8 +263,8 @@ TEST(Adopt, NodesWithoutAMeetingPlace_AreAnError) {
   EXPECT_EQ(o.config.settings.max_nodes, 2);
 }
 
-TEST(Adopt, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
-  Surroundings pod = Step(2, 1);
+TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
+  ClusterEnvironment pod = Step(2, 1);
   pod.nnodes.reset();
   pod.hosts.clear();
   ExpectError(Launch(pod, {}), {"this is node 1 (SLURM_NODEID=1)", "--nnodes=N"});
@@ -277,8 +277,8 @@ TEST(Adopt, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   ExpectNote(Launch(pod, {}), {"this is node 0", "world of its own", "--nnodes=N"});
 }
 
-TEST(Adopt, Workers_OneForEachGpu) {
-  Surroundings s = Step(2, 0);
+TEST(MergeEnvironment, Workers_OneForEachGpu) {
+  ClusterEnvironment s = Step(2, 0);
   s.gpus = {4, "SLURM_GPUS_ON_NODE=4"};
   Outcome o = Launch(s, {});
   EXPECT_EQ(o.config.slots, 4);
@@ -287,8 +287,8 @@ TEST(Adopt, Workers_OneForEachGpu) {
   EXPECT_EQ(Launch(s, {"--nproc-per-node=2"}).config.slots, 2);
 }
 
-TEST(Adopt, MoreWorkersThanVisibleGpus_IsAnErrorThatSaysWhy) {
-  Surroundings s = Step(1, 0);
+TEST(MergeEnvironment, MoreWorkersThanVisibleGpus_IsAnErrorThatSaysWhy) {
+  ClusterEnvironment s = Step(1, 0);
   s.gpus = {1, "CUDA_VISIBLE_DEVICES=3"};
   s.gpu_binding = "SLURM lets this task see 1 of the node's 8 GPUs (CUDA_VISIBLE_DEVICES=3)";
   EXPECT_EQ(Launch(s, {}).config.slots, 1);
@@ -300,10 +300,10 @@ TEST(Adopt, MoreWorkersThanVisibleGpus_IsAnErrorThatSaysWhy) {
   EXPECT_TRUE(Launch(s, {"--nproc-per-node=auto"}).status.ok());
 }
 
-TEST(Adopt, FewerCpusThanWorkers_IsNotedUnderSlurm) {
+TEST(MergeEnvironment, FewerCpusThanWorkers_IsNotedUnderSlurm) {
   ExpectNote(Launch(Step(1, 0), {"--nproc-per-node=65"}), {"65 workers share 64 CPUs", "srun", "--cpus-per-task"});
   EXPECT_EQ(Launch(Step(1, 0), {"--nproc-per-node=64"}).config.notes, Words{});
-  EXPECT_EQ(Launch(Surroundings(), {"--nproc-per-node=65"}).config.notes, Words{});
+  EXPECT_EQ(Launch(ClusterEnvironment(), {"--nproc-per-node=65"}).config.notes, Words{});
 }
 
 }  // namespace

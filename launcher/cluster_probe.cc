@@ -1,4 +1,4 @@
-#include "launcher/surroundings_probe.h"
+#include "launcher/cluster_probe.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -27,11 +27,11 @@ std::string FullHostname() {
 
 }  // namespace
 
-absl::StatusOr<Surroundings> LookAtSurroundings(const EnvironmentLookup& environment,
+absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
                                                 const std::optional<PortRange>& ports) {
   const bool in_pod = environment("JOB_COMPLETION_INDEX").has_value();
-  absl::StatusOr<Surroundings> found = DetectSurroundings(environment, ports, in_pod ? FullHostname() : "");
-  if (!found.ok() || found->starter != Surroundings::Starter::kSlurm || !found->batch) return found;
+  absl::StatusOr<ClusterEnvironment> found = DetectCluster(environment, ports, in_pod ? FullHostname() : "");
+  if (!found.ok() || found->starter != ClusterEnvironment::Starter::kSlurm || !found->batch) return found;
   std::string text;
   for (const std::string& place : SlurmConfPlaces(environment)) {
     if (text.empty()) text = ReadSmallFile(place);

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_SURROUNDINGS_H_
-#define DDPRUN_LAUNCHER_CORE_SURROUNDINGS_H_
+#ifndef DDPRUN_LAUNCHER_CORE_CLUSTER_ENVIRONMENT_H_
+#define DDPRUN_LAUNCHER_CORE_CLUSTER_ENVIRONMENT_H_
 
 #include <optional>
 #include <string>
@@ -27,8 +27,8 @@ struct BatchSystem {
 };
 
 // What the thing that started this launcher (SLURM, MPI, Kubernetes) says about the job and this node's place in it.
-// Whatever is not known is absent. Flags win over all of it (adopt.h).
-struct Surroundings {
+// Whatever is not known is absent. Flags win over all of it (merge_environment.h).
+struct ClusterEnvironment {
   enum class Starter { kNone, kSlurm, kMpi, kKubernetes };
 
   Starter starter = Starter::kNone;
@@ -60,4 +60,4 @@ struct Surroundings {
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CORE_SURROUNDINGS_H_
+#endif  // DDPRUN_LAUNCHER_CORE_CLUSTER_ENVIRONMENT_H_

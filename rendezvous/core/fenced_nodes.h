@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_
-#define DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_
+#ifndef DDPRUN_RENDEZVOUS_CORE_FENCED_NODES_H_
+#define DDPRUN_RENDEZVOUS_CORE_FENCED_NODES_H_
 
 #include <cstdint>
 #include <set>
@@ -17,7 +17,7 @@ inline absl::Duration FenceTime(absl::Duration heartbeat_timeout) { return heart
 
 // PURE: nodes that a job has lost, but whose workers may still run: until when at the latest. No round begins before
 // (protocol 4.5). Thread-compatible. Value type.
-class GoneNodes {
+class FencedNodes {
  public:
   // Workers of this node, whose last stream had this incarnation, are gone at `gone`. Replaces what was known of it.
   void Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
@@ -51,4 +51,4 @@ class GoneNodes {
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_CORE_GONE_NODES_H_
+#endif  // DDPRUN_RENDEZVOUS_CORE_FENCED_NODES_H_

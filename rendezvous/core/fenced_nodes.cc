@@ -1,37 +1,37 @@
-#include "rendezvous/core/gone_nodes.h"
+#include "rendezvous/core/fenced_nodes.h"
 
 #include <algorithm>
 
 namespace ddprun::rendezvous {
 
-void GoneNodes::Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
+void FencedNodes::Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
   CameBack(node_id);
   nodes_[node_id] = Entry{incarnation, gone};
   by_time_.emplace(gone.since_start(), node_id);
 }
 
-bool GoneNodes::StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
+bool FencedNodes::StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
   const auto it = nodes_.find(node_id);
   if (it == nodes_.end() || incarnation != it->second.incarnation) return false;
   Add(node_id, incarnation, std::max(gone, it->second.gone));
   return true;
 }
 
-bool GoneNodes::StreamClosed(absl::string_view node_id, uint64_t incarnation) {
+bool FencedNodes::StreamClosed(absl::string_view node_id, uint64_t incarnation) {
   const auto it = nodes_.find(node_id);
   if (it == nodes_.end() || incarnation < it->second.incarnation) return false;
   CameBack(node_id);
   return true;
 }
 
-void GoneNodes::CameBack(absl::string_view node_id) {
+void FencedNodes::CameBack(absl::string_view node_id) {
   const auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return;
   by_time_.erase({it->second.gone.since_start(), it->first});
   nodes_.erase(it);
 }
 
-SteadyTime GoneNodes::AllGone() const {
+SteadyTime FencedNodes::AllGone() const {
   if (by_time_.empty()) return unknown_gone_;
   return std::max(unknown_gone_, SteadyTime::FromStart(by_time_.rbegin()->first));
 }

@@ -1,4 +1,4 @@
-#include "rendezvous/core/gone_nodes.h"
+#include "rendezvous/core/fenced_nodes.h"
 
 #include "gtest/gtest.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
 
-TEST(GoneNodesTest, AllGone_IsWhenTheLastOneIs) {
-  GoneNodes gone;
+TEST(FencedNodesTest, AllGone_IsWhenTheLastOneIs) {
+  FencedNodes gone;
   EXPECT_EQ(gone.AllGone(), SteadyTime::InfinitePast());
   gone.Add("a", 1, At(5));
   gone.Add("b", 1, At(9));
@@ -22,8 +22,8 @@ TEST(GoneNodesTest, AllGone_IsWhenTheLastOneIs) {
   EXPECT_EQ(gone.AllGone(), At(7));
 }
 
-TEST(GoneNodesTest, StreamClosed_OfAnOlderIncarnation_ProvesNothing) {
-  GoneNodes gone;
+TEST(FencedNodesTest, StreamClosed_OfAnOlderIncarnation_ProvesNothing) {
+  FencedNodes gone;
   gone.Add("a", 3, At(5));
   EXPECT_FALSE(gone.StreamClosed("a", 2));
   EXPECT_FALSE(gone.StreamClosed("b", 3));
@@ -32,8 +32,8 @@ TEST(GoneNodesTest, StreamClosed_OfAnOlderIncarnation_ProvesNothing) {
   EXPECT_EQ(gone.AllGone(), SteadyTime::InfinitePast());
 }
 
-TEST(GoneNodesTest, StillThere_MovesTheTimeOnlyOn) {
-  GoneNodes gone;
+TEST(FencedNodesTest, StillThere_MovesTheTimeOnlyOn) {
+  FencedNodes gone;
   gone.Add("a", 1, At(5));
   EXPECT_TRUE(gone.StillThere("a", 1, At(6)));
   EXPECT_TRUE(gone.StillThere("a", 1, At(4)));
