@@ -62,20 +62,20 @@ TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
   EXPECT_EQ(m.Expired(At(absl::Seconds(2))), a);
 }
 
-TEST(MembershipTest, Wishes_MoveToTheNewHolder) {
+TEST(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
   Membership m(kTimeout, kGrace);
   Join join = Named("a");
   join.node_rank = 2;
   Node* a = m.Add(join, At(absl::ZeroDuration()));
-  EXPECT_EQ(m.FindWish(2), a);
+  EXPECT_EQ(m.FindByRequestedRank(2), a);
   join.node_id = "b";
   Node* b = m.Add(join, At(absl::ZeroDuration()));
-  EXPECT_EQ(m.FindWish(2), b);
+  EXPECT_EQ(m.FindByRequestedRank(2), b);
   EXPECT_EQ(a->node_rank, std::nullopt);
   m.Remove(a);
-  EXPECT_EQ(m.FindWish(2), b);
+  EXPECT_EQ(m.FindByRequestedRank(2), b);
   m.Remove(b);
-  EXPECT_EQ(m.FindWish(2), nullptr);
+  EXPECT_EQ(m.FindByRequestedRank(2), nullptr);
 }
 
 TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
