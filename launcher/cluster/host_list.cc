@@ -62,7 +62,7 @@ class Reader {
   }
 
   absl::Status Wrong(absl::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("not a host list: ", what, " at place ", position_ + 1));
+    return absl::InvalidArgumentError(absl::StrCat("not a host list: ", what, " at position ", position_ + 1));
   }
   absl::Status TooMany() const {
     return absl::InvalidArgumentError(absl::StrCat("the host list has more than ", kMaxHosts, " hosts"));
@@ -72,8 +72,8 @@ class Reader {
   absl::StatusOr<std::string> ReadText() {
     const size_t start = position_;
     while (!AtEnd() && !Sees(',') && !Sees('[')) {
-      if (Sees(']')) return Wrong("a ']' without a '['");
-      if (!absl::ascii_isgraph(list_[position_])) return Wrong("a blank or a character that no name has");
+      if (Sees(']')) return Wrong("unmatched ']'");
+      if (!absl::ascii_isgraph(list_[position_])) return Wrong("invalid character");
       ++position_;
     }
     return std::string(list_.substr(start, position_ - start));
@@ -99,8 +99,8 @@ class Reader {
       if (pattern.count > kMaxHosts) return TooMany();
       pattern.brackets.push_back(*std::move(bracket));
     }
-    if (position_ == start) return Wrong("a name is missing");
-    if (longest > rendezvous::kMaxNameBytes) return Wrong("a name that is too long ends");
+    if (position_ == start) return Wrong("missing name");
+    if (longest > rendezvous::kMaxNameBytes) return Wrong("name too long, ending");
     return pattern;
   }
 
@@ -114,7 +114,7 @@ class Reader {
       if (bracket.count > kMaxHosts) return TooMany();
       bracket.ranges.push_back(*range);
     } while (Take(','));
-    if (!Take(']')) return Wrong(AtEnd() ? "a ']' is missing" : "neither ',' nor '-' nor ']'");
+    if (!Take(']')) return Wrong(AtEnd() ? "missing ']'" : "expected ',', '-' or ']'");
     return bracket;
   }
 
@@ -129,7 +129,7 @@ class Reader {
     absl::StatusOr<int64_t> last = ReadNumber();
     if (!last.ok()) return last.status();
     range.last = *last;
-    if (range.last < range.first) return Wrong("a range that counts down ends");
+    if (range.last < range.first) return Wrong("range with its end before its start, ending");
     if (range.last - range.first >= kMaxHosts) return TooMany();
     return range;
   }
@@ -138,10 +138,9 @@ class Reader {
     const size_t start = position_;
     while (!AtEnd() && absl::ascii_isdigit(list_[position_])) ++position_;
     const absl::string_view digits = list_.substr(start, position_ - start);
-    if (digits.empty()) return Wrong("a number is missing");
+    if (digits.empty()) return Wrong("missing number");
     int64_t number = 0;
-    if (digits.size() > kMaxDigits || !absl::SimpleAtoi(digits, &number))
-      return Wrong("a number that is too long ends");
+    if (digits.size() > kMaxDigits || !absl::SimpleAtoi(digits, &number)) return Wrong("number too long, ending");
     return number;
   }
 

@@ -19,7 +19,7 @@ void AddName(const std::string& name, const std::string& domain, const std::stri
   absl::string_view job = name;
   if (!absl::ConsumeSuffix(&job, absl::StrCat("-", index)) || job.empty()) {
     result.notes.push_back(absl::StrCat("this pod is called ", name, ", which does not end in its index -", index,
-                                        " (is it in the host's network?): ", kGiveEndpoint));
+                                        " (hostNetwork?): ", kGiveEndpoint));
     return;
   }
   result.job_id = Found<std::string>{std::string(job), source};

@@ -67,7 +67,7 @@ absl::StatusOr<ClusterEnvironment> Read(const EnvironmentLookup& environment, co
     result.obstacle = absl::StrCat(family.program, " started ", **local, " processes on this node (", family.local_size,
                                    "=", **local, "): write ", family.one_per_node,
                                    " ddprun ... (ddprun starts the workers of a node itself, --nproc-per-node of them)"
-                                   ", or give --standalone if each is to train for itself");
+                                   ", or give --standalone if each is an independent job");
     return result;
   }
   if (**size > rendezvous::kMaxNodes) {

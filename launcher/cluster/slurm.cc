@@ -237,7 +237,7 @@ std::string TasksObstacle(const Step& step) {
   const std::vector<std::string>& hosts = step.nodes.hosts;
   const std::string and_so =
       " (ddprun starts the workers of a node itself, --nproc-per-node of them), or give "
-      "--standalone if each task is to train for itself";
+      "--standalone if each task is an independent job";
   const std::set<std::string> distinct(hosts.begin(), hosts.end());
   if (distinct.size() < hosts.size()) {
     return absl::StrCat("SLURM started several tasks on one node, in components of a heterogeneous step: ",
@@ -275,8 +275,8 @@ absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const
 absl::Status AddJobAlone(const EnvironmentLookup& environment, const Job& job, const Nodes& nodes,
                          ClusterEnvironment& result) {
   result.description = absl::StrCat("SLURM job ", job.name, " without a step");
-  const std::string here =
-      absl::StrCat("this is no step of SLURM job ", job.name, " but its script or shell on ", *job.node, ", one of ");
+  const std::string here = absl::StrCat("this is not a step of SLURM job ", job.name, " but its script or shell on ",
+                                        *job.node, ", one of ");
   const auto components = NumberVariable(environment, "SLURM_HET_SIZE", 1, kMaxNodes);
   if (!components.ok()) return components.status();
   if (components->value_or(1) > 1) {  // SLURM_JOB_NODELIST has the first one's nodes only
@@ -299,7 +299,7 @@ ClusterEnvironment Outside(const Job& job, const Nodes& nodes) {
   result.starter = ClusterEnvironment::Starter::kSlurm;
   result.description = absl::StrCat("a shell of SLURM job ", job.name, ", on no node of it");
   const std::string text =
-      absl::StrCat("this machine is no node of SLURM job ", job.name, " (", NodeCountText(nodes.hosts.size()),
+      absl::StrCat("this machine is not a node of SLURM job ", job.name, " (", NodeCountText(nodes.hosts.size()),
                    "): to run there, ", HowToCall(nodes.hosts.size()));
   if (nodes.hosts.size() > 1) {
     result.obstacle = text;
@@ -364,7 +364,7 @@ absl::StatusOr<std::optional<ClusterEnvironment>> DetectSlurm(const EnvironmentL
   absl::StatusOr<ClusterEnvironment> result = Detect(environment, ports);
   if (!result.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(result.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to start as if without SLURM)"));
+        absl::StrCat(result.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)"));
   }
   return std::optional(*std::move(result));
 }

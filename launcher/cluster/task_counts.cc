@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxTasks = 1'000'000;
 
 absl::Status NotCounts(absl::string_view text, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is no list of numbers such as 2(x3),1: ", why));
+  return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is not a list of counts such as 2(x3),1: ", why));
 }
 
 }  // namespace

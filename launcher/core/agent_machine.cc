@@ -220,7 +220,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
     // The server knows who came, this launcher who was to come, and where those may have looked in vain.
     const std::vector<std::string> absent = AbsentHosts(*waiting_, settings_.expected_hosts);
     if (!absent.empty()) {
-      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("waited in vain for ", HostsText(absent))});
+      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("timed out waiting for ", HostsText(absent))});
     }
     if (!serving_.empty()) effects->push_back(effect::Print{LogLevel::kWarning, serving_});
   }
@@ -314,9 +314,10 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
       kill_at_ = now + kAbandonAfter;
       effects->push_back(effect::KillWorkers{});
     } else {
-      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(running_,
-                                                                      " workers did not end on SIGKILL (they "
-                                                                      "hang in the kernel); going on without them")});
+      effects->push_back(effect::Print{
+          LogLevel::kError,
+          absl::StrCat(running_,
+                       " workers are still alive after SIGKILL (uninterruptible?); continuing without them")});
       running_ = 0;
       OnStopped(now, effects);
     }

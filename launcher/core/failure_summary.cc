@@ -65,11 +65,11 @@ std::string MessageText(const WorkerFailure& failure) {
         absl::StrFormat("Signal %d (%s) received by PID %d", failure.signal, SignalName(failure.signal), failure.pid);
   }
   if (text.empty() && failure.pid != 0) {
-    text = failure.restartable ? "it left no error report: see its output" : absl::StrCat("it ", DescribeEnd(failure));
+    text = failure.restartable ? "no error file; see the worker's output" : absl::StrCat("it ", DescribeEnd(failure));
   }
   if (text.empty()) text = absl::StrCat(DescribeWho(failure), " ", DescribeEnd(failure));
-  if (failure.oom_killed && !absl::StrContains(text, "memory")) {
-    absl::StrAppend(&text, "; the kernel killed it because memory ran out");
+  if (failure.oom_killed && !absl::StrContains(text, "OOM")) {
+    absl::StrAppend(&text, "; OOM-killed");
   }
   return text;
 }

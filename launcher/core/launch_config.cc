@@ -63,14 +63,14 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   if (any_port && !one_node && !options.standalone) {
     return absl::InvalidArgumentError(absl::StrCat("--rdzv-endpoint=", options.rdzv_endpoint->ToString(),
                                                    " with --nnodes=", NnodesText(options.nnodes),
-                                                   ": port 0 is one that the other nodes can't know; give a number"));
+                                                   ": the other nodes cannot know port 0; give a port number"));
   }
   if (options.standalone || (one_node && (!options.rdzv_endpoint || any_port))) {
     config->server_place = ServerPlace::kInProcess;
     if (options.rdzv_endpoint && !any_port) {
       config->notes.push_back("--rdzv-endpoint has no effect: --standalone is given");
     }
-    NoteUnusedEndpointFlags(options, "a job of one node needs no meeting place", config);
+    NoteUnusedEndpointFlags(options, "a single-node job needs no endpoint", config);
     return absl::OkStatus();
   }
   if (options.rdzv_endpoint) {
@@ -82,8 +82,8 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
         "--nnodes=", NnodesText(options.nnodes),
-        " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would form a world"
-        " of its own)"));
+        " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would start a separate"
+        " job)"));
   }
   if (options.rdzv_conf.is_host) {
     config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
@@ -152,7 +152,7 @@ void SetOutput(const Options& options, LaunchConfig* config) {
                                          config->slots, " workers"));
   }
   if (config->no_files && options.redirects.any()) {
-    config->notes.push_back("what --redirects takes from the terminal is lost: --log-dir is /dev/null");
+    config->notes.push_back("output redirected by --redirects is discarded: --log-dir is /dev/null");
   }
 }
 

@@ -30,7 +30,7 @@ struct HostFacts {
 
 // Where the rendezvous server of the job is.
 enum class ServerPlace {
-  kInProcess,    // a job of one node: in this process, without a port
+  kInProcess,    // a job of one node: in this process, no port
   kHere,         // this launcher hosts it at the endpoint, or else can't run
   kHereIfLocal,  // this launcher hosts it if the endpoint's host is this one and the port is free, else it connects
   kElsewhere,    // this launcher only connects

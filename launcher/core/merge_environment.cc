@@ -53,7 +53,7 @@ class Merger {
 
  private:
   bool EndpointIsGiven() const { return origins_->IsGiven("rdzv-endpoint") || origins_->IsGiven("master-addr"); }
-  // This node is a world of its own; of the cluster environment's other nodes it wants to know nothing.
+  // A separate job: the other nodes of the cluster environment do not count.
   bool HasOwnWorld() const { return options_->standalone || options_->nnodes.max == 1; }
   int nodes() const { return cluster_.nnodes ? cluster_.nnodes->value : 1; }
 
@@ -69,11 +69,12 @@ class Merger {
     NodeCount& wanted = options_->nnodes;
     if (wanted.min > count && EndpointIsGiven()) {
       cluster_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
-                                            "): the others must come from elsewhere"));
+                                            "): the other nodes must join from elsewhere"));
     } else if (wanted.min > count) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
-          "): start it on more nodes, leave --nnodes out, or give --rdzv-endpoint if others come from elsewhere"));
+      return absl::InvalidArgumentError(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (",
+                                                     source,
+                                                     "): start it on more nodes, leave --nnodes out, or give "
+                                                     "--rdzv-endpoint if the other nodes join from elsewhere"));
     } else if (wanted.max > count && wanted.max > 1 && !EndpointIsGiven()) {
       wanted.max = count;
       origins_->Give("nnodes", absl::StrCat(origins_->Of("nnodes"), ", cut to ", source));
@@ -85,9 +86,10 @@ class Merger {
   absl::Status CheckUnknownCount() {
     if (origins_->IsGiven("nnodes") || !cluster_.node_index) return absl::OkStatus();
     const auto& [index, source] = *cluster_.node_index;
-    const std::string text = absl::StrCat("this is node ", index, " (", source, "), but nothing says of how many: ");
+    const std::string text =
+        absl::StrCat("this is node ", index, " (", source, "), but the number of nodes is unknown: ");
     if (index > 0) return absl::InvalidArgumentError(absl::StrCat(text, "give --nnodes=N, or --standalone"));
-    cluster_.notes.push_back(absl::StrCat(text, "it forms a world of its own; give --nnodes=N for one of all"));
+    cluster_.notes.push_back(absl::StrCat(text, "it runs as a separate job; give --nnodes=N for one job of all nodes"));
     return absl::OkStatus();
   }
 
@@ -98,7 +100,7 @@ class Merger {
       if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve says what is missing
       return absl::InvalidArgumentError(
           absl::StrCat("there are ", Nodes(nodes()), " (", origins_->Of("nnodes"),
-                       "), but nothing says where they meet: give --rdzv-endpoint=HOST[:PORT] of one of them"));
+                       "), but no endpoint is known: give --rdzv-endpoint=HOST[:PORT] of one of them"));
     }
     const auto& [endpoint, source] = *cluster_.endpoint;
     if (origins_->IsGiven("master-port")) {
@@ -121,10 +123,10 @@ class Merger {
       return host == other || (!IsAddress(host) && FirstLabel(host) == FirstLabel(other));
     });
     if (nodes() > 1 && IsLoopbackName(host) && !is_named) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          origins_->Of(flag), " is another place on each of the ", nodes(), " nodes (", cluster_.nnodes->source,
-          "), so each would be its own world: ",
-          cluster_.endpoint ? "leave the flag out, then they meet on the first of them" : "name one of them"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(origins_->Of(flag), " is a different host on each of the ", nodes(), " nodes (",
+                       cluster_.nnodes->source, "), so each node would start a separate job: ",
+                       cluster_.endpoint ? "leave the flag out to use the first node" : "name one of them"));
     }
     if (!hosts.empty() && !IsAddress(host) && !is_named) {
       origins_->Give(flag, absl::StrCat(origins_->Of(flag), " (none of the job's nodes)"));
@@ -163,7 +165,7 @@ class Merger {
     if (nodes() == 1) return;
     const std::string flag = options_->standalone ? "standalone" : "nnodes";
     cluster_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
-                                          cluster_.nnodes->source, ") forms a world of its own"));
+                                          cluster_.nnodes->source, ") runs as a separate job"));
   }
 
   void MergeJobId() {

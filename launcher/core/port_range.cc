@@ -26,7 +26,7 @@ absl::StatusOr<PortRange> ParsePortRange(absl::string_view text) {
     ports[i] = static_cast<int>(*port);
   }
   if (ports[0] > ports[1]) {
-    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " ends before it begins: put the smaller port first"));
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " ends before it starts: put the smaller port first"));
   }
   return PortRange{ports[0], ports[1]};
 }

@@ -58,7 +58,7 @@ class Table {
 
   void AddServer() {
     if (config_.server_place == ServerPlace::kInProcess) {
-      return Add("rendezvous server", "in this process, without a port", "a job of one node");
+      return Add("rendezvous server", "in this process, no port", "a job of one node");
     }
     const std::string master = absl::StrCat(origins_.Of("master-addr"), ", port: ", origins_.Of("master-port"));
     Add("rdzv-endpoint", config_.endpoint.ToString(), options_.rdzv_endpoint ? origins_.Of("rdzv-endpoint") : master);

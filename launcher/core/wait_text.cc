@@ -35,36 +35,31 @@ std::string Count(int32_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-// " (node-a, node-b; not node-c)", with `verb` in front of the first name.
-std::string Names(const rendezvous::Waiting& waiting, absl::string_view verb, const std::vector<std::string>& absent) {
+// " (joined: node-a, node-b; missing: node-c)"; "" where no name is known.
+std::string Names(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
-  return absl::StrCat(" (", verb, NamesText(waiting.hosts, waiting.nodes_joined), absent.empty() ? "" : "; not ",
-                      NamesText(absent, absent.size()), ")");
-}
-
-// "2", "2 to 4".
-std::string Wanted(const rendezvous::Waiting& waiting) {
-  if (waiting.min_nodes == waiting.max_nodes) return absl::StrCat(waiting.max_nodes);
-  return absl::StrCat(waiting.min_nodes, " to ", waiting.max_nodes);
+  return absl::StrCat(" (joined: ", NamesText(waiting.hosts, waiting.nodes_joined),
+                      absent.empty() ? "" : "; missing: ", NamesText(absent, absent.size()), ")");
 }
 
 std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   const bool endless = waiting.remaining == absl::InfiniteDuration();
   if (waiting.spare) {
-    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting, "", {}),
-                        "; takes the place of one that is lost");
+    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting, {}),
+                        "; standing by to replace a lost node");
   }
   if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
-    return absl::StrCat(waiting.nodes_joined, " of ", Wanted(waiting), " nodes ",
-                        waiting.nodes_joined == 1 ? "is" : "are", " here", Names(waiting, "", absent), "; starts",
-                        endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more come");
+    return absl::StrCat(Count(waiting.nodes_joined, "node"), " joined (min ", waiting.min_nodes, ", max ",
+                        waiting.max_nodes, "); starting",
+                        endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more join",
+                        Names(waiting, absent));
   }
   const int32_t missing = waiting.min_nodes - waiting.nodes_joined;
   const bool all_known = absent.size() == static_cast<size_t>(missing);
-  return absl::StrCat("waiting for ", all_known ? HostsText(absent) : absl::StrCat(missing), " of ",
-                      waiting.min_nodes == waiting.max_nodes ? "" : "at least ", Count(waiting.min_nodes, "node"),
-                      Names(waiting, "have ", all_known ? std::vector<std::string>() : absent),
-                      endless ? "" : "; gives up in ", endless ? "" : RemainingText(waiting.remaining));
+  return absl::StrCat("waiting for ", all_known ? HostsText(absent) : Count(missing, "more node"), "; ",
+                      waiting.nodes_joined, " of ", waiting.min_nodes == waiting.max_nodes ? "" : "at least ",
+                      waiting.min_nodes, " joined", Names(waiting, all_known ? std::vector<std::string>() : absent),
+                      endless ? "" : "; timing out in ", endless ? "" : RemainingText(waiting.remaining));
 }
 
 std::string RanksText(const std::vector<int32_t>& ranks) {
@@ -123,7 +118,8 @@ std::string MissingRanksText(const std::vector<MissingRank>& missing, const std:
                                   " not joined after ", absl::ToInt64Seconds(waited), " s");
   if (waiting_ranks.empty()) return text;
   const bool one_waits = std::set<int32_t>(waiting_ranks.begin(), waiting_ranks.end()).size() == 1;
-  absl::StrAppend(&text, "; ", RanksText(waiting_ranks), one_waits ? " waits" : " wait", " for ", one ? "it" : "them");
+  absl::StrAppend(&text, "; ", RanksText(waiting_ranks), one_waits ? " is waiting" : " are waiting", " for ",
+                  one ? "it" : "them");
   return text;
 }
 

@@ -12,10 +12,10 @@
 // One-line texts about who is waited for. No newline at the end.
 namespace ddprun::launcher {
 
-// "waiting for 1 of 2 nodes (have node-a); gives up in 9m58s"
-// "waiting for node-b of 2 nodes (have node-a); gives up in 9m58s", where it is known who is to come
-// "2 of 2 to 4 nodes are here (node-a, node-b; not node-c, node-d); starts in 28s unless more come"
-// "hot spare: the job runs on 2 nodes (node-a, node-b); takes the place of one that is lost"
+// "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m58s"
+// "waiting for node-b; 1 of 2 joined (joined: node-a); timing out in 9m58s", where it is known who is expected
+// "2 nodes joined (min 2, max 4); starting in 28s unless more join (joined: node-a, node-b; missing: node-c, node-d)"
+// "hot spare: the job runs on 2 nodes (joined: node-a, node-b); standing by to replace a lost node"
 // A reason, why it waits again, comes in front.
 std::string WaitingText(const rendezvous::Waiting& waiting, const std::vector<std::string>& expected_hosts);
 
@@ -26,8 +26,8 @@ std::vector<std::string> AbsentHosts(const rendezvous::Waiting& waiting,
 // "node-a, node-b and 3 more".
 std::string HostsText(const std::vector<std::string>& hosts);
 
-// "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 wait for it"
-// "ranks 2-3, 5 (on hosts b, c) have not joined after 10 s; ranks 0-1, 4 wait for them"
+// "rank 3 on host b (local rank 1, pid 77) has not joined after 10 s; ranks 0-2 are waiting for it"
+// "ranks 2-3, 5 (on hosts b, c) have not joined after 10 s; ranks 0-1, 4 are waiting for them"
 // REQUIRES: `missing` is not empty.
 std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,
                              absl::Duration waited);

@@ -23,15 +23,14 @@ std::string Host(const WorkerFailure& failure) {
 std::string DescribeEnd(const WorkerFailure& failure) {
   if (failure.rank < 0) return "was lost";
   if (failure.signal != 0) {
-    return absl::StrCat("was killed by ", SignalName(failure.signal),
-                        failure.oom_killed ? " (the kernel ran out of memory)" : "");
+    return absl::StrCat("was killed by ", SignalName(failure.signal), failure.oom_killed ? " (OOM-killed)" : "");
   }
   const bool never_ran = failure.pid == 0 || !failure.restartable;
   if (never_ran && failure.exit_code == kExitNotFound) return "was not started: no such program";
-  if (never_ran && failure.exit_code == kExitCannotExecute) return "was not started: the program can't be executed";
+  if (never_ran && failure.exit_code == kExitCannotExecute) return "was not started: cannot execute the program";
   if (failure.pid == 0) return "was not started";
   if (!failure.restartable) {
-    return absl::StrCat("said that starting again is no use (exit code ", failure.exit_code, ")");
+    return absl::StrCat("exited with ", failure.exit_code, " (non-restartable)");
   }
   return absl::StrCat("exited with code ", failure.exit_code);
 }

@@ -12,8 +12,8 @@ namespace ddprun::rendezvous {
 inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
-// "exited with code 3", "was killed by SIGKILL (the kernel ran out of memory)", "was not started: no such program",
-// "said that starting again is no use (exit code 78)", "was lost" (a failure that is not a worker's).
+// "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such program",
+// "exited with 78 (non-restartable)", "was lost" (a failure that is not a worker's).
 std::string DescribeEnd(const WorkerFailure& failure);
 
 // "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is not a worker's.

@@ -20,10 +20,10 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts) {
   const std::string what = DescribeFailure(failure);
   const bool said_so = failure.pid != 0;
-  if (!failure.restartable) return said_so ? what : absl::StrCat(what, "; starting it again is no use");
-  if (max_restarts == 0) return absl::StrCat(what, "; no restarts are allowed (--max-restarts 0)");
-  if (max_restarts == 1) return absl::StrCat(what, "; the only restart is used");
-  return absl::StrCat(what, "; all ", max_restarts, " restarts are used");
+  if (!failure.restartable) return said_so ? what : absl::StrCat(what, "; non-restartable");
+  if (max_restarts == 0) return absl::StrCat(what, "; restarts are disabled (--max-restarts 0)");
+  if (max_restarts == 1) return absl::StrCat(what, "; restart limit reached (1/1)");
+  return absl::StrCat(what, "; restart limit reached (", max_restarts, "/", max_restarts, ")");
 }
 
 std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,

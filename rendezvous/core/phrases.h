@@ -18,7 +18,7 @@ std::string Counted(int64_t n, absl::string_view what);
 // "a, b and c"; of more than kMaxHostsNamed the first ones "and 5 more".
 std::string HostList(const std::vector<std::string>& hosts, size_t all);
 
-// "...; all 3 restarts are used", "...; no restarts are allowed (--max-restarts 0)", "...; starting it again is no use".
+// "...; restart limit reached (3/3)", "...; restarts are disabled (--max-restarts 0)", "...; non-restartable".
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
 
 // "only 1 of 2 nodes joined within 10m: node-a", and why the job waited if it ran before.

@@ -58,14 +58,14 @@ TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
       {"SLURM_STEP_ID", "batch", "SLURM_STEP_ID: 'batch' is not a whole number from 0 to 4294967295"},
       {"SLURM_STEP_NODELIST", "", "SLURM_STEP_ID=0: there is a step, but no SLURM_STEP_NODELIST"},
       {"SLURM_STEP_NODELIST", "node[1-",
-       "SLURM_STEP_NODELIST=node[1-: not a host list: a number is missing at place 8"},
+       "SLURM_STEP_NODELIST=node[1-: not a host list: missing number at position 8"},
       {"SLURM_STEP_NODELIST", "node[1-3]", "SLURM_STEP_NUM_NODES=2: but SLURM_STEP_NODELIST has 3 nodes"},
       {"SLURM_STEP_NODELIST", "node[1-999999]", "the host list has more than 100000 hosts"},
       {"SLURM_STEP_NODELIST", "n@1,node2", "SLURM_STEP_NODELIST=n@1,node2: 'n@1' is not"},
       {"SLURM_STEP_NUM_NODES", "two", "SLURM_STEP_NUM_NODES: 'two' is not a whole number from 1 to 100000"},
       {"SLURM_STEP_NUM_NODES", "0", "SLURM_STEP_NUM_NODES: '0' is not"},
       {"SLURM_STEP_NUM_NODES", "3", "SLURM_STEP_NUM_NODES=3: but SLURM_STEP_NODELIST has 2 nodes"},
-      {"SLURM_STEP_TASKS_PER_NODE", "1(x2", "SLURM_STEP_TASKS_PER_NODE: '1(x2' is no list of numbers"},
+      {"SLURM_STEP_TASKS_PER_NODE", "1(x2", "SLURM_STEP_TASKS_PER_NODE: '1(x2' is not a list of counts"},
       {"SLURM_STEP_TASKS_PER_NODE", "1(x3)",
        "SLURM_STEP_TASKS_PER_NODE=1(x3): it is for 3 nodes, but SLURM_STEP_NODELIST has 2 nodes"},
       {"SLURM_NODEID", "-1", "SLURM_NODEID: '-1' is not a whole number from 0 to 100000"},
@@ -87,7 +87,7 @@ TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
     ASSERT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument) << c.name << "=" << c.value;
     EXPECT_TRUE(absl::StrContains(found.status().message(), c.expected)) << found.status();
     EXPECT_TRUE(
-        absl::EndsWith(found.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to start as if without SLURM)"))
+        absl::EndsWith(found.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)"))
         << found.status();
   }
 }

@@ -29,7 +29,7 @@ TEST(ExpandTaskCounts, Malformed_IsRefusedInOneLine) {
     const auto counts = ExpandTaskCounts(bad);
     ASSERT_EQ(counts.status().code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_FALSE(absl::StrContains(counts.status().message(), '\n')) << bad;
-    EXPECT_TRUE(absl::StrContains(counts.status().message(), "is no list of numbers such as 2(x3),1: "))
+    EXPECT_TRUE(absl::StrContains(counts.status().message(), "is not a list of counts such as 2(x3),1: "))
         << counts.status();
   }
 }

@@ -110,7 +110,7 @@ TEST(NodesTest, WorkerSaysThatStartingAgainIsNoUse_AllEndAtOnceWithItsCode) {
   EXPECT_EQ(a.Wait(), 78);
   EXPECT_EQ(b.Wait(), 78);
   for (Launcher* launcher : {&a, &b}) {
-    EXPECT_NE(launcher->Err().find("said that starting again is no use"), std::string::npos) << launcher->Err();
+    EXPECT_NE(launcher->Err().find("(non-restartable)"), std::string::npos) << launcher->Err();
     EXPECT_EQ(launcher->Err().find("new round"), std::string::npos) << launcher->Err();
   }
 }

@@ -530,7 +530,7 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
   waiting.remaining = absl::InfiniteDuration();
   Say(waiting);
   Due();
-  EXPECT_EQ(printed_, "waiting for 1 of 2 nodes (have here); this node serves at 127.0.0.1:29400\n");
+  EXPECT_EQ(printed_, "waiting for 1 more node; 1 of 2 joined (joined: here); this node serves at 127.0.0.1:29400\n");
   Say(rendezvous::Finish{Failed(1)});
   EXPECT_EQ(printed_, "this node serves at 127.0.0.1:29400\n");
 }
@@ -584,11 +584,11 @@ TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
   machine.OnServerMessage(waiting, now, &effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<effect::ShowStatus>(effects[0]).text,
-            "waiting for node3 of 3 nodes (have node1, node2); gives up in 1m0s");
+            "waiting for node3; 2 of 3 joined (joined: node1, node2); timing out in 1m0s");
   effects.clear();
   machine.OnServerMessage(rendezvous::Finish{Verdict{false, "only 2 of 3 nodes joined", std::nullopt, 1}}, now,
                           &effects);
-  EXPECT_EQ(Printed(effects), "waited in vain for node3\n");
+  EXPECT_EQ(Printed(effects), "timed out waiting for node3\n");
   EXPECT_EQ(Render(effects), "sweep, exit 1");
 }
 

@@ -126,7 +126,7 @@ TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {
 TEST(FailureSummary, OutOfMemory_IsSaid) {
   rendezvous::WorkerFailure failure = KilledWorker();
   failure.oom_killed = true;
-  EXPECT_TRUE(absl::StrContains(FailureSummary(Report(failure)), "memory ran out"));
+  EXPECT_TRUE(absl::StrContains(FailureSummary(Report(failure)), "OOM-killed"));
 }
 
 TEST(FailureSummary, ProgramNotThere_HasNoPid) {

@@ -186,7 +186,7 @@ TEST(MergeEnvironment, MoreNodesThanTheStepHas_IsAnErrorUnlessAnEndpointIsGiven)
 TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
   for (const Words& flags : {Words{"--standalone"}, Words{"--nnodes=1"}, Words{"--nnodes=1", "--rdzv-endpoint=h"}}) {
     const Outcome o = Launch(Step(2, 1), flags);
-    ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) forms a world of its own"});
+    ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"});
     EXPECT_EQ(o.config.settings.max_nodes, 1);
     EXPECT_NE(o.config.job_id, "12");
     EXPECT_EQ(o.config.expected_hosts, Words{});
@@ -198,8 +198,8 @@ TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
 TEST(MergeEnvironment, LoopbackEndpoint_InAStepOfSeveralNodes_IsAnError) {
   for (const char* flag : {"--rdzv-endpoint=localhost:29400", "--rdzv-endpoint=localhost:0", "--master-addr=127.0.0.1",
                            "--rdzv-endpoint=[::1]:1"}) {
-    ExpectError(Launch(Step(2, 0), {flag}), {"own world", "2 nodes", "leave the flag out"});
-    ExpectError(Launch(Step(2, 0), {"--nnodes=2", flag}), {"own world"});
+    ExpectError(Launch(Step(2, 0), {flag}), {"separate job", "2 nodes", "leave the flag out"});
+    ExpectError(Launch(Step(2, 0), {"--nnodes=2", flag}), {"separate job"});
     EXPECT_TRUE(Launch(Step(1, 0), {flag}).status.ok()) << flag;
   }
   ExpectError(Launch(Step(2, 0), {}, {{"PET_RDZV_ENDPOINT", "localhost"}}), {"PET_RDZV_ENDPOINT=localhost"});
@@ -274,7 +274,7 @@ TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   EXPECT_EQ(o.config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(o.config.endpoint.host, "node1");
   pod.node_index = {0, "SLURM_NODEID=0"};
-  ExpectNote(Launch(pod, {}), {"this is node 0", "world of its own", "--nnodes=N"});
+  ExpectNote(Launch(pod, {}), {"this is node 0", "separate job", "--nnodes=N"});
 }
 
 TEST(MergeEnvironment, Workers_OneForEachGpu) {

@@ -125,7 +125,7 @@ const std::vector<BadInput>& BadInputs() {
       {{"y"}, {"PET_NPROC_PER_NODE"}, {{"PET_NPROC_PER_NODE", "-3"}}},
       {{"y"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "'x'"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "x"}}},
       // together
-      {{"--nnodes=2", "y"}, {"--nnodes=2 needs --rdzv-endpoint=HOST[:PORT]", "world of its own"}},
+      {{"--nnodes=2", "y"}, {"--nnodes=2 needs --rdzv-endpoint=HOST[:PORT]", "separate job"}},
       {{"--nnodes=1:4", "--rdzv-backend=c10d", "y"}, {"--nnodes=1:4 needs --rdzv-endpoint"}},
       {{"--standalone", "--nnodes=2", "y"}, {"--standalone is for one node", "--nnodes=2"}},
       {{"--standalone", "--nnodes=1:2", "y"}, {"--nnodes=1:2"}},

@@ -85,7 +85,7 @@ note: 4 workers share 2 CPUs, all that SLURM lets this task use: give srun itsel
 
 TEST(ShowConfig, ServersPlace_IsSaid) {
   EXPECT_TRUE(absl::StrContains(Show({"--show-config"}, Step(1)), "this launcher connects to it"));
-  EXPECT_TRUE(absl::StrContains(Show({"--show-config"}), "in this process, without a port"));
+  EXPECT_TRUE(absl::StrContains(Show({"--show-config"}), "in this process, no port"));
   const std::string local = Show({"--show-config", "--nnodes=2", "--rdzv-endpoint=h"});
   EXPECT_TRUE(absl::StrContains(local, "hosted by that host's launcher")) << local;
   const std::string master = Show({"--show-config", "--nnodes=2", "--master-addr=h"});

@@ -31,7 +31,7 @@ TEST(DescribeFailure, Signal) {
   failure.signal = SIGKILL;
   EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL");
   failure.oom_killed = true;
-  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL (the kernel ran out of memory)");
+  EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL (OOM-killed)");
 }
 
 TEST(DescribeFailure, NeverStarted) {
@@ -41,7 +41,7 @@ TEST(DescribeFailure, NeverStarted) {
   failure.exit_code = kExitNotFound;
   EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such program");
   failure.exit_code = kExitCannotExecute;
-  EXPECT_EQ(DescribeEnd(failure), "was not started: the program can't be executed");
+  EXPECT_EQ(DescribeEnd(failure), "was not started: cannot execute the program");
   failure.exit_code = 1;
   EXPECT_EQ(DescribeEnd(failure), "was not started");
 }
@@ -58,7 +58,7 @@ TEST(DescribeFailure, AWorkerThatIsOfNoUse_SaidSo) {
   failure.restartable = false;
   failure.message = "no such dataset";
   EXPECT_EQ(DescribeFailure(failure),
-            "rank 3 on node-b (local rank 1, pid 77) said that starting again is no use (exit code 78): no such "
+            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable): no such "
             "dataset");
 }
 

@@ -18,16 +18,16 @@ WorkerFailure Failure() {
 TEST(PhrasesTest, GivingUp_SaysWhy) {
   const WorkerFailure f = Failure();
   const std::string who = "rank 3 on node-b (local rank 1, pid 77) exited with code 7; ";
-  EXPECT_EQ(DescribeGivingUp(f, 0), who + "no restarts are allowed (--max-restarts 0)");
-  EXPECT_EQ(DescribeGivingUp(f, 1), who + "the only restart is used");
-  EXPECT_EQ(DescribeGivingUp(f, 3), who + "all 3 restarts are used");
+  EXPECT_EQ(DescribeGivingUp(f, 0), who + "restarts are disabled (--max-restarts 0)");
+  EXPECT_EQ(DescribeGivingUp(f, 1), who + "restart limit reached (1/1)");
+  EXPECT_EQ(DescribeGivingUp(f, 3), who + "restart limit reached (3/3)");
   WorkerFailure final = f;
   final.restartable = false;
   final.exit_code = 78;
   EXPECT_EQ(DescribeGivingUp(final, 3),
-            "rank 3 on node-b (local rank 1, pid 77) said that starting again is no use (exit code 78)");
+            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
   final.pid = 0;
-  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1) was not started; starting it again is no use");
+  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1) was not started; non-restartable");
 }
 
 TEST(PhrasesTest, Lists_ReadLikeSentences) {

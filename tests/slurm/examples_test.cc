@@ -100,7 +100,7 @@ TEST_F(ExamplesTest, Requeue_BadFlag_IsNotStartedAgain) {
   const Job job = SubmitExample("requeue", 60);
   EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
   EXPECT_EQ(job.Field("ExitCode"), "2:0");
-  EXPECT_THAT(job.Output(), HasSubstr("starting again is no use (exit code 2)"));
+  EXPECT_THAT(job.Output(), HasSubstr("non-restartable failure (exit code 2)"));
 }
 
 TEST_F(ExamplesTest, Array_ElementsOnTheSameNodes_EachTrainsByItself) {

@@ -49,7 +49,7 @@ TEST_F(LostNodeTest, TaskKilled_FixedCount_FailsAndNamesTheNode) {
   KillLauncher();
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("waited in vain for node2"));
+  EXPECT_THAT(job.Output(), HasSubstr("timed out waiting for node2"));
 }
 
 TEST_F(LostNodeTest, NodeSetDown_TheOthersSaveAndTheJobEnds) {
@@ -82,7 +82,7 @@ TEST_F(LostNodeTest, PowerOff_NoKill_FixedCount_SaysForWhomItWaitsAndFails) {
   const Job job = Train("-N2 --no-kill --no-requeue", "--no-kill", "--rdzv-conf=join_timeout=12", "STEPS=100000");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
   PowerOff(2);
-  EXPECT_TRUE(job.WaitForOutput("waiting for node2 of 2 nodes (have node1)")) << job.Output();
+  EXPECT_TRUE(job.WaitForOutput("waiting for node2; 1 of 2 joined (joined: node1)")) << job.Output();
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "1:0") << job.Output();
   EXPECT_THAT(job.Output(), HasSubstr("only 1 of 2 nodes joined within 12s: node1 (node node2 is lost"));

@@ -171,15 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"SeveralTasksOnOneNodeOfTwo", "srun -N2 -n3 ddprun --no-python echo world",
                 "SLURM started 2 tasks on node1 (SLURM_STEP_TASKS_PER_NODE=2,1): write srun --ntasks=2"},
         Mistake{"SallocWithoutSrun", "salloc -N2 ddprun --no-python echo world",
-                "this machine is no node of SLURM job"},
+                "this machine is not a node of SLURM job"},
         Mistake{"MoreNodesThanThereAre", "srun -N2 ddprun --nnodes=3 --no-python echo world",
                 "--nnodes=3, but there are 2 nodes (SLURM_STEP_NUM_NODES=2)"},
         Mistake{"MinAboveTheNodesThereAre", "srun -N2 ddprun --nnodes=3:4 --no-python echo world",
                 "--nnodes=3:4, but there are 2 nodes (SLURM_STEP_NUM_NODES=2)"},
         Mistake{"LocalhostAsEndpoint", "srun -N2 ddprun --rdzv-endpoint=localhost:29400 --no-python echo world",
-                "so each would be its own world: leave the flag out"},
+                "so each node would start a separate job: leave the flag out"},
         Mistake{"LocalhostAsMaster", "srun -N2 ddprun --nnodes=2 --master-addr=localhost --no-python echo world",
-                "so each would be its own world: leave the flag out"},
+                "so each node would start a separate job: leave the flag out"},
         Mistake{"UnknownHeadNode", "srun -N2 ddprun --rdzv-endpoint=node9:29400 --no-python echo world",
                 "--rdzv-endpoint=node9:29400: can't find the address of host 'node9'"},
         Mistake{"BrokenVariable", "srun -N2 env SLURM_STEP_NODELIST=node[1- ddprun --no-python echo world",
@@ -197,7 +197,7 @@ TEST_F(StartTest, BatchScriptOfSeveralNodes_WithoutSrun_IsAnsweredByOneLine) {
 TEST_F(StartTest, Standalone_OnTwoNodes_WarnsOfTwoWorlds) {
   const Ended ended = Run(absl::StrCat("srun -N2 ddprun --standalone ", kWorker));
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) forms a world of its own"));
+  EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"));
 }
 
 // Somebody else's machine as the meeting point: nobody serves there.
