@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""One rendezvousd and N real launchers on this host: does a job of N nodes form, and does it restart?
+
+usage: benchmarks/scale.py [--nodes N]... [--hogs N] [--hold SECONDS] [--limit SECONDS]
+
+Each launcher is `ddprun --nnodes=N --nproc-per-node=1` with the default heartbeats; its worker notes when it began and
+waits. The job forms, is left alone for a while, loses one worker by SIGKILL, restarts, and is stopped. The table has
+one row for each N. All processes are killed at the end, whatever happens. Needs scripts/setup, a C compiler and about
+15 MB for each launcher.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MB_PER_LAUNCHER = 15
+TICKS = os.sysconf("SC_CLK_TCK")
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+COLUMNS = (
+    ("nodes", "nodes"),
+    ("running", "last start to all running"),
+    ("restarted", "death to all restarted"),
+    ("rounds", "rounds"),
+    ("joins", "joins"),
+    ("lost", "lost nodes"),
+    ("cut", "cut off"),
+    ("fds", "server's descriptors"),
+    ("cpu", "server's CPU"),
+    ("launchers_cpu", "launchers' CPU"),
+    ("stopped", "SIGTERM to all ended"),
+)
+
+
+class Late(Exception):
+    """The limit is over."""
+
+
+def die_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def children():
+    """Processes whose parent this one is: also those whose own parent has ended (see PR_SET_CHILD_SUBREAPER)."""
+    found = []
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def kill_everything():
+    """SIGKILL to all that this process has started, until nothing is left."""
+    while pids := children():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def cpu_seconds(pid):
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Job:
+    """A job of `nodes` launchers and its server. Use as a context manager."""
+
+    def __init__(self, args, nodes, folder, worker):
+        self.args = args
+        self.nodes = nodes
+        self.folder = pathlib.Path(folder)
+        self.worker = worker
+        self.began = self.folder / "began"
+        self.began.touch()
+        self.server_log = self.folder / "rendezvousd.log"
+        self.launcher_log = self.folder / "ddprun.log"
+        self.launchers = []
+        self.running = {}  # rank: (ns, pid), the newest
+        self.read_to = 0
+        self.row = {"nodes": str(nodes), "fds": 0}
+
+    def start_server(self):
+        # The port is told on stdout; the log goes to stderr.
+        self.server = subprocess.Popen(
+            [self.args.rendezvousd, "--listen=127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.server_log.open("ab"),
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+        line = self.server.stdout.readline()
+        self.endpoint = line.split()[-1]
+
+    def start_launchers(self):
+        command = [
+            self.args.ddprun,
+            f"--nnodes={self.nodes}",
+            "--nproc-per-node=1",
+            "--max-restarts=3",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={self.endpoint}",
+            "--rdzv-id=scale",
+            "--no-python",
+            self.worker,
+        ]
+        env = dict(os.environ, BENCH_FILE=str(self.began), OMP_NUM_THREADS="1")
+        with self.launcher_log.open("ab") as log:
+            for _ in range(self.nodes):
+                self.launchers.append(
+                    subprocess.Popen(
+                        command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent
+                    )
+                )
+                self.look()
+        self.last_start = time.monotonic_ns()
+
+    def look(self):
+        """Takes in what workers have noted, and the server's descriptors."""
+        with self.began.open() as file:
+            file.seek(self.read_to)
+            text = file.read()
+        whole = text[: text.rfind("\n") + 1]
+        self.read_to += len(whole)
+        for line in whole.splitlines():
+            ns, pid, rank = map(int, line.split())
+            self.running[rank] = (ns, pid)
+        with contextlib.suppress(OSError):
+            self.row["fds"] = max(self.row["fds"], len(os.listdir(f"/proc/{self.server.pid}/fd")))
+
+    def wait_until_all_run(self, since=0):
+        """When (ns) the last of N live workers began that all began after `since`."""
+        while True:
+            self.look()
+            new = [(ns, pid) for ns, pid in self.running.values() if ns > since]
+            if len(new) == self.nodes and all(os.path.exists(f"/proc/{pid}") for _, pid in new):
+                return max(ns for ns, _ in new)
+            if ended := [p.poll() for p in self.launchers if p.poll() is not None]:
+                raise RuntimeError(f"{len(ended)} launchers ended by themselves, the first with {ended[0]}")
+            time.sleep(0.05)
+
+    def measure(self):
+        self.start_server()
+        self.start_launchers()
+        self.note("running", self.wait_until_all_run() - self.last_start)
+        end = time.monotonic() + self.args.hold
+        while time.monotonic() < end:
+            self.look()
+            time.sleep(0.25)
+        self.wait_until_all_run()
+        killed = time.monotonic_ns()
+        os.kill(self.running[self.nodes // 2][1], signal.SIGKILL)
+        self.note("restarted", self.wait_until_all_run(since=killed) - killed)
+        self.row["launchers_cpu"] = f"{sum(cpu_seconds(p.pid) for p in self.launchers):.1f} s"
+        self.stop()
+
+    def stop(self):
+        began = time.monotonic_ns()
+        for launcher in self.launchers:
+            launcher.send_signal(signal.SIGTERM)
+        for launcher in self.launchers:
+            launcher.wait()
+        self.note("stopped", time.monotonic_ns() - began)
+
+    def note(self, what, ns):
+        self.row[what] = f"{ns / 1e9:.2f} s"
+        print(f"{self.nodes} nodes: {dict(COLUMNS)[what]}: {self.row[what]}", file=sys.stderr)
+
+    def finish_row(self):
+        """What the server and the launchers have logged."""
+        self.row["cpu"] = f"{cpu_seconds(self.server.pid):.1f} s"
+        log = self.server_log.read_text(errors="replace")
+        self.row["rounds"] = len(re.findall(r": round \d+ given out to", log))
+        self.row["joins"] = len(re.findall(r"\) joined$", log, re.M))
+        self.row["lost"] = len(re.findall(r"nothing was heard from it", log))
+        self.row["cut"] = self.launcher_log.read_text(errors="replace").count("cut off from the rendezvous server")
+
+
+def start_hogs(per_core):
+    """Programs on each core that never sleep; each with a session, and so a scheduling group, of its own."""
+    for core in sorted(os.sched_getaffinity(0)) * per_core:
+        subprocess.Popen(
+            [sys.executable, "-c", "while True: pass"],
+            start_new_session=True,
+            preexec_fn=lambda core=core: (die_with_parent(), os.sched_setaffinity(0, {core})),
+        )
+
+
+def run_one(args, nodes, worker):
+    def late(*_):
+        raise Late(f"not done after {args.limit:.0f} s")
+
+    signal.signal(signal.SIGALRM, late)
+    with tempfile.TemporaryDirectory(prefix="ddprun_scale_") as folder:
+        job = Job(args, nodes, folder, worker)
+        signal.setitimer(signal.ITIMER_REAL, args.limit)
+        try:
+            start_hogs(args.hogs)
+            job.measure()
+        except (Late, RuntimeError) as problem:
+            job.row.setdefault("running", f"never: {len(job.running)} began; {problem}")
+            job.row.setdefault("restarted", f"{problem}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            job.finish_row()
+            kill_everything()
+            if args.keep_logs:
+                for log in (job.server_log, job.launcher_log):
+                    (pathlib.Path(args.keep_logs) / f"{nodes}_{log.name}").write_bytes(log.read_bytes())
+        return job.row
+
+
+def print_table(rows):
+    print("| " + " | ".join(title for _, title in COLUMNS) + " |")
+    print("|" + "---|" * len(COLUMNS))
+    for row in rows:
+        print("| " + " | ".join(str(row.get(key, "")) for key, _ in COLUMNS) + " |")
+
+
+def check_memory(nodes):
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
+    if free < nodes * MB_PER_LAUNCHER:
+        sys.exit(f"scale.py: {nodes} launchers need some {nodes * MB_PER_LAUNCHER} MB; {free} MB are available")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (300, 600, 1000)")
+    parser.add_argument("--hogs", type=int, default=0, metavar="N", help="beside N programs on each core that never sleep")
+    parser.add_argument("--hold", type=float, default=5, metavar="S", help="leave the job alone so long (default 5)")
+    parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
+    parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
+    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
+    parser.add_argument("--keep-logs", metavar="DIR", help="copy the logs of server and launchers there")
+    args = parser.parse_args()
+    for program in (args.ddprun, args.rendezvousd):
+        if not os.access(program, os.X_OK):
+            sys.exit(f"scale.py: there is no {program}: call scripts/setup first")
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    rows = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="ddprun_scale_") as folder:
+            worker = f"{folder}/worker"
+            source = ROOT / "benchmarks/first_instruction.c"
+            subprocess.run(["cc", "-O2", "-static", "-o", worker, source], check=True)
+            for nodes in args.nodes or [300, 600, 1000]:
+                check_memory(nodes)
+                rows.append(run_one(args, nodes, worker))
+    finally:
+        kill_everything()
+        if rows:
+            print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
