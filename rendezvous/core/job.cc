@@ -7,6 +7,7 @@
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
+#include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -30,12 +31,10 @@ Job::Job(const Join& first, Past past, SteadyTime now)
       created_(now),
       recover_from_(past.recover_from),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
-      gone_(std::move(past.gone)),
+      fence_(settings_, past.server_began, std::move(past.gone)),
       budget_(settings_.max_restarts),
-      max_round_(past.round_floor),
-      waiting_since_(now) {
-  gone_.AddUnknown(past.server_began + settings_.heartbeat_timeout * kUnknownHeartbeats);
-}
+      round_(past.round_floor),
+      waiting_since_(now) {}
 
 absl::Duration Job::BeatInterval(const Node& node) const {
   return node.in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / kBeatsPerTimeout;
@@ -53,15 +52,8 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   if (const auto* m = std::get_if<Leave>(&message)) return OnLeave(node, *m, turn);
 }
 
-SteadyTime Job::WorkersGone(const Node& node, SteadyTime heard) const {
-  // In this process it is never silent: the end of its stream tells.
-  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(settings_.heartbeat_timeout);
-}
-
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
-  if (leave.has_workers && node->may_have_workers()) {
-    gone_.Add(node->node_id, node->incarnation, WorkersGone(*node, turn.now));
-  }
+  if (leave.has_workers && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string reason = Bounded(leave.reason, kMaxTextBytes);
   OnGone(node, absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), turn);
 }
@@ -69,12 +61,12 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
 void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
                           const Turn& turn) {
   if (!std::holds_alternative<Heartbeat>(message)) return;
-  if (!gone_.StillThere(node_id, incarnation, turn.now + FenceTime(settings_.heartbeat_timeout))) return;
+  if (!fence_.OnHeartbeat(node_id, incarnation, turn.now)) return;
   turn.effects->push_back(Effect{job_id_, node_id, incarnation, HeartbeatAck{}, false});
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
-  if (gone_.StreamClosed(node_id, incarnation) && state_ == JobState::kStopping) return TryAssign(turn);
+  if (fence_.OnStreamClosed(node_id, incarnation) && state_ == JobState::kStopping) return TryAssign(turn);
   Node* node = members_.Find(node_id);
   if (node == nullptr || node->incarnation != incarnation) return;
   members_.Disconnected(node, turn.now);
@@ -98,7 +90,9 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   }
   node->store_port = ready.store_port;
   if (node->state == NodeState::kIdle) return;  // told again
-  if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) --round_.succeeded;
+  if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) {
+    round_.TakeBackSuccess();
+  }
   members_.SetState(node, NodeState::kIdle);
   const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
   switch (state_) {
@@ -117,12 +111,12 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
 }
 
 void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
-  if (!node->in_round() || node->state != NodeState::kRunning || message.round != round_.number) return;
+  if (!node->in_round() || node->state != NodeState::kRunning || message.round != round_.number()) return;
   // While a round is being left nobody runs it any more, so these two states are all.
   if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
   members_.SetState(node, NodeState::kSucceeded);
-  ++round_.succeeded;
-  if (state_ == JobState::kRunning && round_.succeeded == round_.group_world_size) Succeed(turn);
+  round_.AddSuccess();
+  if (state_ == JobState::kRunning && round_.all_succeeded()) End(Succeeded(round_.world_size()), turn);
 }
 
 SteadyTime Job::NextDeadline() const {
@@ -135,8 +129,8 @@ SteadyTime Job::StateDeadline() const {
     case JobState::kWaiting: return *waiting_since_ + settings_.join_timeout;
     case JobState::kLastCall: return last_call_end_;
     // Nobody may be left to wait for but nodes that are gone.
-    case JobState::kStopping: return WaitsForGoneOnly() ? std::min(stop_deadline_, gone_.AllGone()) : stop_deadline_;
-    case JobState::kRecovering: return recovery_.until;
+    case JobState::kStopping: return WaitsForGoneOnly() ? std::min(stop_deadline_, fence_.OpensAt()) : stop_deadline_;
+    case JobState::kRecovering: return recovery_.until();
     case JobState::kRunning:
     case JobState::kFinished:
     case JobState::kFailed: break;
@@ -157,7 +151,7 @@ void Job::RemoveExpired(const Turn& turn) {
     if (node->connected) {
       what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
                           absl::FormatDuration(settings_.heartbeat_timeout));
-      if (node->may_have_workers()) gone_.Add(node->node_id, node->incarnation, WorkersGone(*node, node->last_heard));
+      if (node->may_have_workers()) fence_.OnSilent(*node);
       Close(node->node_id, node->incarnation, turn);
     } else {
       what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
@@ -165,15 +159,16 @@ void Job::RemoveExpired(const Turn& turn) {
     }
     Remove(node, std::move(what), &departure);
   }
-  if (departure.nodes > 0) OnDeparture(departure, turn);
+  if (!departure.empty()) OnDeparture(departure, turn);
 }
 
 void Job::OnStateDeadline(const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting:
-      return Fail(DescribeJoinTimeout(settings_, members_.size(), FirstHosts(kMaxHostsNamed),
-                                      round_.number > 0 ? state_reason_ : ""),
-                  loss_, turn);
+      return End(Failed(DescribeJoinTimeout(settings_, members_.size(), members_.FirstHosts(kMaxHostsNamed),
+                                            round_.number() > 0 ? state_reason_ : ""),
+                        loss_),
+                 turn);
     case JobState::kLastCall:
       return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
     case JobState::kStopping: {
@@ -184,10 +179,11 @@ void Job::OnStateDeadline(const Turn& turn) {
         if (node->ready()) continue;
         if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
       }
-      return Fail(
-          absl::StrCat("workers did not stop within ", absl::FormatDuration(settings_.join_timeout + kStopTimeout),
-                       " on ", all > 0 ? HostList(hosts, all) : "nodes that have left"),
-          std::nullopt, turn);
+      return End(Failed(absl::StrCat("workers did not stop within ",
+                                     absl::FormatDuration(settings_.join_timeout + kStopTimeout), " on ",
+                                     all > 0 ? HostList(hosts, all) : "nodes that have left"),
+                        std::nullopt),
+                 turn);
     }
     case JobState::kRecovering: return GiveUpRecovery(turn);
     case JobState::kRunning:
@@ -211,20 +207,11 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.min_nodes = settings_.min_nodes;
   waiting.max_nodes = settings_.max_nodes;
   // What is told to all grows with the square of the nodes.
-  waiting.hosts = FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
+  waiting.hosts = members_.FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
   waiting.remaining = waiting.spare ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
   waiting.last_call = state_ == JobState::kLastCall;
   waiting.reason = state_reason_;
   return waiting;
-}
-
-std::vector<std::string> Job::FirstHosts(size_t most) const {
-  std::vector<std::string> hosts;
-  for (const auto& node : members_.nodes()) {
-    if (hosts.size() == most) break;
-    hosts.push_back(node->host);
-  }
-  return hosts;
 }
 
 void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
@@ -241,11 +228,11 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.job_id = job_id_;
   view.state = state_;
   view.reason = state_reason_;
-  view.round = round_.number;
+  view.round = round_.number();
   view.restart_count = budget_.used();
   view.settings = settings_;
   view.node_count = static_cast<int32_t>(members_.size());
-  view.world_size = round_.world_size;
+  view.world_size = round_.world_size();
   view.age = now - created_;
   view.verdict = verdict_;
   if (!with_nodes) return view;
@@ -262,9 +249,9 @@ EndedJob Job::Ended() const {
   EndedJob ended;
   ended.view = View(created_, false);
   ended.created = created_;
-  ended.last_round = max_round_;
+  ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
-  ended.gone = gone_;
+  ended.gone = fence_.nodes();
   ended.node_ids.reserve(members_.size());
   for (const auto& node : members_.nodes()) ended.node_ids.push_back(node->node_id);
   std::sort(ended.node_ids.begin(), ended.node_ids.end());

@@ -6,24 +6,31 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/departure.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/notice_timer.h"
+#include "rendezvous/core/participants.h"
+#include "rendezvous/core/recovery.h"
 #include "rendezvous/core/restart_budget.h"
+#include "rendezvous/core/round.h"
 
 namespace ddprun::rendezvous {
 
 // One job from its first node's Join to its verdict: the round state machine (job_state.h has its diagram and its
-// transitions). Thread-compatible. Joins were checked by CheckJoin. Code is in job.cc (events), job_join.cc (who
-// joins, comes back, and a server's restart) and job_round.cc (rounds and the end).
+// transitions). It answers every event in every state; what it knows lies in its parts: who is there (Membership), the
+// round and its nodes' reports after a server's restart (Round, Recovery), whose workers may be left (Fence), which
+// failure followed from a loss (HeldFailure), and what failures cost (RestartBudget). Thread-compatible. Joins were
+// checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes back) and job_round.cc (rounds
+// and the end).
 class Job {
  public:
   // What every event comes with.
@@ -34,11 +41,6 @@ class Job {
 
   // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
-  // After a server restart, nodes have this many heartbeat timeouts and the reconnect grace to report.
-  static constexpr int kRecoveryHeartbeats = 3;
-  // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
-  // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
-  static constexpr double kUnknownHeartbeats = 1.5;
   static constexpr int kBeatsPerTimeout = 6;
 
   // What a server knows of a job id before the job begins.
@@ -70,46 +72,9 @@ class Job {
   EndedJob Ended() const;
 
  private:
-  // The latest round: given out, or taken up from what nodes reported.
-  struct Round {
-    uint64_t number = 0;  // 0: none yet
-    int32_t group_world_size = 0;
-    int32_t world_size = 0;
-    std::string master_addr;
-    int32_t master_port = 0;
-    std::string master_host;
-    std::string reason;
-    int32_t succeeded = 0;  // groups, also of nodes that are gone since
-  };
-
-  // A worker failed while a node's stream was broken. If that node turns out to be lost, the failure followed from
-  // the loss; if all of them come back, it is charged.
-  struct HeldFailure {
-    WorkerFailure failure;
-    absl::flat_hash_set<std::string> suspects;  // node ids
-  };
-
-  struct Recovery {
-    SteadyTime until;
-    absl::flat_hash_set<int32_t> reported;  // group ranks of round_
-    bool leaving = false;                   // the round is over: it only remains to be seen who is there
-    bool failed = false;                    // because of a worker, which has been charged
-  };
-
-  // Nodes that are gone. What is said of them is said of the first that had ranks, else of the first.
-  struct Departure {
-    int nodes = 0;
-    bool had_ranks = false;
-    bool ends_round = false;  // one had not succeeded yet
-    std::string what;
-    WorkerFailure loss;
-  };
-
   // job.cc
   void RemoveExpired(const Turn& turn);
   absl::Duration BeatInterval(const Node& node) const;
-  // When a silent node that was last heard then has no workers any more.
-  SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
   void OnLeave(Node* node, const Leave& leave, const Turn& turn);
   void OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
                        const Turn& turn);
@@ -121,7 +86,6 @@ class Job {
   SteadyTime StateDeadline() const;
   void SendNotices(const Turn& turn);
   Waiting DescribeWaiting(SteadyTime now) const;
-  std::vector<std::string> FirstHosts(size_t most) const;
   void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
   void Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const;
 
@@ -152,23 +116,16 @@ class Job {
   void StopAll(const Turn& turn);
   void EnterWaiting(std::string reason, const Turn& turn);
   // The nodes at hand are ready for the next round.
-  bool WaitsForGoneOnly() const;
+  bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes); }
   void TryAssign(const Turn& turn);
   void Assign(const Turn& turn);
-  std::vector<Node*> Participants() const;
-  Assignment AssignmentOf(const Node& node) const;
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
-  void HoldOrCharge(WorkerFailure failure, const Turn& turn);
-  void JudgeHeldFailure(const Turn& turn);
   // Takes away a node that is gone for good; `what` happened, as a sentence that names it.
   void Remove(Node* node, std::string what, Departure* departure);
   // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
   void OnDeparture(const Departure& departure, const Turn& turn);
   void OnGone(Node* node, std::string what, const Turn& turn);
-  void Succeed(const Turn& turn);
-  void Fail(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
-  void FailBecauseOf(const WorkerFailure& failure, const Turn& turn);
-  void End(JobState state, Verdict verdict, const Turn& turn);
+  void End(Verdict verdict, const Turn& turn);
 
   const std::string job_id_;
   const JobSettings settings_;
@@ -179,17 +136,11 @@ class Job {
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
   Membership members_;
-  FencedNodes gone_;
-  bool has_veterans_ = false;  // some node has been with a server before, this one or another
+  Fence fence_;
   RestartBudget budget_;
-  uint64_t max_round_;  // the highest one given out or reported
   Round round_;
   Recovery recovery_;
-
-  // Why the latest round was left, to be told again to nodes that come back.
-  std::string leave_reason_;
-  std::optional<WorkerFailure> leave_cause_;
-  std::optional<HeldFailure> held_;
+  HeldFailure held_;
   std::optional<WorkerFailure> loss_;  // the last node gone since a round ran, as a first cause
   std::string next_reason_;            // of the round that comes next
 

@@ -7,6 +7,7 @@
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
+#include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -51,14 +52,13 @@ void Job::Reject(const Join& join, std::string reason, const Turn& turn) const {
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
   node->round = ReportedRound(join);
-  gone_.CameBack(join.node_id);
-  if (join.incarnation > 1 || join.current) has_veterans_ = true;
+  fence_.OnJoin(join);
   Tell(*node, Welcome{BeatInterval(*node)}, turn);
   const bool starts_recovery = StartsRecovery(join);
-  max_round_ = std::max(max_round_, node->round);
+  round_.Learn(node->round);
   if (starts_recovery) {
     Enter(JobState::kRecovering, "the server was restarted; waiting for the nodes of the running round to report");
-    recovery_.until = turn.now + kRecoveryHeartbeats * settings_.heartbeat_timeout + settings_.reconnect_grace;
+    recovery_.Begin(settings_, turn.now);
   }
   if (state_ == JobState::kRecovering) {
     TakeReport(node, join, turn);
@@ -82,7 +82,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
   Tell(*node, Welcome{BeatInterval(*node)}, turn);
-  max_round_ = std::max(max_round_, ReportedRound(join));
+  round_.Learn(ReportedRound(join));
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall:
@@ -96,7 +96,9 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  if (held_ && held_->suspects.erase(node->node_id) > 0 && held_->suspects.empty()) JudgeHeldFailure(turn);
+  if (const auto failure = held_.CameBack(node->node_id)) {
+    if (auto verdict = Judge(*failure, &budget_)) End(*std::move(verdict), turn);
+  }
   if (state_ == JobState::kStopping) TryAssign(turn);
   NoteChange(turn.now);
 }
@@ -109,14 +111,9 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
       node->store_port = join.store_port;
       return members_.SetState(node, NodeState::kIdle);
     case Phase::kRunning:
-    case Phase::kSucceeded: {
+    case Phase::kSucceeded:
       members_.SetState(node, NodeState::kStopping);
-      const bool latest = node->round == round_.number && !leave_reason_.empty();
-      return Tell(*node,
-                  StopRound{node->round, latest ? leave_reason_ : absl::StrCat("round ", node->round, " is over"),
-                            latest ? leave_cause_ : std::nullopt},
-                  turn);
-    }
+      return Tell(*node, round_.StopOf(node->round), turn);
     case Phase::kStopping: return members_.SetState(node, NodeState::kStopping);
   }
 }
@@ -129,15 +126,15 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     return;
   }
   const uint64_t reported = ReportedRound(join);
-  if (reported < round_.number && join.phase == Phase::kIdle && node->state == NodeState::kRunning) {
+  if (reported < round_.number() && join.phase == Phase::kIdle && node->state == NodeState::kRunning) {
     const bool is_master = node->group_rank == 0;
-    if (is_master && (join.store_port != round_.master_port || join.address != round_.master_addr)) {
+    if (is_master && !round_.HasStoreAt(join.address, join.store_port)) {
       TakePhase(node, join, turn);
       return LeaveRound(absl::StrCat("the store of node ", node->host, " moved"), std::nullopt, turn);
     }
-    return Tell(*node, rendezvous::Assign{AssignmentOf(*node)}, turn);
+    return Tell(*node, rendezvous::Assign{round_.PlaceOf(*node, budget_.used())}, turn);
   }
-  if (reported == round_.number) {
+  if (reported == round_.number()) {
     switch (join.phase) {
       case Phase::kRunning:
         if (node->state == NodeState::kStopping) members_.SetState(node, NodeState::kRunning);
@@ -155,23 +152,23 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
-  if (node.state != NodeState::kIdle) return;                  // its Ready will bring it here
-  if (round_.group_world_size >= settings_.max_nodes) return;  // a spare
-  if (round_.succeeded > 0) return;                            // the job is ending
+  if (node.state != NodeState::kIdle) return;                    // its Ready will bring it here
+  if (round_.group_world_size() >= settings_.max_nodes) return;  // a spare
+  if (round_.any_succeeded()) return;                            // the job is ending
   LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn);
 }
 
 bool Job::StartsRecovery(const Join& join) const {
   if (state_ != JobState::kWaiting && state_ != JobState::kLastCall) return false;
-  return round_.number == 0 && join.current && join.current->round >= recover_from_;
+  return round_.number() == 0 && join.current && join.current->round >= recover_from_;
 }
 
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
-  if (!join.current || reported < round_.number) return TakePhase(node, join, turn);
-  if (reported > round_.number) TakeUpRound(*join.current, turn);
+  if (!join.current || reported < round_.number()) return TakePhase(node, join, turn);
+  if (reported > round_.number()) TakeUpRound(*join.current, turn);
   const Assignment& a = *join.current;
-  if (a.group_world_size != round_.group_world_size || !recovery_.reported.insert(a.group_rank).second) {
+  if (a.group_world_size != round_.group_world_size() || !recovery_.Report(a.group_rank)) {
     return TakePhase(node, join, turn);  // contradicts another node's report
   }
   node->round = reported;
@@ -180,13 +177,12 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->role_world_size = a.role_world_size;
   members_.SetGroupRank(node, a.group_rank);
   budget_.LearnUsed(a.restart_count);
-  // It has workers of this round: so nobody can have been given a later one, and nobody is unknown.
-  if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) gone_.DropUnknown();
+  if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) fence_.LatestRoundRuns();
   switch (join.phase) {
     case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
     case Phase::kSucceeded:
       members_.SetState(node, NodeState::kSucceeded);
-      ++round_.succeeded;
+      round_.AddSuccess();
       break;
     case Phase::kStopping:
       // A worker's failure, or a Ready, follows.
@@ -198,44 +194,36 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
                       turn);
       return;
   }
-  if (recovery_.leaving) StopAll(turn);
-  if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
+  if (recovery_.leaving()) StopAll(turn);
+  if (recovery_.reported() == round_.group_world_size()) CompleteRecovery(turn);
 }
 
 void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {
-  leave_reason_ = absl::StrCat("round ", round_.number, " is over");
-  leave_cause_.reset();
   StopAll(turn);
   for (const auto& node : members_.nodes()) members_.SetGroupRank(node.get(), -1);
-  leave_reason_.clear();
-  recovery_.reported.clear();
-  recovery_.leaving = recovery_.failed = false;
-  round_ = Round{assignment.round,       assignment.group_world_size, assignment.world_size, assignment.master_addr,
-                 assignment.master_port, assignment.master_host,      assignment.reason,     0};
+  recovery_.StartOver();
+  round_.TakeUp(assignment);
 }
 
 void Job::ForgetReport(Node* node) {
   if (!node->in_round()) return;
-  recovery_.reported.erase(node->group_rank);
-  if (node->state == NodeState::kSucceeded) --round_.succeeded;
+  recovery_.Forget(node->group_rank);
+  if (node->state == NodeState::kSucceeded) round_.TakeBackSuccess();
   members_.SetGroupRank(node, -1);
 }
 
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
-  if (!recovery_.leaving || cause) {
-    leave_reason_ = std::move(reason);
-    leave_cause_ = std::move(cause);
-  }
-  recovery_.leaving = true;
+  if (!recovery_.leaving() || cause) round_.Leave(std::move(reason), std::move(cause));
+  recovery_.Leave();
   StopAll(turn);
-  if (static_cast<int32_t>(recovery_.reported.size()) == round_.group_world_size) CompleteRecovery(turn);
+  if (recovery_.reported() == round_.group_world_size()) CompleteRecovery(turn);
 }
 
 void Job::CompleteRecovery(const Turn& turn) {
-  if (recovery_.leaving) return LeaveRound(leave_reason_, leave_cause_, turn);
-  if (round_.succeeded == round_.group_world_size) return Succeed(turn);
+  if (recovery_.leaving()) return LeaveRound(round_.leave_reason(), round_.leave_cause(), turn);
+  if (round_.all_succeeded()) return End(Succeeded(round_.world_size()), turn);
   waiting_since_.reset();
-  Enter(JobState::kRunning, round_.reason);
+  Enter(JobState::kRunning, round_.reason());
   for (const auto& node : members_.nodes()) {
     if (node->in_round() || node->state != NodeState::kIdle) continue;
     return ConsiderLate(*node, turn);
@@ -243,9 +231,9 @@ void Job::CompleteRecovery(const Turn& turn) {
 }
 
 void Job::GiveUpRecovery(const Turn& turn) {
-  if (recovery_.leaving) return LeaveRound(leave_reason_, leave_cause_, turn);
-  const size_t missing = round_.group_world_size - recovery_.reported.size();
-  LeaveRound(absl::StrCat(missing, " of ", Counted(round_.group_world_size, "node"), " of round ", round_.number,
+  if (recovery_.leaving()) return LeaveRound(round_.leave_reason(), round_.leave_cause(), turn);
+  const int32_t all = round_.group_world_size();
+  LeaveRound(absl::StrCat(all - recovery_.reported(), " of ", Counted(all, "node"), " of round ", round_.number(),
                           " did not come back after the server was restarted"),
              std::nullopt, turn);
 }

@@ -8,6 +8,7 @@
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
+#include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
 
@@ -38,8 +39,7 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 }
 
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
-  leave_reason_ = reason;
-  leave_cause_ = std::move(cause);
+  round_.Leave(reason, std::move(cause));
   StopAll(turn);
   NoteChange(turn.now);
   if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
@@ -49,7 +49,7 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
 void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
-    Tell(*node, StopRound{node->round, leave_reason_, leave_cause_}, turn);
+    Tell(*node, round_.StopOf(node->round), turn);
     members_.SetState(node.get(), NodeState::kStopping);
   }
 }
@@ -60,88 +60,38 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   Enter(JobState::kWaiting, std::move(reason));
 }
 
-bool Job::WaitsForGoneOnly() const {
-  // Who was in the last round comes first, so all of those are waited for; of newcomers as many as there is room for.
-  if (members_.unready_in_round() > 0 || members_.with_workers() > 0) return false;
-  return members_.ready() >= std::min<size_t>(members_.size(), settings_.max_nodes);
-}
-
 void Job::TryAssign(const Turn& turn) {
   if (!WaitsForGoneOnly()) return;
-  // Launchers that begin and are complete: this is no job of a server before this one.
-  if (!has_veterans_ && members_.size() >= settings_.max_nodes) gone_.DropUnknown();
-  if (gone_.AllGone() > turn.now) return;
+  if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
+  if (fence_.OpensAt() > turn.now) return;
   Assign(turn);
 }
 
-std::vector<Node*> Job::Participants() const {
-  const size_t max = settings_.max_nodes;
-  std::vector<Node*> chosen;
-  chosen.reserve(std::min(members_.size(), max));
-  for (const bool survivors : {true, false}) {
-    for (const auto& node : members_.nodes()) {
-      if (chosen.size() < max && node->ready() && node->in_round() == survivors) chosen.push_back(node.get());
-    }
-  }
-  return chosen;
-}
-
 void Job::Assign(const Turn& turn) {
-  const std::vector<Node*> nodes = Participants();
-  std::vector<RankRequest> requests;
-  requests.reserve(nodes.size());
-  for (const Node* node : nodes) {
-    requests.push_back(RankRequest{node->group_rank, node->node_rank, node->topology, node->host, node->join_order,
-                                   node->slots, node->role});
-  }
-  const RankTable table = AssignRanks(requests);
-  const Node& master = *nodes[table.order[0]];
-  round_ = Round{++max_round_,
-                 static_cast<int32_t>(nodes.size()),
-                 table.world_size,
-                 master.address,
-                 master.store_port,
-                 master.host,
-                 std::move(next_reason_),
-                 0};
+  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes);
+  const RankTable table = RanksOf(nodes);
+  round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_));
   waiting_since_.reset();
-  held_.reset();
+  held_.Drop();
   loss_.reset();
-  leave_reason_.clear();
-  leave_cause_.reset();
-  Enter(JobState::kRunning, round_.reason);
+  Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];
-    node->round = round_.number;
+    node->round = round_.number();
     node->base_rank = table.places[i].base_rank;
     node->base_role_rank = table.places[i].base_role_rank;
     node->role_world_size = table.places[i].role_world_size;
     members_.SetGroupRank(node, table.places[i].group_rank);
     members_.SetState(node, NodeState::kRunning);
   }
-  for (const size_t i : table.order) Tell(*nodes[i], rendezvous::Assign{AssignmentOf(*nodes[i])}, turn);
+  for (const size_t i : table.order) {
+    Tell(*nodes[i], rendezvous::Assign{round_.PlaceOf(*nodes[i], budget_.used())}, turn);
+  }
   NoteChange(turn.now);  // of spares
 }
 
-Assignment Job::AssignmentOf(const Node& node) const {
-  Assignment a;
-  a.round = round_.number;
-  a.group_rank = node.group_rank;
-  a.group_world_size = round_.group_world_size;
-  a.base_rank = node.base_rank;
-  a.world_size = round_.world_size;
-  a.base_role_rank = node.base_role_rank;
-  a.role_world_size = node.role_world_size;
-  a.master_addr = round_.master_addr;
-  a.master_port = round_.master_port;
-  a.master_host = round_.master_host;
-  a.restart_count = budget_.used();
-  a.reason = round_.reason;
-  return a;
-}
-
 void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn) {
-  if (!node->in_round() || node->round != round_.number || message.round != round_.number) return;
+  if (!node->in_round() || node->round != round_.number() || message.round != round_.number()) return;
   if (node->state != NodeState::kRunning && node->state != NodeState::kStopping) return;
   switch (state_) {
     case JobState::kRunning:
@@ -152,35 +102,16 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  WorkerFailure failure = Bounded(message.failure);
-  if (!failure.restartable) return FailBecauseOf(failure, turn);
-  if (state_ == JobState::kRunning) return HoldOrCharge(std::move(failure), turn);
-  if (recovery_.failed) return;
-  if (!budget_.Charge()) return FailBecauseOf(failure, turn);
-  recovery_.failed = true;
-  LeaveInRecovery(DescribeFailure(failure), failure, turn);
-}
-
-void Job::HoldOrCharge(WorkerFailure failure, const Turn& turn) {
-  HeldFailure held;
-  for (const auto& other : members_.nodes()) {
-    if (!other->connected && other->in_round() && other->state == NodeState::kRunning) {
-      held.suspects.insert(other->node_id);
+  const WorkerFailure failure = Bounded(message.failure);
+  if (failure.restartable) {
+    if (state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+      return LeaveRound(DescribeFailure(failure), failure, turn);
     }
+    if (state_ == JobState::kRecovering && !recovery_.Fail()) return;
   }
-  if (!held.suspects.empty()) {
-    held.failure = failure;
-    held_ = std::move(held);
-  } else if (!budget_.Charge()) {
-    return FailBecauseOf(failure, turn);
-  }
-  LeaveRound(DescribeFailure(failure), failure, turn);
-}
-
-void Job::JudgeHeldFailure(const Turn& turn) {
-  const WorkerFailure failure = std::move(held_->failure);
-  held_.reset();
-  if (!budget_.Charge()) FailBecauseOf(failure, turn);
+  if (auto verdict = Judge(failure, &budget_)) return End(*std::move(verdict), turn);
+  if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
+  LeaveInRecovery(DescribeFailure(failure), failure, turn);
 }
 
 void Job::OnGone(Node* node, std::string what, const Turn& turn) {
@@ -190,34 +121,20 @@ void Job::OnGone(Node* node, std::string what, const Turn& turn) {
 }
 
 void Job::Remove(Node* node, std::string what, Departure* departure) {
-  if (held_ && held_->suspects.contains(node->node_id)) {
-    held_.reset();
-    leave_reason_ = next_reason_ = state_reason_ = what;
-    leave_cause_.reset();
+  if (held_.Lost(node->node_id)) {
+    next_reason_ = state_reason_ = what;
+    round_.Leave(what, std::nullopt);
   }
-  const bool first = departure->nodes++ == 0;
-  if (first || (node->in_round() && !departure->had_ranks)) {
-    departure->loss = NodeFailure(node->host, what);
-    departure->what = std::move(what);
-  }
-  if (node->in_round()) {
-    departure->had_ranks = true;
-    if (node->state != NodeState::kSucceeded) departure->ends_round = true;
-    if (state_ == JobState::kRecovering && node->state != NodeState::kSucceeded) ForgetReport(node);
-  }
+  departure->Add(*node, std::move(what));
+  if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
 }
 
 void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   NoteChange(turn.now);
-  const std::string what =
-      departure.nodes == 1 ? departure.what
-                           : absl::StrCat(departure.what, "; ", Counted(departure.nodes - 1, "more node"), " with it");
-  if (members_.size() == 0) {
-    return End(JobState::kFailed,
-               Verdict{false, absl::StrCat("all launchers left; the last: ", what), departure.loss, 1}, turn);
-  }
-  if (departure.had_ranks) loss_ = departure.loss;
+  const std::string what = departure.Text();
+  if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
+  if (departure.had_ranks()) loss_ = departure.loss();
   const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
   switch (state_) {
     case JobState::kLastCall:
@@ -226,10 +143,10 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
       if (state_ == JobState::kStopping) TryAssign(turn);
       return;
     case JobState::kRunning:
-      if (departure.ends_round) LeaveRound(what, std::nullopt, turn);
+      if (departure.ends_round()) LeaveRound(what, std::nullopt, turn);
       return;
     case JobState::kWaiting:
-      if (departure.had_ranks) state_reason_ = what;
+      if (departure.had_ranks()) state_reason_ = what;
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
@@ -237,29 +154,11 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   }
 }
 
-void Job::Succeed(const Turn& turn) {
-  const std::string who =
-      round_.world_size == 1 ? "the only worker" : absl::StrCat("all ", round_.world_size, " workers");
-  End(JobState::kFinished, Verdict{true, absl::StrCat(who, " succeeded"), std::nullopt, 0}, turn);
-}
-
-void Job::Fail(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
-  const int32_t status = cause ? cause->ExitStatus() : 1;
-  End(JobState::kFailed, Verdict{false, std::move(reason), std::move(cause), status != 0 ? status : 1}, turn);
-}
-
-void Job::FailBecauseOf(const WorkerFailure& failure, const Turn& turn) {
-  Fail(DescribeGivingUp(failure, budget_.max()), failure, turn);
-}
-
-void Job::End(JobState state, Verdict verdict, const Turn& turn) {
-  Enter(state, verdict.reason);
+void Job::End(Verdict verdict, const Turn& turn) {
+  Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
   for (const auto& node : members_.nodes()) {
     Tell(*node, Finish{verdict}, turn);
-    if (!node->may_have_workers()) continue;
-    const SteadyTime gone =
-        node->connected ? WorkersGone(*node, turn.now) : node->last_heard + settings_.reconnect_grace;
-    gone_.Add(node->node_id, node->incarnation, gone);
+    if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
 }

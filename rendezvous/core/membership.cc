@@ -104,6 +104,15 @@ SteadyTime Membership::NextExpiry() const {
   return next;
 }
 
+std::vector<std::string> Membership::FirstHosts(size_t most) const {
+  std::vector<std::string> hosts;
+  for (const auto& node : nodes_) {
+    if (hosts.size() == most) break;
+    hosts.push_back(node->host);
+  }
+  return hosts;
+}
+
 std::list<Node*>* Membership::LineOf(const Node& node) {
   if (!node.connected) return &broken_;
   return node.in_process ? &in_process_ : &heard_;

@@ -1,0 +1,47 @@
+#include "rendezvous/core/departure.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/phrases.h"
+
+namespace ddprun::rendezvous {
+
+void Departure::Add(const Node& node, std::string what) {
+  const bool first = nodes_++ == 0;
+  if (first || (node.in_round() && !had_ranks_)) {
+    loss_ = NodeFailure(node.host, what);
+    what_ = std::move(what);
+  }
+  if (!node.in_round()) return;
+  had_ranks_ = true;
+  if (node.state != NodeState::kSucceeded) ends_round_ = true;
+}
+
+std::string Departure::Text() const {
+  return nodes_ == 1 ? what_ : absl::StrCat(what_, "; ", Counted(nodes_ - 1, "more node"), " with it");
+}
+
+bool HeldFailure::Hold(const WorkerFailure& failure, const Membership& members) {
+  absl::flat_hash_set<std::string> suspects;
+  for (const auto& node : members.nodes()) {
+    if (!node->connected && node->in_round() && node->state == NodeState::kRunning) suspects.insert(node->node_id);
+  }
+  if (suspects.empty()) return false;
+  failure_ = failure;
+  suspects_ = std::move(suspects);
+  return true;
+}
+
+bool HeldFailure::Lost(absl::string_view node_id) {
+  if (!suspects_.contains(node_id)) return false;
+  Drop();
+  return true;
+}
+
+std::optional<WorkerFailure> HeldFailure::CameBack(absl::string_view node_id) {
+  if (suspects_.erase(node_id) == 0 || !suspects_.empty()) return std::nullopt;
+  return std::exchange(failure_, WorkerFailure());
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,55 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_DEPARTURE_H_
+#define DDPRUN_RENDEZVOUS_CORE_DEPARTURE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/core/membership.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had
+// ranks, else of the first. Thread-compatible.
+class Departure {
+ public:
+  // `what` happened to the node, as a sentence that names it.
+  void Add(const Node& node, std::string what);
+
+  bool empty() const { return nodes_ == 0; }
+  bool had_ranks() const { return had_ranks_; }
+  bool ends_round() const { return ends_round_; }  // one with ranks had not succeeded yet
+  const WorkerFailure& loss() const { return loss_; }
+  std::string Text() const;
+
+ private:
+  int nodes_ = 0;
+  bool had_ranks_ = false;
+  bool ends_round_ = false;
+  std::string what_;
+  WorkerFailure loss_;
+};
+
+// PURE: a worker failed while the stream of running nodes was broken. If one of those is lost, the failure followed
+// from the loss; if all come back, it counts (protocol 4.1). Thread-compatible.
+class HeldFailure {
+ public:
+  // False, and nothing is held: there is no node to suspect. Replaces what was held before.
+  bool Hold(const WorkerFailure& failure, const Membership& members);
+  // A new round has begun.
+  void Drop() { *this = HeldFailure(); }
+  // A node is lost. Whether it was suspected: then nothing is held any more.
+  bool Lost(absl::string_view node_id);
+  // A node is back. The failure, if it was the last one suspected: then nothing is held any more.
+  std::optional<WorkerFailure> CameBack(absl::string_view node_id);
+
+ private:
+  WorkerFailure failure_;
+  absl::flat_hash_set<std::string> suspects_;  // node ids; empty: nothing is held
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_DEPARTURE_H_

@@ -1,0 +1,46 @@
+#include "rendezvous/core/fence.h"
+
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited)
+    : heartbeat_timeout_(settings.heartbeat_timeout),
+      reconnect_grace_(settings.reconnect_grace),
+      gone_(std::move(inherited)) {
+  gone_.AddUnknown(server_began + heartbeat_timeout_ * kUnknownHeartbeats);
+}
+
+void Fence::OnJoin(const Join& join) {
+  gone_.CameBack(join.node_id);
+  if (join.incarnation > 1 || join.current) has_veterans_ = true;
+}
+
+void Fence::Complete() {
+  // Launchers that begin and are complete: this is no job of a server before this one.
+  if (!has_veterans_) gone_.DropUnknown();
+}
+
+SteadyTime Fence::WorkersGone(const Node& node, SteadyTime heard) const {
+  // In this process it is never silent: the end of its stream tells.
+  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(heartbeat_timeout_);
+}
+
+void Fence::OnLeft(const Node& node, SteadyTime now) {
+  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, now));
+}
+
+void Fence::OnSilent(const Node& node) {
+  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.last_heard));
+}
+
+void Fence::OnJobEnd(const Node& node, SteadyTime now) {
+  gone_.Add(node.node_id, node.incarnation,
+            node.connected ? WorkersGone(node, now) : node.last_heard + reconnect_grace_);
+}
+
+bool Fence::OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
+  return gone_.StillThere(node_id, incarnation, now + FenceTime(heartbeat_timeout_));
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,64 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_FENCE_H_
+#define DDPRUN_RENDEZVOUS_CORE_FENCE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/membership.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// PURE: when the workers of nodes that are gone are gone as well, so that a round may begin (protocol 4.5; the reasons
+// are in docs/design/0003-fencing.md). Thread-compatible.
+class Fence {
+ public:
+  // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
+  // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
+  static constexpr double kUnknownHeartbeats = 1.5;
+
+  // `inherited`: nodes of the last job of this id that may still have workers.
+  Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited);
+
+  // A node of this Join is there, and says by itself where its workers stand.
+  void OnJoin(const Join& join);
+  // Workers of the latest round run: so nobody can have been given a later one, and nobody is unknown.
+  void LatestRoundRuns() { gone_.DropUnknown(); }
+  // All nodes that there can be are there.
+  void Complete();
+
+  // A node that may have workers has left at `now`.
+  void OnLeft(const Node& node, SteadyTime now);
+  // A node that may have workers was lost because nothing was heard from it.
+  void OnSilent(const Node& node);
+  // The job has ended, with this node that may have workers.
+  void OnJobEnd(const Node& node, SteadyTime now);
+
+  // A heartbeat of a node that is gone. Whether it may still have workers, and so is to be answered.
+  bool OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now);
+  // Whether it was the stream of a node that is gone: its workers are gone now.
+  bool OnStreamClosed(absl::string_view node_id, uint64_t incarnation) {
+    return gone_.StreamClosed(node_id, incarnation);
+  }
+
+  // From when on a round may begin, if nothing more is heard.
+  SteadyTime OpensAt() const { return gone_.AllGone(); }
+
+  const FencedNodes& nodes() const { return gone_; }
+
+ private:
+  // When a silent node that was last heard then has no workers any more.
+  SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
+
+  const absl::Duration heartbeat_timeout_;
+  const absl::Duration reconnect_grace_;
+  FencedNodes gone_;
+  bool has_veterans_ = false;  // some node has been with a server before, this one or another
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_FENCE_H_

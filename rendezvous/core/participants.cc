@@ -1,0 +1,33 @@
+#include "rendezvous/core/participants.h"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous {
+
+bool ReadyForRound(const Membership& members, size_t max_nodes) {
+  if (members.unready_in_round() > 0 || members.with_workers() > 0) return false;
+  return members.ready() >= std::min(members.size(), max_nodes);
+}
+
+std::vector<Node*> Participants(const Membership& members, size_t max_nodes) {
+  std::vector<Node*> chosen;
+  chosen.reserve(std::min(members.size(), max_nodes));
+  for (const bool survivors : {true, false}) {
+    for (const auto& node : members.nodes()) {
+      if (chosen.size() < max_nodes && node->ready() && node->in_round() == survivors) chosen.push_back(node.get());
+    }
+  }
+  return chosen;
+}
+
+RankTable RanksOf(const std::vector<Node*>& nodes) {
+  std::vector<RankRequest> requests;
+  requests.reserve(nodes.size());
+  for (const Node* node : nodes) {
+    requests.push_back(RankRequest{node->group_rank, node->node_rank, node->topology, node->host, node->join_order,
+                                   node->slots, node->role});
+  }
+  return AssignRanks(requests);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,54 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_RECOVERY_H_
+#define DDPRUN_RENDEZVOUS_CORE_RECOVERY_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// PURE: which nodes of a running round have reported to a server that was restarted, and what is known of the round's
+// future meanwhile (protocol 4.4). Means something while the job is recovering. Thread-compatible.
+class Recovery {
+ public:
+  // Nodes have this many heartbeat timeouts and the reconnect grace to report.
+  static constexpr int kHeartbeats = 3;
+
+  // The first node has reported, or the server begins with the record of a job.
+  void Begin(const JobSettings& settings, SteadyTime now) {
+    until_ = now + kHeartbeats * settings.heartbeat_timeout + settings.reconnect_grace;
+  }
+  SteadyTime until() const { return until_; }
+
+  // A higher round than before is taken up: what was reported of the one before does not count.
+  void StartOver() {
+    reported_.clear();
+    leaving_ = failed_ = false;
+  }
+
+  // The node of this place in the round has reported. False: another node has said the same of itself.
+  bool Report(int32_t group_rank) { return reported_.insert(group_rank).second; }
+  // It is gone, or reports anew.
+  void Forget(int32_t group_rank) { reported_.erase(group_rank); }
+  int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
+
+  // The round can't go on; it remains to be seen who is there.
+  void Leave() { leaving_ = true; }
+  bool leaving() const { return leaving_; }
+
+  // A worker failed. False: another one did before, which counts: this only followed from that.
+  bool Fail() { return !std::exchange(failed_, true); }
+
+ private:
+  SteadyTime until_;
+  absl::flat_hash_set<int32_t> reported_;  // group ranks
+  bool leaving_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_RECOVERY_H_

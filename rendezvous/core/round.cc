@@ -1,0 +1,68 @@
+#include "rendezvous/core/round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+
+bool Round::Learn(uint64_t number) {
+  if (number <= highest_) return false;
+  highest_ = number;
+  return true;
+}
+
+void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason) {
+  facts_ = RoundRecord{.number = ++highest_,
+                       .group_world_size = group_world_size,
+                       .world_size = world_size,
+                       .master_addr = master.address,
+                       .master_port = master.store_port,
+                       .master_host = master.host,
+                       .reason = std::move(reason)};
+  succeeded_ = 0;
+}
+
+void Round::TakeUp(const Assignment& assignment) {
+  facts_ = RoundRecord{.number = assignment.round,
+                       .group_world_size = assignment.group_world_size,
+                       .world_size = assignment.world_size,
+                       .master_addr = assignment.master_addr,
+                       .master_port = assignment.master_port,
+                       .master_host = assignment.master_host,
+                       .reason = assignment.reason};
+  highest_ = std::max(highest_, assignment.round);
+  succeeded_ = 0;
+}
+
+Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {
+  Assignment a;
+  a.round = facts_.number;
+  a.group_rank = node.group_rank;
+  a.group_world_size = facts_.group_world_size;
+  a.base_rank = node.base_rank;
+  a.world_size = facts_.world_size;
+  a.base_role_rank = node.base_role_rank;
+  a.role_world_size = node.role_world_size;
+  a.master_addr = facts_.master_addr;
+  a.master_port = facts_.master_port;
+  a.master_host = facts_.master_host;
+  a.restart_count = restart_count;
+  a.reason = facts_.reason;
+  return a;
+}
+
+void Round::Leave(std::string reason, std::optional<WorkerFailure> cause) {
+  facts_.leave_reason = std::move(reason);
+  facts_.leave_cause = std::move(cause);
+}
+
+StopRound Round::StopOf(uint64_t number) const {
+  if (number == facts_.number && !facts_.leave_reason.empty()) {
+    return StopRound{number, facts_.leave_reason, facts_.leave_cause};
+  }
+  return StopRound{number, absl::StrCat("round ", number, " is over"), std::nullopt};
+}
+
+}  // namespace ddprun::rendezvous

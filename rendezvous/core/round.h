@@ -1,0 +1,67 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_ROUND_H_
+#define DDPRUN_RENDEZVOUS_CORE_ROUND_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rendezvous/core/job_record.h"
+#include "rendezvous/core/membership.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::rendezvous {
+
+// PURE: a job's latest round, given out or taken up from reports: what its nodes were told, how many groups of it have
+// succeeded, and why it was left. Also the highest round number that is taken. Thread-compatible.
+class Round {
+ public:
+  // Rounds will be greater than `floor`.
+  explicit Round(uint64_t floor) : highest_(floor) {}
+  // As a server before this one recorded it.
+  Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {}
+
+  // A node reports that it was given round `number`, which is never given out again. Whether that is news.
+  bool Learn(uint64_t number);
+
+  // The next round begins on `group_world_size` nodes; `master` hosts its store.
+  void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason);
+
+  // Goes on with a round of a server before this one, as one of its nodes reports it.
+  void TakeUp(const Assignment& assignment);
+
+  // What a node of this round is told of it.
+  Assignment PlaceOf(const Node& node, int32_t restart_count) const;
+
+  // Its nodes have to stop their workers, because of this. `cause`: the worker's failure that is to blame, if any.
+  void Leave(std::string reason, std::optional<WorkerFailure> cause);
+  // What a node is told that still runs round `number`, this one or an older one.
+  StopRound StopOf(uint64_t number) const;
+
+  // Groups that succeeded count also after their nodes are gone.
+  void AddSuccess() { ++succeeded_; }
+  void TakeBackSuccess() { --succeeded_; }
+  bool any_succeeded() const { return succeeded_ > 0; }
+  bool all_succeeded() const { return succeeded_ == facts_.group_world_size; }
+
+  uint64_t number() const { return facts_.number; }  // 0: none yet
+  uint64_t highest() const { return highest_; }
+  int32_t group_world_size() const { return facts_.group_world_size; }
+  int32_t world_size() const { return facts_.world_size; }
+  const std::string& reason() const { return facts_.reason; }
+  const std::string& leave_reason() const { return facts_.leave_reason; }  // empty: not left
+  const std::optional<WorkerFailure>& leave_cause() const { return facts_.leave_cause; }
+  // Whether the node of group rank 0 still has the store that the others were told.
+  bool HasStoreAt(const std::string& address, int32_t port) const {
+    return facts_.master_addr == address && facts_.master_port == port;
+  }
+  const RoundRecord& record() const { return facts_; }
+
+ private:
+  RoundRecord facts_;
+  uint64_t highest_;
+  int32_t succeeded_ = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_ROUND_H_

@@ -1,0 +1,29 @@
+#include "rendezvous/core/verdicts.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/phrases.h"
+
+namespace ddprun::rendezvous {
+
+std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget) {
+  if (failure.restartable && budget->Charge()) return std::nullopt;
+  return Failed(DescribeGivingUp(failure, budget->max()), failure);
+}
+
+Verdict Succeeded(int32_t world_size) {
+  const std::string who = world_size == 1 ? "the only worker" : absl::StrCat("all ", world_size, " workers");
+  return Verdict{true, absl::StrCat(who, " succeeded"), std::nullopt, 0};
+}
+
+Verdict Failed(std::string reason, std::optional<WorkerFailure> cause) {
+  const int32_t status = cause ? cause->ExitStatus() : 1;
+  return Verdict{false, std::move(reason), std::move(cause), status != 0 ? status : 1};
+}
+
+Verdict AllLeft(absl::string_view last, const WorkerFailure& loss) {
+  return Verdict{false, absl::StrCat("all launchers left; the last: ", last), loss, 1};
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,90 @@
+#include "rendezvous/core/departure.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+Node At(const std::string& host, int32_t group_rank, NodeState state = NodeState::kRunning) {
+  Node node;
+  node.node_id = node.host = host;
+  node.group_rank = group_rank;
+  node.state = state;
+  return node;
+}
+
+TEST(DepartureTest, Text_SpeaksOfTheFirstThatHadRanks) {
+  Departure departure;
+  EXPECT_TRUE(departure.empty());
+  departure.Add(At("spare", -1), "node spare is lost");
+  EXPECT_EQ(departure.Text(), "node spare is lost");
+  EXPECT_FALSE(departure.had_ranks());
+  departure.Add(At("a", 1), "node a is lost");
+  departure.Add(At("b", 0), "node b is lost");
+  EXPECT_EQ(departure.Text(), "node a is lost; 2 more nodes with it");
+  EXPECT_EQ(departure.loss().host, "a");
+  EXPECT_TRUE(departure.had_ranks());
+  EXPECT_TRUE(departure.ends_round());
+}
+
+TEST(DepartureTest, EndsRound_NotIfItsGroupHasSucceeded) {
+  Departure departure;
+  departure.Add(At("a", 0, NodeState::kSucceeded), "node a is lost");
+  EXPECT_TRUE(departure.had_ranks());
+  EXPECT_FALSE(departure.ends_round());
+}
+
+class HeldFailureTest : public testing::Test {
+ protected:
+  void Add(const std::string& id, bool connected) {
+    Join join;
+    join.node_id = join.host = id;
+    Node* node = members_.Add(join, SteadyTime());
+    members_.SetGroupRank(node, next_rank_++);
+    members_.SetState(node, NodeState::kRunning);
+    if (!connected) members_.Disconnected(node, SteadyTime());
+  }
+
+  Membership members_{absl::Seconds(3), absl::Milliseconds(80)};
+  WorkerFailure failure_{.host = "x", .exit_code = 3};
+  HeldFailure held_;
+  int next_rank_ = 0;
+};
+
+TEST_F(HeldFailureTest, Hold_NobodyToSuspect_HoldsNothing) {
+  Add("a", true);
+  EXPECT_FALSE(held_.Hold(failure_, members_));
+  EXPECT_FALSE(held_.Lost("a"));
+}
+
+TEST_F(HeldFailureTest, ItCountsWhenAllSuspectsCameBack) {
+  Add("a", false);
+  Add("b", false);
+  Add("c", true);
+  ASSERT_TRUE(held_.Hold(failure_, members_));
+  EXPECT_EQ(held_.CameBack("c"), std::nullopt) << "it was never suspected";
+  EXPECT_EQ(held_.CameBack("a"), std::nullopt);
+  EXPECT_EQ(held_.CameBack("b"), failure_);
+  EXPECT_EQ(held_.CameBack("b"), std::nullopt) << "judged once";
+}
+
+TEST_F(HeldFailureTest, ItFollowedFromTheLossOfASuspect) {
+  Add("a", false);
+  Add("b", false);
+  ASSERT_TRUE(held_.Hold(failure_, members_));
+  EXPECT_FALSE(held_.Lost("c"));
+  EXPECT_TRUE(held_.Lost("a"));
+  EXPECT_EQ(held_.CameBack("b"), std::nullopt);
+}
+
+TEST_F(HeldFailureTest, Drop_OnANewRound) {
+  Add("a", false);
+  ASSERT_TRUE(held_.Hold(failure_, members_));
+  held_.Drop();
+  EXPECT_FALSE(held_.Lost("a"));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

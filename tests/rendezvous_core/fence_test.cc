@@ -1,0 +1,83 @@
+#include "rendezvous/core/fence.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
+
+// Protocol 4.5 with H = 6 s.
+class FenceTest : public testing::Test {
+ protected:
+  static JobSettings Settings() {
+    JobSettings settings;
+    settings.heartbeat_timeout = absl::Seconds(6);
+    settings.reconnect_grace = absl::Seconds(1);
+    return settings;
+  }
+  static Node NodeOf(bool in_process = false) {
+    Node node;
+    node.node_id = "a";
+    node.incarnation = 2;
+    node.in_process = in_process;
+    node.last_heard = At(200);
+    return node;
+  }
+
+  Fence fence_{Settings(), At(100), FencedNodes()};
+};
+
+TEST_F(FenceTest, NodesOfAServerBefore_HoldUpRoundsForThreeHalvesOfTheTimeout) { EXPECT_EQ(fence_.OpensAt(), At(109)); }
+
+TEST_F(FenceTest, Complete_OfNodesThatNeverWereWithAServer_OpensAtOnce) {
+  fence_.OnJoin(Join{.node_id = "a"});
+  fence_.Complete();
+  EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
+}
+
+TEST_F(FenceTest, Complete_WithAVeteran_StaysShut) {
+  fence_.OnJoin(Join{.node_id = "a", .incarnation = 2});
+  fence_.Complete();
+  EXPECT_EQ(fence_.OpensAt(), At(109));
+}
+
+TEST_F(FenceTest, LatestRoundRuns_NobodyIsUnknown) {
+  fence_.OnSilent(NodeOf());
+  fence_.LatestRoundRuns();
+  EXPECT_EQ(fence_.OpensAt(), At(207)) << "7/6 of the timeout after it was last heard";
+}
+
+TEST_F(FenceTest, ANodeThatLeft_UntilItsStreamEnds) {
+  fence_.OnLeft(NodeOf(), At(300));
+  EXPECT_EQ(fence_.OpensAt(), At(307));
+  EXPECT_TRUE(fence_.OnHeartbeat("a", 2, At(310)));
+  EXPECT_EQ(fence_.OpensAt(), At(317));
+  EXPECT_FALSE(fence_.OnHeartbeat("a", 1, At(400))) << "an older incarnation proves nothing";
+  EXPECT_TRUE(fence_.OnStreamClosed("a", 2));
+  EXPECT_EQ(fence_.OpensAt(), At(109));
+}
+
+TEST_F(FenceTest, ANodeOfThisProcess_OnlyItsStreamTells) {
+  fence_.OnLeft(NodeOf(true), At(300));
+  EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(FenceTest, ANodeThatJoinsAgain_SpeaksForItself) {
+  fence_.OnSilent(NodeOf());
+  fence_.OnJoin(Join{.node_id = "a", .incarnation = 3});
+  EXPECT_EQ(fence_.OpensAt(), At(109));
+}
+
+TEST_F(FenceTest, JobEnd_ABrokenStreamThatDoesNotComeBackIsADeadLauncher) {
+  Node node = NodeOf();
+  node.connected = false;
+  fence_.OnJobEnd(node, At(200.5));
+  EXPECT_EQ(fence_.OpensAt(), At(201));
+  node.connected = true;
+  fence_.OnJobEnd(node, At(300));
+  EXPECT_EQ(fence_.OpensAt(), At(307));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

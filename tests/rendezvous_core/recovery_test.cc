@@ -1,0 +1,49 @@
+#include "rendezvous/core/recovery.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(RecoveryTest, Begin_GivesNodesThreeHeartbeatTimeoutsAndTheGrace) {
+  JobSettings settings;
+  settings.heartbeat_timeout = absl::Seconds(3);
+  settings.reconnect_grace = absl::Milliseconds(80);
+  Recovery recovery;
+  recovery.Begin(settings, SteadyTime::FromStart(absl::Seconds(100)));
+  EXPECT_EQ(recovery.until(), SteadyTime::FromStart(absl::Milliseconds(109'080)));
+}
+
+TEST(RecoveryTest, Report_CountsEachPlaceOnce) {
+  Recovery recovery;
+  EXPECT_TRUE(recovery.Report(0));
+  EXPECT_TRUE(recovery.Report(2));
+  EXPECT_FALSE(recovery.Report(2)) << "two nodes can't have the same place";
+  EXPECT_EQ(recovery.reported(), 2);
+  recovery.Forget(2);
+  EXPECT_EQ(recovery.reported(), 1);
+  EXPECT_TRUE(recovery.Report(2));
+}
+
+TEST(RecoveryTest, Fail_OnlyTheFirstFailureCounts) {
+  Recovery recovery;
+  EXPECT_TRUE(recovery.Fail());
+  EXPECT_FALSE(recovery.Fail());
+}
+
+TEST(RecoveryTest, StartOver_ForgetsAllButTheTime) {
+  Recovery recovery;
+  recovery.Begin(JobSettings(), SteadyTime::FromStart(absl::Seconds(1)));
+  const SteadyTime until = recovery.until();
+  recovery.Report(1);
+  recovery.Leave();
+  recovery.Fail();
+  recovery.StartOver();
+  EXPECT_EQ(recovery.reported(), 0);
+  EXPECT_FALSE(recovery.leaving());
+  EXPECT_TRUE(recovery.Fail());
+  EXPECT_EQ(recovery.until(), until);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

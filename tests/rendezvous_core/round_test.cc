@@ -1,0 +1,81 @@
+#include "rendezvous/core/round.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+Node Master() {
+  Node node;
+  node.host = "node-a";
+  node.address = "10.0.0.5";
+  node.store_port = 4000;
+  return node;
+}
+
+TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
+  Round round(7);
+  EXPECT_FALSE(round.Learn(7));
+  EXPECT_TRUE(round.Learn(9));
+  round.GiveOut(Master(), 2, 8, "all 2 nodes joined");
+  EXPECT_EQ(round.number(), 10u);
+  EXPECT_EQ(round.highest(), 10u);
+  EXPECT_EQ(round.record().master_addr, "10.0.0.5");
+  EXPECT_TRUE(round.HasStoreAt("10.0.0.5", 4000));
+  EXPECT_FALSE(round.HasStoreAt("10.0.0.5", 4001));
+}
+
+TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
+  Round round(7);
+  Assignment assignment;
+  assignment.round = 5;
+  assignment.group_world_size = 2;
+  round.TakeUp(assignment);
+  EXPECT_EQ(round.number(), 5u);
+  EXPECT_EQ(round.highest(), 7u);
+}
+
+TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
+  Round given(0);
+  given.GiveOut(Master(), 2, 8, "all 2 nodes joined");
+  Node node;
+  node.group_rank = 1;
+  node.base_rank = 4;
+  const Assignment place = given.PlaceOf(node, 3);
+  EXPECT_EQ(place.group_rank, 1);
+  EXPECT_EQ(place.base_rank, 4);
+  EXPECT_EQ(place.restart_count, 3);
+  Round taken(0);
+  taken.TakeUp(place);
+  EXPECT_EQ(taken.record(), given.record());
+}
+
+TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
+  Round round(0);
+  round.GiveOut(Master(), 1, 1, "");
+  EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
+  round.Leave("rank 0 exited with code 3", WorkerFailure{});
+  EXPECT_EQ(round.StopOf(1).reason, "rank 0 exited with code 3");
+  EXPECT_TRUE(round.StopOf(1).first_cause.has_value());
+  round.GiveOut(Master(), 1, 1, "");
+  EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
+  EXPECT_FALSE(round.StopOf(1).first_cause.has_value());
+  EXPECT_TRUE(round.leave_reason().empty());
+}
+
+TEST(RoundTest, Successes_AreOfThisRound) {
+  Round round(0);
+  round.GiveOut(Master(), 2, 2, "");
+  round.AddSuccess();
+  EXPECT_TRUE(round.any_succeeded());
+  EXPECT_FALSE(round.all_succeeded());
+  round.AddSuccess();
+  EXPECT_TRUE(round.all_succeeded());
+  round.TakeBackSuccess();
+  EXPECT_FALSE(round.all_succeeded());
+  round.GiveOut(Master(), 2, 2, "");
+  EXPECT_FALSE(round.any_succeeded());
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,54 @@
+#include "rendezvous/core/verdicts.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+WorkerFailure Exit(int code, bool restartable = true) {
+  return WorkerFailure{.host = "node-a", .rank = 3, .pid = 77, .exit_code = code, .restartable = restartable};
+}
+
+TEST(VerdictsTest, Judge_ChargesUntilNoRestartIsLeft) {
+  RestartBudget budget(2);
+  EXPECT_EQ(Judge(Exit(3), &budget), std::nullopt);
+  EXPECT_EQ(Judge(Exit(3), &budget), std::nullopt);
+  EXPECT_EQ(budget.used(), 2);
+  const auto verdict = Judge(Exit(3), &budget);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_FALSE(verdict->succeeded);
+  EXPECT_EQ(verdict->exit_code, 3);
+  EXPECT_EQ(verdict->first_cause, Exit(3));
+  EXPECT_EQ(budget.used(), 2);
+}
+
+TEST(VerdictsTest, Judge_NoUseRestarting_ChargesNothing) {
+  RestartBudget budget(2);
+  const auto verdict = Judge(Exit(78, false), &budget);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->exit_code, 78);
+  EXPECT_EQ(budget.used(), 0);
+}
+
+TEST(VerdictsTest, Failed_NeverEndsWithZero) {
+  EXPECT_EQ(Failed("timed out", std::nullopt).exit_code, 1);
+  EXPECT_EQ(Failed("lost", Exit(0)).exit_code, 1);
+  WorkerFailure killed = Exit(0);
+  killed.signal = 9;
+  EXPECT_EQ(Failed("killed", killed).exit_code, 137);
+}
+
+TEST(VerdictsTest, Succeeded_EndsWithZero) {
+  EXPECT_EQ(Succeeded(1).reason, "the only worker succeeded");
+  EXPECT_EQ(Succeeded(8).reason, "all 8 workers succeeded");
+  EXPECT_EQ(Succeeded(8).exit_code, 0);
+}
+
+TEST(VerdictsTest, AllLeft_NamesTheLastOne) {
+  const Verdict verdict = AllLeft("node a left", Exit(1));
+  EXPECT_EQ(verdict.reason, "all launchers left; the last: node a left");
+  EXPECT_EQ(verdict.exit_code, 1);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
