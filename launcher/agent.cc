@@ -258,10 +258,10 @@ void Agent::Do(const effect::OpenStore&) {
   absl::Status status = store.status();
   if (store.ok()) {
     store_ = *std::move(store);
+    told_joined_ = 0;
     status = loop_->AddFd(store_->PollFd(), EPOLLIN, [this](uint32_t) {
       store_->ProcessReady();
-      const int joined = store_->Joined();
-      Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
+      TellRanksJoined();
     });
   }
   if (status.ok()) return;
@@ -304,14 +304,13 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
   NodeRegistration node;
   node.round = assignment.round;
-  node.group_rank = assignment.group_rank;
   node.base_rank = assignment.base_rank;
   node.host = host_;
   for (pid_t pid : workers_->started_pids()) node.pids.push_back(static_cast<uint32_t>(pid));
   // Who is missing is good to know and not worth a failure: if telling fails, it stays unknown.
   if (assignment.group_rank == 0) {
-    (void)store_->RegisterLocal(std::move(node));
-    return;
+    (void)store_->RegisterLocal(node);
+    return TellRanksJoined();
   }
   absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
       RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
@@ -326,6 +325,13 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
     (void)loop_->ModifyFd(registration_->fd(), registration_->events());
   });
   if (!watched.ok()) registration_ = nullptr;
+}
+
+void Agent::TellRanksJoined() {
+  const int joined = store_->Joined();
+  if (joined == told_joined_) return;
+  told_joined_ = joined;
+  Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
 }
 
 void Agent::TellStoreReached(const absl::Status& status) {

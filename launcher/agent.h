@@ -67,6 +67,8 @@ class Agent {
   absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
   // Tells the store of the round, here or at group rank 0, which workers it is to expect.
   void RegisterWorkers(const rendezvous::Assignment& assignment);
+  // After what may have changed the number of ranks that have joined the store.
+  void TellRanksJoined();
   void TellStoreReached(const absl::Status& status);
   void CloseStore();
   void CloseRegistration();
@@ -81,6 +83,7 @@ class Agent {
   StatusLine status_line_;
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<StoreServer> store_;
+  int told_joined_ = 0;      // ranks that have joined it, as the machine knows
   int last_store_port_ = 0;  // of a port range
   std::unique_ptr<RegistrationClient> registration_;
   std::unique_ptr<WorkerGroup> workers_;

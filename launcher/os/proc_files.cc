@@ -15,20 +15,6 @@
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
-namespace {
-
-// Parent of `pid` by /proc/PID/stat, whose second field may hold spaces and brackets; 0 if it is gone.
-pid_t ParentOf(pid_t pid) {
-  const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 > stat.size()) return 0;
-  const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
-  int parent = 0;
-  return fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent) ? parent : 0;
-}
-
-}  // namespace
-
 std::string ReadSmallFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string content;
@@ -40,6 +26,16 @@ std::string ReadSmallFile(const std::string& path) {
     if (got <= 0) return content;
     content.append(buffer, got);
   }
+}
+
+pid_t ParentOf(pid_t pid) {
+  // "pid (name) state ppid ...": the name may hold blanks and brackets, what follows may not.
+  const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  const std::vector<absl::string_view> fields = absl::StrSplit(absl::string_view(stat).substr(name_end + 1), ' ');
+  int parent = 0;
+  return fields.size() > 2 && absl::SimpleAtoi(fields[2], &parent) ? parent : 0;
 }
 
 std::vector<pid_t> AllProcesses() {

@@ -15,6 +15,9 @@ namespace ddprun::launcher {
 // The whole content of a file; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);
 
+// The parent of a process; 0 if there is no such process (any more) or it has no parent to be seen.
+pid_t ParentOf(pid_t pid);
+
 // Every process that /proc shows.
 std::vector<pid_t> AllProcesses();
 

@@ -2,11 +2,13 @@
 #define DDPRUN_LAUNCHER_STORE_CONNECTION_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/join_watch.h"
 #include "launcher/store/key_value.h"
+#include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
 
 namespace ddprun::launcher {
@@ -34,9 +36,10 @@ class Connection {
   size_t held_bytes() const { return sizeof(Connection) + parser_.held_bytes() + output_.capacity(); }
 
   // What the server knows about it; the server's to change.
-  JoinWatch::Client client;     // pids: empty before the first PING
-  bool validated = false;       // VALIDATE has come
-  bool registers_node = false;  // a launcher's, not a worker's
+  JoinWatch::Client client;                        // pids: empty before the first PING
+  bool validated = false;                          // VALIDATE has come
+  bool registers_node = false;                     // a launcher's, not a worker's
+  std::unique_ptr<NodeRegistration> registration;  // until the round is known
   bool paused = false;          // has complete requests left that are to be handled once the output has drained
   bool closing = false;         // to be closed at the end of this turn
   uint32_t watched_events = 0;  // as epoll has it

@@ -1,6 +1,7 @@
 #include "launcher/store/join_watch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -10,7 +11,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kMaxNodes = 65536;
 // Arrivals beyond this are not noted: a hostile peer can say a new pid on every connection.
 constexpr size_t kMinArrivals = 65536;
 
@@ -18,58 +18,95 @@ constexpr size_t kMinArrivals = 65536;
 constexpr absl::string_view kGlooPrefix = "/default_pg/0//cpu//0/";
 constexpr absl::string_view kNcclPrefix = "/default_pg/0//cuda//";
 
+int64_t EndOf(const NodeRegistration& node) { return node.base_rank + static_cast<int64_t>(node.pids.size()); }
+
+std::string RanksText(const NodeRegistration& node) {
+  return absl::StrCat("host ", node.host, " registered ranks ", node.base_rank, "-", EndOf(node) - 1);
+}
+
 }  // namespace
 
 void JoinWatch::BeginRound(uint64_t round, int world_size) {
   round_ = round;
-  world_size_ = world_size;
-  absl::erase_if(nodes_, [&](const auto& entry) {
-    const NodeRegistration& node = entry.second.registration;
-    return node.round != round || node.base_rank + static_cast<int64_t>(node.pids.size()) > world_size;
-  });
-  RebuildRankIndex();
+  joined_.assign(std::max(world_size, 0), false);
+  for (auto& [identity, arrival] : arrivals_) Identify(identity, &arrival);
 }
 
-absl::Status JoinWatch::Register(NodeRegistration node, absl::string_view address) {
-  if (round_.has_value() && node.round != *round_) {
+absl::Status JoinWatch::Register(const NodeRegistration& node, absl::string_view address) {
+  if (!round_) return absl::FailedPreconditionError(absl::StrCat("host ", node.host, " registered before the round"));
+  if (node.round != *round_) {
     return absl::FailedPreconditionError(
         absl::StrCat("host ", node.host, " registered for round ", node.round, "; this is round ", *round_));
   }
-  const int64_t end = node.base_rank + static_cast<int64_t>(node.pids.size());
-  if (node.group_rank < 0 || node.base_rank < 0 || end > (world_size_ > 0 ? world_size_ : kMaxRanks)) {
-    return absl::InvalidArgumentError(absl::StrCat("host ", node.host, " registered ranks ", node.base_rank, "-",
-                                                   end - 1, " of a world of ", world_size_));
+  if (node.base_rank < 0 || node.pids.empty() || EndOf(node) > static_cast<int64_t>(joined_.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(RanksText(node), "; the world has ", joined_.size()));
   }
-  const auto old = nodes_.find(node.group_rank);
-  const size_t old_pids = old == nodes_.end() ? 0 : old->second.registration.pids.size();
-  if (registered_pids_ - old_pids + node.pids.size() > kMaxRanks ||
-      (old == nodes_.end() && nodes_.size() >= kMaxNodes)) {
-    return absl::ResourceExhaustedError("too many nodes have registered");
+  const auto next = nodes_.upper_bound(node.base_rank);
+  if (next != nodes_.begin()) {
+    const Node& before = std::prev(next)->second;
+    if (before.registration == node && before.address == address) return absl::OkStatus();
+    if (EndOf(before.registration) > node.base_rank) {
+      return absl::AlreadyExistsError(absl::StrCat(RanksText(node), "; ", RanksText(before.registration), " already"));
+    }
   }
-  const int32_t group_rank = node.group_rank;
-  nodes_[group_rank] = {std::move(node), std::string(address)};
-  RebuildRankIndex();
+  if (next != nodes_.end() && next->first < EndOf(node)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(RanksText(node), "; ", RanksText(next->second.registration), " already"));
+  }
+  for (size_t i = 0; i < node.pids.size(); ++i) {
+    const int rank = node.base_rank + static_cast<int>(i);
+    ++visits_;
+    if (node.pids[i] != 0) rank_by_pid_.emplace(Identity(address, node.pids[i]), rank);
+    if (!joined_[rank]) ChangeSite(address, [](Site& site) { ++site.open_ranks; });
+  }
+  nodes_.emplace(node.base_rank, Node{node, std::string(address)});
+  for (const Identity& stranger : std::exchange(sites_[address].strangers, {})) {
+    Arrival& arrival = arrivals_.at(stranger);
+    Identify(stranger, &arrival);
+    if (!arrival.rank) sites_[address].strangers.push_back(stranger);
+  }
   return absl::OkStatus();
 }
 
-void JoinWatch::RebuildRankIndex() {
-  rank_by_pid_.clear();
-  registered_pids_ = 0;
-  for (const auto& [group_rank, node] : nodes_) {
-    const std::vector<uint32_t>& pids = node.registration.pids;
-    registered_pids_ += pids.size();
-    for (size_t i = 0; i < pids.size(); ++i) {
-      if (pids[i] == 0) continue;
-      rank_by_pid_.emplace(Identity(node.address, pids[i]), node.registration.base_rank + static_cast<int>(i));
-    }
-  }
+template <typename Change>
+void JoinWatch::ChangeSite(absl::string_view address, Change change) {
+  Site& site = sites_[address];
+  presumed_ -= site.presumed();
+  change(site);
+  presumed_ += site.presumed();
+}
+
+void JoinWatch::MarkJoined(int rank) {
+  if (joined_[rank]) return;
+  joined_[rank] = true;
+  ++known_;
+  const auto next = nodes_.upper_bound(rank);
+  if (next == nodes_.begin()) return;
+  const Node& node = std::prev(next)->second;
+  if (rank < EndOf(node.registration)) ChangeSite(node.address, [](Site& site) { --site.open_ranks; });
+}
+
+void JoinWatch::Identify(const Identity& identity, Arrival* arrival) {
+  ++visits_;
+  if (arrival->rank) return;
+  std::optional<int> rank = RankByPid(identity.first, arrival->pids);
+  if (!rank) rank = arrival->gloo_rank;
+  if (!rank || *rank >= static_cast<int>(joined_.size())) return;
+  arrival->rank = rank;
+  ChangeSite(identity.first, [](Site& site) { --site.unknown_clients; });
+  MarkJoined(*rank);
 }
 
 void JoinWatch::OnClient(Client client) {
   if (client.pids.empty()) return;
-  if (arrivals_.size() >= std::max<size_t>(kMinArrivals, 4 * static_cast<size_t>(world_size_))) return;
-  Identity identity(std::move(client.address), client.pids[0]);
-  arrivals_.try_emplace(std::move(identity), Arrival{std::move(client.pids), std::nullopt});
+  if (arrivals_.size() >= std::max<size_t>(kMinArrivals, 4 * joined_.size())) return;
+  const Identity identity(std::move(client.address), client.pids[0]);
+  const auto [it, is_new] =
+      arrivals_.try_emplace(identity, Arrival{std::move(client.pids), std::nullopt, std::nullopt});
+  if (!is_new) return;
+  ChangeSite(identity.first, [](Site& site) { ++site.unknown_clients; });
+  Identify(identity, &it->second);
+  if (!it->second.rank) sites_[identity.first].strangers.push_back(identity);
 }
 
 void JoinWatch::OnSet(const Client& client, absl::string_view key) {
@@ -77,7 +114,9 @@ void JoinWatch::OnSet(const Client& client, absl::string_view key) {
   const std::optional<int> rank = RankOfGlooKey(key);
   if (!rank.has_value()) return;
   const auto arrival = arrivals_.find(Identity(client.address, client.pids[0]));
-  if (arrival != arrivals_.end()) arrival->second.gloo_rank = rank;
+  if (arrival == arrivals_.end()) return;
+  arrival->second.gloo_rank = rank;
+  Identify(arrival->first, &arrival->second);
 }
 
 bool JoinWatch::IsWorker(absl::string_view address, uint32_t pid) const {
@@ -94,65 +133,27 @@ std::optional<int> JoinWatch::RankByPid(absl::string_view address, const std::ve
 
 std::optional<int> JoinWatch::RankOf(const Client& client) const {
   if (client.pids.empty()) return std::nullopt;
-  if (const auto rank = RankByPid(client.address, client.pids); rank.has_value()) return rank;
   const auto arrival = arrivals_.find(Identity(client.address, client.pids[0]));
-  return arrival == arrivals_.end() ? std::nullopt : arrival->second.gloo_rank;
-}
-
-int JoinWatch::ExpectedRanks() const {
-  if (world_size_ > 0) return world_size_;
-  int ranks = 0;
-  for (const auto& [group_rank, node] : nodes_) {
-    ranks = std::max(ranks, node.registration.base_rank + static_cast<int>(node.registration.pids.size()));
-  }
-  return ranks;
-}
-
-JoinWatch::Census JoinWatch::Count() const {
-  Census census;
-  census.come.resize(ExpectedRanks());
-  census.ranks.resize(ExpectedRanks());
-
-  absl::flat_hash_map<std::string, int> strangers;  // by address: clients of which nothing tells the rank
-  for (const auto& [identity, arrival] : arrivals_) {
-    std::optional<int> rank = RankByPid(identity.first, arrival.pids);
-    if (!rank.has_value()) rank = arrival.gloo_rank;
-    if (!rank.has_value()) ++strangers[identity.first];
-    if (rank.has_value() && *rank < static_cast<int>(census.come.size())) census.come[*rank] = true;
-  }
-
-  absl::flat_hash_map<std::string, std::vector<int>> unseen;  // by address: ranks without a client
-  for (const auto& [group_rank, node] : nodes_) {
-    const NodeRegistration& of = node.registration;
-    for (size_t i = 0; i < of.pids.size(); ++i) {
-      const int rank = of.base_rank + static_cast<int>(i);
-      census.ranks[rank] = MissingRank{rank, static_cast<int>(i), of.host, of.pids[i]};
-      if (!census.come[rank]) unseen[node.address].push_back(rank);
-    }
-  }
-  for (const auto& [address, ranks] : unseen) {
-    const auto here = strangers.find(address);
-    if (here == strangers.end() || here->second < static_cast<int>(ranks.size())) continue;
-    for (int rank : ranks) census.come[rank] = true;
-  }
-  return census;
-}
-
-int JoinWatch::Joined() const {
-  const Census census = Count();
-  return static_cast<int>(std::count(census.come.begin(), census.come.end(), true));
+  return arrival == arrivals_.end() ? RankByPid(client.address, client.pids) : arrival->second.rank;
 }
 
 std::vector<MissingRank> JoinWatch::Missing() const {
-  const Census census = Count();
   std::vector<MissingRank> missing;
-  for (size_t rank = 0; rank < census.come.size(); ++rank) {
-    if (census.come[rank]) continue;
-    // Before BeginRound a rank that nobody speaks for may not exist.
-    if (!census.ranks[rank].has_value() && world_size_ == 0) continue;
-    MissingRank unknown;
-    unknown.rank = static_cast<int>(rank);
-    missing.push_back(census.ranks[rank].value_or(unknown));
+  auto node = nodes_.begin();
+  for (int rank = 0; rank < static_cast<int>(joined_.size()); ++rank) {
+    while (node != nodes_.end() && EndOf(node->second.registration) <= rank) ++node;
+    if (joined_[rank]) continue;
+    MissingRank one;
+    one.rank = rank;
+    if (node != nodes_.end() && node->first <= rank) {
+      const NodeRegistration& of = node->second.registration;
+      const auto site = sites_.find(node->second.address);
+      if (site != sites_.end() && site->second.presumed() > 0) continue;
+      one.local_rank = rank - of.base_rank;
+      one.host = of.host;
+      one.pid = of.pids[rank - of.base_rank];
+    }
+    missing.push_back(std::move(one));
   }
   return missing;
 }

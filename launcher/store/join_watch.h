@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_STORE_JOIN_WATCH_H_
 #define DDPRUN_LAUNCHER_STORE_JOIN_WATCH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,15 +17,18 @@
 
 namespace ddprun::launcher {
 
-// Knows which ranks a round has and which of them have come to its store. Pure; not thread-safe.
+// Knows which ranks a round has and which of them have joined its store. Pure; not thread-safe.
 //
-// The ranks come from the launchers (NodeRegistration), the arrivals from the connections' first PING, which
-// carries the client's pid. In any order. A rank counts as come when
+// The ranks come from the launchers (NodeRegistration), the clients from the first PING of a connection, which
+// carries the client's pid. A rank has joined when
 //   1. a client at its node's address has its pid, or the pid of a process below it (`bash -c python ...`), or
 //   2. a client has set the rank's key of the default Gloo group, or
-//   3. pids fit nothing at its node's address (a wrapper on another host, a pid namespace) but there are at
-//      least as many unknown clients there as ranks without one.
-// Having come once is enough: an end is seen by the launchers, not here.
+//   3. pids fit nothing at its node's address (a pid namespace) but there are at least as many unknown clients
+//      there as ranks without one.
+// Joining once is enough: the launchers see a worker's end, not this class.
+//
+// Ranks are counted as clients and registrations come: an event looks at its own client or its own node, however
+// large the world is. Only Missing() walks through all ranks.
 class JoinWatch {
  public:
   // A client process: the address it comes from and its pid, then its parent's, as far as they are known.
@@ -33,15 +37,15 @@ class JoinWatch {
     std::vector<uint32_t> pids;
   };
 
-  // Says which round this is. Registrations for another one are dropped, earlier or later. Ranks are
-  // 0 .. world_size - 1.
+  // The round and its world: ranks are 0 .. world_size - 1. Clients may come before. REQUIRES: called once.
   void BeginRound(uint64_t round, int world_size);
+  bool has_round() const { return round_.has_value(); }
 
-  // `address` is where this node's workers come from. Replaces what the same group rank said before.
-  //   kFailedPrecondition  another round
+  // `address` is where this node's workers come from. The same registration may be repeated.
+  //   kFailedPrecondition  no round yet, or another round
   //   kInvalidArgument     ranks outside of the world
-  //   kResourceExhausted   more nodes or pids than any round has
-  absl::Status Register(NodeRegistration node, absl::string_view address);
+  //   kAlreadyExists       another node has registered some of these ranks
+  absl::Status Register(const NodeRegistration& node, absl::string_view address);
 
   // A client has said its pid.
   void OnClient(Client client);
@@ -51,8 +55,8 @@ class JoinWatch {
   // Whether a registered node at `address` has a worker with this pid: then its parents need not be known.
   bool IsWorker(absl::string_view address, uint32_t pid) const;
 
-  int Joined() const;
-  // In order of rank. Empty when all have come, or before BeginRound as long as nobody has registered.
+  int Joined() const { return known_ + presumed_; }
+  // In order of rank; empty before BeginRound. Linear in the world.
   std::vector<MissingRank> Missing() const;
   // Which rank a client is, if its pid or its Gloo key tells.
   std::optional<int> RankOf(const Client& client) const;
@@ -62,7 +66,11 @@ class JoinWatch {
   // The rank that sets `key`, where torch's naming tells: a Gloo key, or the NCCL id that rank 0 gives out.
   static std::optional<int> RankThatSets(absl::string_view key);
 
+  // How many clients and ranks all events so far have looked at.
+  int64_t visits_for_test() const { return visits_; }
+
  private:
+  using Identity = std::pair<std::string, uint32_t>;  // address, pid
   struct Node {
     NodeRegistration registration;
     std::string address;
@@ -70,24 +78,34 @@ class JoinWatch {
   struct Arrival {
     std::vector<uint32_t> pids;
     std::optional<int> gloo_rank;
+    std::optional<int> rank;
   };
-  using Identity = std::pair<std::string, uint32_t>;  // address, pid
-  struct Census {
-    std::vector<bool> come;                         // by rank
-    std::vector<std::optional<MissingRank>> ranks;  // by rank; nullopt: not registered
+  // What is known of an address. Rule 3 compares the two.
+  struct Site {
+    std::vector<Identity> strangers;  // clients whose rank was not known when they came; maybe by now
+    int unknown_clients = 0;          // of them, those whose rank is not known still
+    int open_ranks = 0;               // registered, and not known to have joined
+
+    int presumed() const { return unknown_clients >= open_ranks ? open_ranks : 0; }
   };
 
+  // Calls `change` on the address's site and brings presumed_ up to date.
+  template <typename Change>
+  void ChangeSite(absl::string_view address, Change change);
+  void MarkJoined(int rank);
+  // Finds the rank of a client, if it can be known by now.
+  void Identify(const Identity& identity, Arrival* arrival);
   std::optional<int> RankByPid(absl::string_view address, const std::vector<uint32_t>& pids) const;
-  Census Count() const;
-  int ExpectedRanks() const;
-  void RebuildRankIndex();
 
   std::optional<uint64_t> round_;
-  int world_size_ = 0;                    // 0: not known yet
-  absl::btree_map<int32_t, Node> nodes_;  // by group rank
-  size_t registered_pids_ = 0;
+  absl::btree_map<int32_t, Node> nodes_;  // by base rank
+  std::vector<bool> joined_;              // by rank: by rule 1 or 2
+  int known_ = 0;                         // of joined_
+  int presumed_ = 0;                      // by rule 3
   absl::flat_hash_map<Identity, int> rank_by_pid_;
   absl::flat_hash_map<Identity, Arrival> arrivals_;
+  absl::flat_hash_map<std::string, Site> sites_;
+  int64_t visits_ = 0;
 };
 
 }  // namespace ddprun::launcher

@@ -1,77 +1,65 @@
 #include "launcher/store/registration.h"
 
-#include <cstring>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/request.h"
+#include "proto/registration.pb.h"
+#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr uint32_t kVersion = 1;
 constexpr size_t kMaxHostBytes = 255;
+constexpr size_t kMaxAddressBytes = 45;  // of IPv6 with an IPv4 tail
+constexpr size_t kMaxSecretBytes = 64;
 
-// Takes values from the front of a text; once something is missing, everything is.
-class Reader {
- public:
-  explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
-
-  template <typename Integer>
-  Integer Take() {
-    Integer number = 0;
-    const absl::string_view bytes = TakeBytes(sizeof number);
-    if (ok_) std::memcpy(&number, bytes.data(), sizeof number);
-    return number;
-  }
-  absl::string_view TakeBytes(uint64_t size) {
-    ok_ = ok_ && size <= bytes_.size();
-    if (!ok_) return {};
-    const absl::string_view taken = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return taken;
-  }
-  bool ok() const { return ok_; }
-  size_t left() const { return bytes_.size(); }
-
- private:
-  absl::string_view bytes_;
-  bool ok_ = true;
-};
+absl::Status Refused(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed registration: ", why));
+}
 
 }  // namespace
 
 std::string EncodeRegistration(const NodeRegistration& node) {
-  std::string payload;
-  AppendInteger<uint32_t>(kVersion, &payload);
-  AppendInteger<uint64_t>(node.round, &payload);
-  AppendInteger<int32_t>(node.group_rank, &payload);
-  AppendInteger<int32_t>(node.base_rank, &payload);
-  AppendString(absl::string_view(node.host).substr(0, kMaxHostBytes), &payload);
-  AppendInteger<uint64_t>(node.pids.size(), &payload);
-  for (uint32_t pid : node.pids) AppendInteger<uint32_t>(pid, &payload);
-  return payload;
+  store::v1::Registration message;
+  message.set_round(node.round);
+  message.set_secret(node.secret);
+  message.set_base_rank(node.base_rank);
+  message.set_host(OneLine(node.host, kMaxHostBytes));
+  for (const uint32_t pid : node.pids) message.add_pids(pid);
+  for (const std::string& address : node.addresses) {
+    if (message.addresses_size() < kMaxAddressesOfNode) message.add_addresses(address);
+  }
+  return message.SerializeAsString();
 }
 
 absl::StatusOr<NodeRegistration> DecodeRegistration(absl::string_view payload) {
-  Reader reader(payload);
-  if (reader.Take<uint32_t>() != kVersion) {
-    return absl::InvalidArgumentError("a registration of another version; use the same ddprun on all nodes");
+  store::v1::Registration message;
+  if (payload.size() > kMaxRegistrationBytes) return Refused(absl::StrCat(payload.size(), " bytes"));
+  if (!message.ParseFromArray(payload.data(), static_cast<int>(payload.size()))) {
+    return Refused("not a Registration; run the same ddprun version on all nodes");
   }
+  if (message.pids_size() == 0 || message.pids_size() > kMaxWorkersOfNode) {
+    return Refused(absl::StrCat(message.pids_size(), " workers"));
+  }
+  if (message.base_rank() < 0 || message.base_rank() > kMaxRanks - message.pids_size()) {
+    return Refused(absl::StrCat("base rank ", message.base_rank()));
+  }
+  if (message.addresses_size() > kMaxAddressesOfNode) {
+    return Refused(absl::StrCat(message.addresses_size(), " addresses"));
+  }
+  if (message.secret().size() > kMaxSecretBytes) return Refused("the secret is too long");
   NodeRegistration node;
-  node.round = reader.Take<uint64_t>();
-  node.group_rank = reader.Take<int32_t>();
-  node.base_rank = reader.Take<int32_t>();
-  const auto host_size = reader.Take<uint64_t>();
-  if (host_size > kMaxHostBytes) return absl::InvalidArgumentError("a registration with a too long host name");
-  node.host = std::string(reader.TakeBytes(host_size));
-  const auto count = reader.Take<uint64_t>();
-  const bool in_range = node.group_rank >= 0 && node.group_rank < kMaxRanks && node.base_rank >= 0 &&
-                        count <= kMaxRanks && node.base_rank <= kMaxRanks - static_cast<int64_t>(count);
-  if (!reader.ok() || !in_range || reader.left() != count * sizeof(uint32_t)) {
-    return absl::InvalidArgumentError("a registration that is malformed");
+  for (std::string& address : *message.mutable_addresses()) {
+    if (address.size() > kMaxAddressBytes) return Refused("an address is too long");
+    node.addresses.push_back(std::move(address));
   }
-  node.pids.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) node.pids.push_back(reader.Take<uint32_t>());
+  node.round = message.round();
+  node.base_rank = message.base_rank();
+  node.host = OneLine(message.host(), kMaxHostBytes);
+  node.pids.assign(message.pids().begin(), message.pids().end());
+  node.secret = std::move(*message.mutable_secret());
   return node;
 }
 

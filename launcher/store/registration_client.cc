@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -43,16 +42,8 @@ RegistrationClient::State RegistrationClient::OnReady() {
     if (error != 0) return Fail(error, "can't connect");
   }
   SendUnsent();
-  if (state_ != State::kFailed) ReadReplies();
+  if (state_ != State::kFailed) ReadReply();
   return state_;
-}
-
-void RegistrationClient::Update(const NodeRegistration& node) {
-  if (state_ == State::kFailed) return;
-  AppendInteger(static_cast<uint8_t>(Opcode::kRegisterNode), &unsent_);
-  AppendString(EncodeRegistration(node), &unsent_);
-  ++awaited_replies_;
-  if (state_ == State::kRegistered) state_ = State::kAwaitingReply;
 }
 
 void RegistrationClient::SendUnsent() {
@@ -70,22 +61,20 @@ void RegistrationClient::SendUnsent() {
   if (state_ == State::kConnecting) state_ = State::kAwaitingReply;
 }
 
-void RegistrationClient::ReadReplies() {
-  char replies[64];
-  const ssize_t size = recv(fd_.get(), replies, sizeof replies, 0);
+void RegistrationClient::ReadReply() {
+  char reply[2];
+  const ssize_t size = recv(fd_.get(), reply, sizeof reply, 0);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN)) return;
   if (size <= 0) {
     Fail(size == 0 ? ECONNRESET : errno, state_ == State::kRegistered ? "lost" : "registration refused");
     return;
   }
-  const bool are_valid =
-      std::all_of(replies, replies + size, [](char reply) { return static_cast<uint8_t>(reply) == kRegistered; });
-  if (!are_valid || static_cast<size_t>(size) > awaited_replies_) {
-    Fail(EPROTO, "what answers is no ddprun");
+  const bool is_valid = size == 1 && static_cast<uint8_t>(reply[0]) == kRegistered;
+  if (!is_valid || state_ != State::kAwaitingReply) {
+    Fail(EPROTO, "another program answers there");
     return;
   }
-  awaited_replies_ -= static_cast<size_t>(size);
-  if (awaited_replies_ == 0 && unsent_.empty()) state_ = State::kRegistered;
+  state_ = State::kRegistered;
 }
 
 RegistrationClient::State RegistrationClient::Fail(int error_number, absl::string_view what) {

@@ -43,20 +43,15 @@ class RegistrationClient {
   // Why it failed, without saying where; OK otherwise.
   const absl::Status& status() const { return status_; }
 
-  // Says something new about the same node, e.g. new pids, on the same connection.
-  // No effect once failed.
-  void Update(const NodeRegistration& node);
-
  private:
   RegistrationClient(UniqueFd fd, std::string bytes) : fd_(std::move(fd)), unsent_(std::move(bytes)) {}
 
   void SendUnsent();
-  void ReadReplies();
+  void ReadReply();
   State Fail(int error_number, absl::string_view what);
 
   UniqueFd fd_;
   std::string unsent_;
-  size_t awaited_replies_ = 1;
   State state_ = State::kConnecting;
   absl::Status status_;
 };

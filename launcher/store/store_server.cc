@@ -84,9 +84,19 @@ StoreServer::StoreServer(StoreOptions options, Listener listener, UniqueFd epoll
 
 StoreServer::~StoreServer() = default;
 
-absl::Status StoreServer::RegisterLocal(NodeRegistration node) {
-  return join_watch_.Register(std::move(node), kThisHost);
+void StoreServer::BeginRound(uint64_t round, int world_size) {
+  join_watch_.BeginRound(round, world_size);
+  std::vector<Connection*> held;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->registration != nullptr) held.push_back(connection.get());
+  }
+  for (Connection* connection : held) {
+    Register(*connection);
+    Settle(*connection);
+  }
 }
+
+absl::Status StoreServer::RegisterLocal(const NodeRegistration& node) { return join_watch_.Register(node, kThisHost); }
 
 std::vector<WaitingClient> StoreServer::Waiting() const {
   std::vector<WaitingClient> waiting;
@@ -226,19 +236,32 @@ size_t StoreServer::HandlePing(Connection& connection, uint32_t nonce) {
   // register later, so the ancestors are kept.
   while (client.address == kThisHost && client.pids.size() < kMaxAncestors &&
          !join_watch_.IsWorker(kThisHost, client.pids.back())) {
-    const uint32_t parent = options_.parent_of(client.pids.back());
+    const pid_t parent = options_.parent_of(static_cast<pid_t>(client.pids.back()));
     if (parent <= 1) break;
-    client.pids.push_back(parent);
+    client.pids.push_back(static_cast<uint32_t>(parent));
   }
   join_watch_.OnClient(client);
   return sizeof nonce;
 }
 
 size_t StoreServer::HandleRegistration(Connection& connection, absl::string_view payload) {
+  if (connection.registers_node) {
+    Reject(connection, "a second registration");
+    return 0;
+  }
   connection.registers_node = true;
-  auto node = DecodeRegistration(payload);
-  absl::Status status = node.status();
-  if (node.ok()) status = join_watch_.Register(*std::move(node), connection.client.address);
+  absl::StatusOr<NodeRegistration> node = DecodeRegistration(payload);
+  if (!node.ok()) {
+    Reject(connection, node.status().message());
+    return 0;
+  }
+  connection.registration = std::make_unique<NodeRegistration>(*std::move(node));
+  return join_watch_.has_round() ? Register(connection) : 0;
+}
+
+size_t StoreServer::Register(Connection& connection) {
+  const std::unique_ptr<NodeRegistration> node = std::move(connection.registration);
+  const absl::Status status = join_watch_.Register(*node, connection.client.address);
   if (!status.ok()) {
     Reject(connection, status.message());
     return 0;

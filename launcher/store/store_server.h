@@ -13,12 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/os/proc_files.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/connection.h"
 #include "launcher/store/join_watch.h"
 #include "launcher/store/key_value.h"
 #include "launcher/store/listener.h"
-#include "launcher/store/parent_pid.h"
 #include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
 #include "rendezvous/base/log.h"
@@ -36,7 +36,7 @@ struct StoreOptions {
   int max_connections = 65536;
   RequestLimits request;
 
-  std::function<uint32_t(uint32_t pid)> parent_of = ParentPid;
+  std::function<pid_t(pid_t pid)> parent_of = ParentOf;
   std::function<void(LogLevel, absl::string_view)> log = Log;
 };
 
@@ -74,8 +74,9 @@ class StoreServer {
   int connections() const { return static_cast<int>(connections_.size()); }
 
   // Who is expected and who has come: see JoinWatch. The other nodes register over the network (RegistrationClient).
-  void BeginRound(uint64_t round, int world_size) { join_watch_.BeginRound(round, world_size); }
-  absl::Status RegisterLocal(NodeRegistration node);
+  // Registrations that came before are held until this call. REQUIRES: called once.
+  void BeginRound(uint64_t round, int world_size);
+  absl::Status RegisterLocal(const NodeRegistration& node);
   int Joined() const { return join_watch_.Joined(); }
   std::vector<MissingRank> Missing() const { return join_watch_.Missing(); }
   std::vector<WaitingClient> Waiting() const;
@@ -92,6 +93,8 @@ class StoreServer {
   size_t HandleRequest(Connection& connection, Request request);
   size_t HandlePing(Connection& connection, uint32_t nonce);
   size_t HandleRegistration(Connection& connection, absl::string_view payload);
+  // Once the round is known. Returns the number of bytes that it has answered.
+  size_t Register(Connection& connection);
   void Send(Connection& connection, std::string bytes);
   // Brings the memory sum up to date.
   void Recount(Connection& connection);

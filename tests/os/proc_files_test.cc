@@ -1,5 +1,6 @@
 #include "launcher/os/proc_files.h"
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,18 @@ TEST(ProcFilesTest, Children_ZombieIncluded) {
   EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child->pid});
   WaitFor(*child);
   EXPECT_TRUE(ChildrenOfMainThread().empty());
+}
+
+TEST(ProcFilesTest, ParentOf_OwnProcess_IsGetppid) { EXPECT_EQ(ParentOf(getpid()), getppid()); }
+
+TEST(ProcFilesTest, ParentOf_NameWithBlanksAndBrackets_StillRead) {
+  ASSERT_EQ(prctl(PR_SET_NAME, "a) S 1 (b"), 0);
+  EXPECT_EQ(ParentOf(getpid()), getppid());
+}
+
+TEST(ProcFilesTest, ParentOf_NoSuchProcess_Zero) {
+  EXPECT_EQ(ParentOf(0), 0);
+  EXPECT_EQ(ParentOf(-1), 0);
 }
 
 TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {

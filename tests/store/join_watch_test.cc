@@ -27,8 +27,8 @@ class JoinWatchTest : public testing::Test {
  protected:
   JoinWatchTest() {
     watch_.BeginRound(5, 4);
-    EXPECT_TRUE(watch_.Register({5, 0, 0, "a", {100, 101}}, "10.0.0.1").ok());
-    EXPECT_TRUE(watch_.Register({5, 1, 2, "b", {100, 201}}, "10.0.0.2").ok());
+    EXPECT_TRUE(watch_.Register({5, 0, "a", {100, 101}}, "10.0.0.1").ok());
+    EXPECT_TRUE(watch_.Register({5, 2, "b", {100, 201}}, "10.0.0.2").ok());
   }
   std::vector<int> Missing() const { return RanksOf(watch_.Missing()); }
 
@@ -59,14 +59,25 @@ TEST_F(JoinWatchTest, OnClient_ChildOfAWorker_IsThatRank) {
   EXPECT_EQ(watch_.RankOf({"10.0.0.1", {555, 444, 101, 1000}}), 1);
 }
 
-TEST_F(JoinWatchTest, OnClient_BeforeItsNodeRegisters_CountsAfterwards) {
+TEST_F(JoinWatchTest, OnClient_BeforeItsNodeRegistersOrTheRound_CountsAfterwards) {
   JoinWatch watch;
   watch.OnClient({"10.0.0.1", {555, 101}});
   EXPECT_THAT(watch.Missing(), IsEmpty());
-  ASSERT_TRUE(watch.Register({5, 0, 0, "a", {100, 101}}, "10.0.0.1").ok());
-  EXPECT_THAT(RanksOf(watch.Missing()), ElementsAre(0));
   watch.BeginRound(5, 3);
+  EXPECT_EQ(watch.Joined(), 0);
+  ASSERT_TRUE(watch.Register({5, 0, "a", {100, 101}}, "10.0.0.1").ok());
+  EXPECT_EQ(watch.Joined(), 1);
   EXPECT_THAT(watch.Missing(), ElementsAre(MissingRank{0, 0, "a", 100}, MissingRank{2, std::nullopt, "", 0}));
+}
+
+TEST(JoinWatch, OnSet_GlooKeyBeforeTheRound_CountsAfterwards) {
+  JoinWatch watch;
+  watch.OnClient({"10.0.0.1", {7}});
+  watch.OnSet({"10.0.0.1", {7}}, GlooKey(2));
+  EXPECT_EQ(watch.Joined(), 0);
+  watch.BeginRound(5, 3);
+  EXPECT_EQ(watch.Joined(), 1);
+  EXPECT_THAT(RanksOf(watch.Missing()), ElementsAre(0, 1));
 }
 
 TEST_F(JoinWatchTest, OnSet_GlooKey_TellsTheRank) {
@@ -123,40 +134,73 @@ TEST_F(JoinWatchTest, Missing_UnknownClientsFromElsewhere_TakenForNobody) {
 TEST_F(JoinWatchTest, Missing_TwoLaunchersOnOneHost_ToldApartByPid) {
   JoinWatch watch;
   watch.BeginRound(5, 2);
-  ASSERT_TRUE(watch.Register({5, 0, 0, "a", {100}}, "this host").ok());
-  ASSERT_TRUE(watch.Register({5, 1, 1, "a", {200}}, "this host").ok());
+  ASSERT_TRUE(watch.Register({5, 0, "a", {100}}, "this host").ok());
+  ASSERT_TRUE(watch.Register({5, 1, "a", {200}}, "this host").ok());
   watch.OnClient({"this host", {200}});
   EXPECT_THAT(watch.Missing(), ElementsAre(MissingRank{0, 0, "a", 100}));
 }
 
-TEST_F(JoinWatchTest, Register_Again_Replaces) {
-  ASSERT_TRUE(watch_.Register({5, 1, 2, "b", {300, 301}}, "10.0.0.2").ok());
-  watch_.OnClient({"10.0.0.2", {301}});
+TEST_F(JoinWatchTest, Register_TheSameAgain_ChangesNothing) {
+  watch_.OnClient({"10.0.0.2", {201}});
+  EXPECT_TRUE(watch_.Register({5, 2, "b", {100, 201}}, "10.0.0.2").ok());
   EXPECT_THAT(Missing(), ElementsAre(0, 1, 2));
-  EXPECT_TRUE(watch_.IsWorker("10.0.0.2", 300));
-  EXPECT_FALSE(watch_.IsWorker("10.0.0.2", 201));
+  EXPECT_EQ(watch_.Joined(), 1);
+}
+
+TEST_F(JoinWatchTest, Register_RanksOfAnotherNode_Refused) {
+  JoinWatch watch;
+  watch.BeginRound(5, 9);
+  ASSERT_TRUE(watch.Register({5, 3, "b", {1, 2, 3}}, "10.0.0.2").ok());
+  const auto code = [&](int base, std::vector<uint32_t> pids) {
+    return watch.Register({5, base, "c", pids}, "10.0.0.3").code();
+  };
+  EXPECT_EQ(code(3, {1, 2, 3}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(5, {9}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(2, {9, 9}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(0, {1, 2, 3, 4, 5, 6, 7}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(code(2, {9}), absl::StatusCode::kOk);
+  EXPECT_EQ(code(6, {7, 8, 9}), absl::StatusCode::kOk);
 }
 
 TEST_F(JoinWatchTest, Register_PidNotKnown_ThatRankStaysMissing) {
-  ASSERT_TRUE(watch_.Register({5, 1, 2, "b", {0, 301}}, "10.0.0.2").ok());
-  watch_.OnClient({"10.0.0.2", {301}});
-  EXPECT_THAT(Missing(), ElementsAre(0, 1, 2));
+  JoinWatch watch;
+  watch.BeginRound(5, 2);
+  ASSERT_TRUE(watch.Register({5, 0, "b", {0, 301}}, "10.0.0.2").ok());
+  watch.OnClient({"10.0.0.2", {301}});
+  EXPECT_THAT(RanksOf(watch.Missing()), ElementsAre(0));
 }
 
-TEST_F(JoinWatchTest, Register_OtherRoundOrOutsideOfTheWorld_Refused) {
-  EXPECT_EQ(watch_.Register({4, 1, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(watch_.Register({6, 1, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(watch_.Register({5, 2, 3, "c", {1, 2}}, "x").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(watch_.Register({5, 2, -1, "c", {1}}, "x").code(), absl::StatusCode::kInvalidArgument);
+TEST_F(JoinWatchTest, Register_NoOrOtherRoundOrOutsideOfTheWorld_Refused) {
+  EXPECT_EQ(JoinWatch().Register({5, 0, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(watch_.Register({4, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(watch_.Register({6, 2, "b", {1}}, "x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(watch_.Register({5, 3, "c", {1, 2}}, "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(watch_.Register({5, -1, "c", {1}}, "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(watch_.Register({5, 1048575, "c", {1}}, "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(watch_.Register({5, 4, "c", {}}, "x").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(watch_.Missing().size(), 4u);
 }
 
-TEST_F(JoinWatchTest, BeginRound_EarlierRegistrationsOfAnotherRound_Dropped) {
+// An event must not cost more in a larger world: once each took a census of all ranks.
+TEST(JoinWatch, Events_OfALargeWorld_LookAtTheirOwnOnly) {
+  constexpr int kNodes = 2000;
+  constexpr int kSlots = 8;
   JoinWatch watch;
-  ASSERT_TRUE(watch.Register({4, 0, 0, "old", {100}}, "10.0.0.1").ok());
-  ASSERT_TRUE(watch.Register({5, 1, 1, "b", {100}}, "10.0.0.2").ok());
-  watch.BeginRound(5, 2);
-  EXPECT_THAT(watch.Missing(), ElementsAre(MissingRank{0, std::nullopt, "", 0}, MissingRank{1, 0, "b", 100}));
+  watch.BeginRound(5, kNodes * kSlots);
+  for (int node = 0; node < kNodes; ++node) {
+    const std::string address = absl::StrCat("10.0.", node / 256, ".", node % 256);
+    NodeRegistration registration = {5, node * kSlots, "host", {}};
+    for (int i = 0; i < kSlots; ++i) registration.pids.push_back(100 + i);
+    // Half of the workers come before their launcher's word.
+    for (uint32_t i = 0; i < kSlots / 2; ++i) watch.OnClient({address, {100 + i}});
+    ASSERT_TRUE(watch.Register(registration, address).ok());
+    for (uint32_t i = kSlots / 2; i < kSlots; ++i) {
+      watch.OnClient({address, {100 + i}});
+      watch.OnSet({address, {100 + i}}, GlooKey(node * kSlots + static_cast<int>(i)));
+    }
+    ASSERT_EQ(watch.Joined(), (node + 1) * kSlots);
+  }
+  EXPECT_LE(watch.visits_for_test(), 4 * kNodes * kSlots);
 }
 
 TEST_F(JoinWatchTest, Missing_AllCame_Empty) {

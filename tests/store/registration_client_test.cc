@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -51,42 +50,56 @@ class RegistrationClientTest : public testing::Test {
 };
 
 TEST_F(RegistrationClientTest, OnReady_StoreThere_Registers) {
-  auto client = Start({3, 0, 0, "b", {20, 21}});
+  auto client = Start({3, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
   EXPECT_EQ(client->events(), uint32_t{EPOLLIN});
   EXPECT_EQ(store_->Missing()[1], (MissingRank{1, 1, "b", 21}));
   EXPECT_EQ(store_->connections(), 1);
 }
 
-TEST_F(RegistrationClientTest, Update_NewPids_ReplacesOnTheSameConnection) {
-  auto client = Start({3, 0, 0, "b", {20, 21}});
-  client->Update({3, 0, 0, "b", {30, 31}});
-  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
-  client->Update({3, 0, 0, "b", {40, 41}});
-  EXPECT_EQ(client->state(), State::kAwaitingReply);
-  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
-  EXPECT_EQ(store_->Missing()[0].pid, 40u);
-  EXPECT_EQ(store_->connections(), 1);
+TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
+  auto early = StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}});
+  ASSERT_TRUE(early.ok()) << early.status();
+  auto client = RegistrationClient::Start("127.0.0.1", (*early)->port(), {3, 0, "b", {20, 21}});
+  auto stranger = RegistrationClient::Start("127.0.0.1", (*early)->port(), {3, 1, "c", {30, 31}});
+  ASSERT_TRUE(client.ok() && stranger.ok());
+  const RawClient third((*early)->port(), /*hello=*/false);
+  while ((*client)->state() == State::kConnecting || (*stranger)->state() == State::kConnecting) {
+    (*client)->OnReady();
+    (*stranger)->OnReady();
+  }
+  pollfd ready = {(*early)->PollFd(), POLLIN, 0};
+  while (poll(&ready, 1, 0) > 0) (*early)->ProcessReady();
+  EXPECT_EQ((*early)->connections(), 3);
+  EXPECT_EQ((*client)->state(), State::kAwaitingReply);
+  (*early)->BeginRound(3, 2);
+  // One of the two has the ranks; the other one is refused, as it would be later.
+  const State first = RunUntilSettled(**client, early->get());
+  const State second = RunUntilSettled(**stranger, early->get());
+  EXPECT_NE(first, second);
+  EXPECT_TRUE(first == State::kRegistered || second == State::kRegistered);
 }
 
-TEST_F(RegistrationClientTest, OnReady_ManyRanks_SentInPieces) {
-  store_->BeginRound(3, kMaxRanks);
-  std::vector<uint32_t> pids(kMaxRanks);
-  std::iota(pids.begin(), pids.end(), 1);
-  auto client = Start({3, 0, 0, "b", pids});
+TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
+  StoreOptions options;
+  options.address = "127.0.0.1";
+  store_ = *StoreServer::Open(options);
+  store_->BeginRound(3, kMaxWorkersOfNode);
+  const std::vector<uint32_t> pids(kMaxWorkersOfNode, UINT32_MAX);
+  auto client = Start({3, 0, "b", pids});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
-  EXPECT_EQ(store_->Missing().back(), (MissingRank{kMaxRanks - 1, kMaxRanks - 1, "b", kMaxRanks}));
+  EXPECT_EQ(store_->Missing().back().local_rank, kMaxWorkersOfNode - 1);
 }
 
 TEST_F(RegistrationClientTest, OnReady_OtherRound_Fails) {
-  auto client = Start({2, 0, 0, "b", {20, 21}});
+  auto client = Start({2, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kFailed);
   EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused"));
   EXPECT_EQ(client->events(), 0u);
 }
 
 TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_Fails) {
-  auto client = Start({3, 0, 0, "b", {20, 21}});
+  auto client = Start({3, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered);
   store_.reset();
   pollfd ready = {client->fd(), POLLIN, 0};
@@ -102,7 +115,7 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
     ASSERT_TRUE(listener.ok());
     port = listener->port;
   }
-  auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, 0, "b", {20}});
+  auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, "b", {20}});
   // Loopback may refuse at once.
   if (client.ok()) {
     EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
@@ -114,14 +127,14 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
 TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
   auto listener = Listen("127.0.0.1", 0, 0);
   ASSERT_TRUE(listener.ok());
-  auto client = RegistrationClient::Start("127.0.0.1", listener->port, {3, 0, 0, "b", {20}});
+  auto client = RegistrationClient::Start("127.0.0.1", listener->port, {3, 0, "b", {20}});
   ASSERT_TRUE(client.ok());
   pollfd ready = {listener->fd.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 60000), 1);
   const UniqueFd peer(accept(listener->fd.get(), nullptr, nullptr));
   ASSERT_EQ(send(peer.get(), "HTTP/1.1 400", 12, MSG_NOSIGNAL), 12);
   EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
-  EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("what answers is no ddprun"));
+  EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("another program answers there"));
 }
 
 TEST_F(RegistrationClientTest, Start_HostName_Refused) {
@@ -132,7 +145,7 @@ TEST(RegistrationClientIpv6, OnReady_OverIpv6_Registers) {
   auto store = StoreServer::Open({.address = "::1"});
   if (!store.ok()) GTEST_SKIP() << "this host has no IPv6: " << store.status();
   (*store)->BeginRound(3, 2);
-  auto client = RegistrationClient::Start("::1", (*store)->port(), {3, 0, 0, "b", {20, 21}});
+  auto client = RegistrationClient::Start("::1", (*store)->port(), {3, 0, "b", {20, 21}});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(RunUntilSettled(**client, store->get()), State::kRegistered) << (*client)->status();
 }

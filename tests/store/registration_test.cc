@@ -2,15 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "proto/registration.pb.h"
 #include "tests/store/request_bytes.h"
 
 namespace ddprun::launcher {
 namespace {
 
-NodeRegistration Node() { return {7, 1, 4, "host-b", {100, 0, 4294967295u}}; }
+NodeRegistration Node() {
+  return {7, 4, "host-b", {100, 0, 4294967295u}, {"10.0.0.5", "fd00::5"}, std::string("\0s", 2)};
+}
+
+bool Accepted(const NodeRegistration& node) { return DecodeRegistration(EncodeRegistration(node)).ok(); }
 
 TEST(Registration, EncodeDecode_SameNode) {
   const auto node = DecodeRegistration(EncodeRegistration(Node()));
@@ -18,39 +24,58 @@ TEST(Registration, EncodeDecode_SameNode) {
   EXPECT_EQ(*node, Node());
 }
 
-TEST(Registration, Decode_CutOffAnywhereOrTooLong_Refused) {
-  const std::string payload = EncodeRegistration(Node());
-  for (size_t size = 0; size < payload.size(); ++size) {
-    EXPECT_FALSE(DecodeRegistration(absl::string_view(payload).substr(0, size)).ok()) << size;
+TEST(Registration, Decode_NoRegistration_Refused) {
+  for (const std::string payload : {"", "x", "\x01\x00\x00\x00", "\xff\xff\xff"}) {
+    EXPECT_FALSE(DecodeRegistration(payload).ok()) << payload;
   }
-  EXPECT_FALSE(DecodeRegistration(payload + "x").ok());
+  const std::string payload = EncodeRegistration(Node());
+  EXPECT_FALSE(DecodeRegistration(absl::string_view(payload).substr(0, payload.size() - 1)).ok());
 }
 
-TEST(Registration, Decode_OutOfRange_Refused) {
+TEST(Registration, Decode_OutOfBounds_Refused) {
+  const auto with = [](auto change) {
+    NodeRegistration node = Node();
+    change(node);
+    return node;
+  };
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.base_rank = -1; })));
+  EXPECT_TRUE(Accepted(with([](auto& n) { n.base_rank = kMaxRanks - 3; })));
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.base_rank = kMaxRanks - 2; })));
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.pids.clear(); })));
+  EXPECT_TRUE(Accepted(with([](auto& n) { n.pids.assign(kMaxWorkersOfNode, UINT32_MAX); })));
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.pids.assign(kMaxWorkersOfNode + 1, 1); })));
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.addresses = {std::string(46, '1')}; })));
+  EXPECT_FALSE(Accepted(with([](auto& n) { n.secret = std::string(65, 's'); })));
+  store::v1::Registration many;
+  many.add_pids(1);
+  for (int i = 0; i <= kMaxAddressesOfNode; ++i) many.add_addresses("10.0.0.1");
+  EXPECT_FALSE(DecodeRegistration(many.SerializeAsString()).ok());
+  EXPECT_FALSE(DecodeRegistration(std::string(kMaxRegistrationBytes + 1, '\0')).ok());
+}
+
+TEST(Registration, Encode_MoreAddressesThanAllowed_CutToWhatIs) {
   NodeRegistration node = Node();
-  node.base_rank = -1;
-  EXPECT_FALSE(DecodeRegistration(EncodeRegistration(node)).ok());
-  node = Node();
-  node.base_rank = kMaxRanks - 2;
-  EXPECT_FALSE(DecodeRegistration(EncodeRegistration(node)).ok());
-  node = Node();
-  node.group_rank = -1;
-  EXPECT_FALSE(DecodeRegistration(EncodeRegistration(node)).ok());
+  for (int i = 0; i < 200; ++i) node.addresses.push_back(absl::StrCat("10.0.1.", i));
+  const auto decoded = DecodeRegistration(EncodeRegistration(node));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->addresses.size(), size_t{kMaxAddressesOfNode});
 }
 
-TEST(Registration, Decode_HugeCountOrHost_RefusedWithoutAllocating) {
-  const std::string start = Number<uint32_t>(1) + Number<uint64_t>(7) + Number<int32_t>(0) + Number<int32_t>(0);
-  EXPECT_FALSE(DecodeRegistration(start + Text("h") + Number<uint64_t>(UINT64_MAX)).ok());
-  EXPECT_FALSE(DecodeRegistration(start + Text("h") + Number<uint64_t>(uint64_t{1} << 62)).ok());
-  EXPECT_FALSE(DecodeRegistration(start + Number<uint64_t>(UINT64_MAX)).ok());
-  EXPECT_FALSE(DecodeRegistration(start + Text(std::string(256, 'h')) + Number<uint64_t>(0)).ok());
+TEST(Registration, Decode_FieldOfALaterVersion_Ignored) {
+  // Field 100, a varint.
+  const auto node = DecodeRegistration(EncodeRegistration(Node()) + "\xa0\x06\x07");
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(*node, Node());
 }
 
-TEST(Registration, Decode_OtherVersion_SaysSo) {
-  std::string payload = EncodeRegistration(Node());
-  payload[0] = 2;
-  EXPECT_EQ(DecodeRegistration(payload).status().message(),
-            "a registration of another version; use the same ddprun on all nodes");
+TEST(Registration, Decode_HostWithEscapesAndLineEnds_OneCleanLine) {
+  store::v1::Registration message;
+  message.add_pids(1);
+  message.set_host("a\n\x1b[31mb\r\nc" + std::string(300, 'x'));
+  const auto node = DecodeRegistration(message.SerializeAsString());
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(node->host.substr(0, 10), "a ?[31mb c");
+  EXPECT_EQ(node->host.size(), 255u);
 }
 
 TEST(Registration, Bytes_AreValidateAndOneRequest) {

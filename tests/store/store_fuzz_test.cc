@@ -79,7 +79,7 @@ class StoreFuzzTest : public testing::Test {
     }
   }
   std::string RandomRegistration() {
-    std::string payload = EncodeRegistration({1, static_cast<int32_t>(Random(5)), 0, "host", {1, 2, 3}});
+    std::string payload = EncodeRegistration({1, static_cast<int32_t>(Random(5)), "host", {1, 2, 3}});
     if (Random(2) == 0) payload[Random(payload.size())] = static_cast<char>(random_());
     return payload.substr(0, Random(3) == 0 ? Random(payload.size()) : payload.size());
   }

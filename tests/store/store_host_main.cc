@@ -1,7 +1,7 @@
 // Hosts a store for tests in other languages. Prints "PORT <n>", then obeys lines on stdin until it ends, each
 // answered with one line on stdout:
 //   begin ROUND WORLD                        ok
-//   register ROUND GROUP BASE HOST PID...    ok, or the error
+//   register ROUND BASE HOST PID...    ok, or the error
 //   missing                                  RANK:LOCAL_RANK:HOST:PID ...
 //   joined                                   how many ranks have come
 //   waiting                                  RANK:ON_RANK ... (-: not known)
@@ -41,7 +41,7 @@ std::string Obey(const std::string& line, StoreServer& store) {
   }
   if (command == "register") {
     NodeRegistration node;
-    in >> node.round >> node.group_rank >> node.base_rank >> node.host;
+    in >> node.round >> node.base_rank >> node.host;
     for (uint32_t pid; in >> pid;) node.pids.push_back(pid);
     const absl::Status status = store.RegisterLocal(node);
     return status.ok() ? "ok" : std::string(status.message());

@@ -309,7 +309,7 @@ TEST(StoreServer, Waiting_SaysWhoWaitsForWhom) {
   StoreOnLoop store;
   store.Call([](StoreServer& server) {
     server.BeginRound(1, 2);
-    return server.RegisterLocal({1, 0, 0, "here", {4711, 4712}}).ok();
+    return server.RegisterLocal({1, 0, "here", {4711, 4712}}).ok();
   });
   RawClient rank0(store.port(), true, 4711);
   ASSERT_EQ(rank0.Ask(Set("/default_pg/0//cpu//0/0", "x") + Wait({"/default_pg/0//cpu//0/1"})), "");
@@ -325,12 +325,12 @@ TEST(StoreServer, Waiting_SaysWhoWaitsForWhom) {
 
 TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents) {
   StoreOptions options;
-  options.parent_of = [](uint32_t pid) -> uint32_t { return pid == 30 ? 20 : pid == 20 ? 10 : pid == 10 ? 5 : 0; };
+  options.parent_of = [](pid_t pid) -> pid_t { return pid == 30 ? 20 : pid == 20 ? 10 : pid == 10 ? 5 : 0; };
   StoreOnLoop store(options);
   RawClient wrapped(store.port(), true, 30);  // before anything is known about the round
   const auto missing = store.Call([](StoreServer& server) {
     server.BeginRound(1, 2);
-    EXPECT_TRUE(server.RegisterLocal({1, 0, 0, "here", {10, 11}}).ok());
+    EXPECT_TRUE(server.RegisterLocal({1, 0, "here", {10, 11}}).ok());
     return server.Missing();
   });
   EXPECT_THAT(missing, ElementsAre(MissingRank{1, 1, "here", 11}));
@@ -338,7 +338,7 @@ TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents) {
 
 TEST(StoreServer, Missing_ParentsThatNeverEnd_NoHang) {
   StoreOptions options;
-  options.parent_of = [](uint32_t pid) { return pid == 2 ? 3u : 2u; };
+  options.parent_of = [](pid_t pid) { return pid == 2 ? 3 : 2; };
   StoreOnLoop store(options);
   RawClient client(store.port(), true, 2);
   EXPECT_TRUE(client.connected());

@@ -125,13 +125,13 @@ class Gloo(unittest.TestCase):
         with StoreHost(PROGRAM) as host:
             self.assertEqual(host.ask("begin 1 2"), "ok")
             rank0 = self.start_worker(host.port, 0, [sys.executable, "-c", WORKER])
-            self.assertEqual(host.ask(f"register 1 0 0 here {rank0.pid} 0"), "ok")
+            self.assertEqual(host.ask(f"register 1 0 here {rank0.pid}"), "ok")
             self.assertEqual(host.ask("until joined = 1"), "ok")
-            self.assertEqual(host.ask("missing"), "1:1:here:0")
+            self.assertEqual(host.ask("missing"), "1:-::0")
             self.assertEqual(host.ask("until waiting = 0:1"), "ok")
             shell = ["bash", "-c", '"$0" -c "$1"; exit $?', sys.executable, WORKER]
             rank1 = self.start_worker(host.port, 1, shell)
-            self.assertEqual(host.ask(f"register 1 0 0 here {rank0.pid} {rank1.pid}"), "ok")
+            self.assertEqual(host.ask(f"register 1 1 here {rank1.pid}"), "ok")
             self.assertEqual(host.ask("until joined = 2"), "ok")
             self.assertEqual(host.ask("missing"), "")
             self.assertEqual(rank0.wait(), 0)
