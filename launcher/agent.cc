@@ -18,6 +18,7 @@
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/resolve_program.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/secret.h"
 #include "rendezvous/base/signal_name.h"
 #include "worker_contract/environment.h"
 
@@ -89,6 +90,7 @@ absl::Status Agent::SetUp() {
   AgentSettings agent;
   agent.join.job_id = config.job_id;
   agent.join.node_id = settings_.launcher_id;
+  agent.join.session_secret = RandomSecret();
   agent.join.host = host_;
   agent.join.address = address_;
   agent.join.slots = config.slots;

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/launcher_wire.h"
 #include "rendezvous/wire/server_wire.h"
@@ -107,6 +109,12 @@ void ClientStream::OnRead(bool ok) {
   absl::StatusOr<ServerMessage> message = status.ok() ? FromProto(proto) : status;
   if (message.ok()) {
     events_.on_message(*std::move(message));
+    ReadNext();
+  } else if (absl::IsUnimplemented(message.status())) {
+    if (!std::exchange(unknown_kind_noted_, true)) {
+      Log(LogLevel::kWarning, absl::StrCat("ignoring messages of a newer ddprun (", message.status().message(),
+                                           "); upgrade ddprun on this node to use all that the server can do"));
+    }
     ReadNext();
   } else {
     malformed_ = message.status();

@@ -74,6 +74,7 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   grpc::ByteBuffer inbound_;
   grpc::Status status_;
   absl::Status malformed_;  // what the server sent, if it was that
+  bool unknown_kind_noted_ = false;
 
   Mutex mutex_;
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;  // operations and timers

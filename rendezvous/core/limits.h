@@ -20,6 +20,12 @@ inline constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there alway
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxTopologyBytes = 4096;
 
+inline constexpr int kMaxCapabilities = 64;
+inline constexpr size_t kMaxCapabilityBytes = 64;
+
+inline constexpr size_t kMinSecretBytes = 16;
+inline constexpr size_t kMaxSecretBytes = 64;
+
 // Texts for people: reasons, messages, paths.
 inline constexpr size_t kMaxTextBytes = 4096;
 

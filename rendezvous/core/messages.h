@@ -13,6 +13,9 @@
 // cited here). proto/rendezvous.proto is the same on the wire and rendezvous/wire converts between the two.
 namespace ddprun::rendezvous {
 
+// What this build speaks (protocol 7). It grows when a message's meaning changes, not when something is added.
+inline constexpr uint32_t kProtocolVersion = 1;
+
 // Settings that every launcher of one job must bring alike (protocol 2.1); a node that differs is rejected.
 struct JobSettings {
   int min_nodes = 1;
@@ -100,8 +103,13 @@ struct Join {
   std::string topology;              // nodes with the same leading parts are near each other; "" is unknown
   JobSettings settings;
   Phase phase = Phase::kIdle;
-  std::optional<Assignment> current;  // the last assignment it took, if any
-  bool in_process = false;            // of the server's own process: it sends no heartbeats; never set by a remote node
+  std::optional<Assignment> current;             // the last assignment it took, if any
+  uint32_t protocol_version = kProtocolVersion;  // 0: a launcher of before versions
+  std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
+  // Known to this launcher process and the server only: proves that a later Join of node_id is of the same process
+  // (protocol 2.4). Empty: a launcher of before it.
+  std::string session_secret;
+  bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
 
   friend bool operator==(const Join&, const Join&) = default;
 };
@@ -143,8 +151,10 @@ using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceed
 
 // The Join was accepted.
 struct Welcome {
-  absl::Duration heartbeat_interval;  // infinite: send none
-  bool by_launcher = false;           // the server lives in a launcher, and dies with it
+  absl::Duration heartbeat_interval;             // infinite: send none
+  bool by_launcher = false;                      // the server lives in a launcher, and dies with it
+  uint32_t protocol_version = kProtocolVersion;  // 0: a server of before versions
+  std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/launcher_wire.h"
 #include "rendezvous/wire/server_wire.h"
@@ -39,6 +41,15 @@ bool LauncherStreams::Add(const std::shared_ptr<LauncherStream>& stream, absl::S
     return true;
   }
   return false;
+}
+
+void LauncherStreams::NoteUnknownKind(const absl::Status& what) {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(unknown_kind_noted_, true)) return;
+  }
+  Log(LogLevel::kWarning, absl::StrCat("ignoring messages of a newer ddprun (", what.message(),
+                                       "); upgrade this server to serve all that launchers can do"));
 }
 
 void LauncherStreams::Remove(const std::shared_ptr<LauncherStream>& stream) {
@@ -110,6 +121,7 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
     }
     status = message.status();
   }
+  if (absl::IsUnimplemented(status)) return streams_->NoteUnknownKind(status);
   End(status);
   TellDriverClosed();
 }

@@ -43,10 +43,13 @@ class LauncherStreams {
   friend class LauncherStream;
   // False: no more streams are taken, for the reason in `why`.
   bool Add(const std::shared_ptr<LauncherStream>& stream, absl::Status* why);
+  // Logs the first message of a kind that this version does not know.
+  void NoteUnknownKind(const absl::Status& what);
   void Remove(const std::shared_ptr<LauncherStream>& stream);
 
   Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  bool unknown_kind_noted_ ABSL_GUARDED_BY(mutex_) = false;
   std::unordered_set<std::shared_ptr<LauncherStream>> open_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -59,6 +59,23 @@ std::string FieldReader::Text(absl::string_view name, const std::string& value, 
   return value;
 }
 
+std::vector<std::string> FieldReader::Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values) {
+  if (values.size() > kMaxCapabilities) {
+    Fail("capabilities", absl::StrCat("has ", values.size(), " entries, more than ", kMaxCapabilities));
+    return {};
+  }
+  std::vector<std::string> names;
+  for (const std::string& value : values) names.push_back(Name("capabilities", value, kMaxCapabilityBytes));
+  return names;
+}
+
+std::string FieldReader::Secret(absl::string_view name, const std::string& value) {
+  if (!value.empty() && (value.size() < kMinSecretBytes || value.size() > kMaxSecretBytes)) {
+    Fail(name, absl::StrCat("has ", value.size(), " bytes; it must have ", kMinSecretBytes, " to ", kMaxSecretBytes));
+  }
+  return value;
+}
+
 int32_t FieldReader::Number(absl::string_view name, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) {
     Fail(name, absl::StrCat("must be from ", low, " to ", high, ", not ", value));
@@ -92,6 +109,13 @@ absl::Time FieldReader::Time(absl::string_view name, const google::protobuf::Tim
     return absl::UnixEpoch();
   }
   return absl::FromUnixSeconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+absl::Status UnknownKind(const google::protobuf::Message& message) {
+  const google::protobuf::UnknownFieldSet& unknown = message.GetReflection()->GetUnknownFields(message);
+  if (unknown.empty()) return absl::InvalidArgumentError("message: is missing");
+  return absl::UnimplementedError(
+      absl::StrCat("message: field ", unknown.field(0).number(), " is of a newer version than this one"));
 }
 
 void SetDuration(absl::Duration value, google::protobuf::Duration* proto) {

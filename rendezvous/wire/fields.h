@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace ddprun::rendezvous {
@@ -33,6 +35,12 @@ class FieldReader {
   // Text for people: any valid UTF-8 of at most `max_bytes`.
   std::string Text(absl::string_view name, const std::string& value, size_t max_bytes);
 
+  // At most kMaxCapabilities names of at most kMaxCapabilityBytes.
+  std::vector<std::string> Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values);
+
+  // Nothing, or kMinSecretBytes to kMaxSecretBytes of any kind.
+  std::string Secret(absl::string_view name, const std::string& value);
+
   // A number of at least `low` and at most `high`.
   int32_t Number(absl::string_view name, int64_t value, int64_t low, int64_t high);
 
@@ -46,6 +54,10 @@ class FieldReader {
   std::string path_;
   absl::Status* status_;
 };
+
+// Of a message whose oneof is empty. UNIMPLEMENTED: it is of a kind that only a newer version knows, and to be ignored
+// (protocol 7.2). INVALID_ARGUMENT: it is of no kind at all.
+absl::Status UnknownKind(const google::protobuf::Message& message);
 
 // Protobuf's greatest duration stands for an infinite one; parts of a nanosecond are dropped. Negative durations
 // are sent as they are, for the receiver to refuse.

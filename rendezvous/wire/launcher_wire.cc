@@ -26,9 +26,10 @@ Join::Phase ReadPhase(int phase, FieldReader* fields) {
     case v1::Join::PHASE_RUNNING: return Join::Phase::kRunning;
     case v1::Join::PHASE_SUCCEEDED: return Join::Phase::kSucceeded;
     case v1::Join::PHASE_STOPPING: return Join::Phase::kStopping;
-    default: fields->Fail("phase", absl::StrCat("has the unknown value ", phase));
+    case v1::Join::PHASE_UNSPECIFIED: fields->Fail("phase", "is missing"); return Join::Phase::kIdle;
+    // Of a newer version: whatever it is, the node has workers (protocol 7.3).
+    default: return Join::Phase::kRunning;
   }
-  return Join::Phase::kIdle;
 }
 
 // Fills the member of the oneof that fits the message.
@@ -50,6 +51,9 @@ struct Writer {
     *out->mutable_settings() = ToProto(join.settings);
     out->set_phase(PhaseToProto(join.phase));
     if (join.current.has_value()) *out->mutable_current() = ToProto(*join.current);
+    out->set_protocol_version(join.protocol_version);
+    for (const std::string& name : join.capabilities) out->add_capabilities(name);
+    out->set_session_secret(join.session_secret);
   }
   void operator()(const Heartbeat&) const { proto->mutable_heartbeat(); }
   void operator()(const WorkerFailed& failed) const {
@@ -91,6 +95,9 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   if (join.phase != Join::Phase::kIdle && !proto.has_current()) {
     fields.Fail("current", "is missing though the phase is not idle");
   }
+  join.protocol_version = proto.protocol_version();
+  join.capabilities = fields.Capabilities(proto.capabilities());
+  join.session_secret = fields.Secret("session_secret", proto.session_secret());
   return join;
 }
 
@@ -127,9 +134,7 @@ absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto) {
     case v1::LauncherMessage::kGroupSucceeded: message = GroupSucceeded{proto.group_succeeded().round()}; break;
     case v1::LauncherMessage::kReady: message = ReadReady(proto.ready(), FieldReader("ready", &status)); break;
     case v1::LauncherMessage::kLeave: message = ReadLeave(proto.leave(), FieldReader("leave", &status)); break;
-    case v1::LauncherMessage::MESSAGE_NOT_SET:
-      status = absl::InvalidArgumentError("message: is missing or of an unknown kind");
-      break;
+    case v1::LauncherMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }
   if (!status.ok()) return status;
   return message;

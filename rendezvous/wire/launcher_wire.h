@@ -11,8 +11,9 @@ namespace ddprun::rendezvous {
 // not sent. Thread-safe.
 v1::LauncherMessage ToProto(const LauncherMessage& message);
 
-// What a server received. INVALID_ARGUMENT: a field is missing, unknown or out of bounds; the text names it.
-// Thread-safe.
+// What a server received. Thread-safe.
+//   INVALID_ARGUMENT  a field is missing or out of bounds; the text names it.
+//   UNIMPLEMENTED     it is of a kind that only a newer launcher knows, and to be ignored (protocol 7.2).
 absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto);
 
 }  // namespace ddprun::rendezvous

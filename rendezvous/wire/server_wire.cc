@@ -21,6 +21,8 @@ struct Writer {
       SetDuration(welcome.heartbeat_interval, out->mutable_heartbeat_interval());
     }
     out->set_by_launcher(welcome.by_launcher);
+    out->set_protocol_version(welcome.protocol_version);
+    for (const std::string& name : welcome.capabilities) out->add_capabilities(name);
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
   void operator()(const Waiting& waiting) const {
@@ -51,11 +53,16 @@ struct Writer {
 };
 
 Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
-  if (!proto.has_heartbeat_interval()) return Welcome{absl::InfiniteDuration(), proto.by_launcher()};
-  const absl::Duration interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
-  // A launcher that beats without pause would be felt.
-  if (interval < absl::Milliseconds(1)) fields.Fail("heartbeat_interval", "is less than a millisecond");
-  return Welcome{interval, proto.by_launcher()};
+  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(), proto.protocol_version()};
+  if (proto.has_heartbeat_interval()) {
+    welcome.heartbeat_interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
+    // A launcher that beats without pause would be felt.
+    if (welcome.heartbeat_interval < absl::Milliseconds(1)) {
+      fields.Fail("heartbeat_interval", "is less than a millisecond");
+    }
+  }
+  welcome.capabilities = fields.Capabilities(proto.capabilities());
+  return welcome;
 }
 
 Waiting ReadWaiting(const v1::Waiting& proto, FieldReader fields) {
@@ -124,9 +131,7 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
       break;
-    case v1::ServerMessage::MESSAGE_NOT_SET:
-      status = absl::InvalidArgumentError("message: is missing or of an unknown kind");
-      break;
+    case v1::ServerMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }
   if (!status.ok()) return status;
   return message;

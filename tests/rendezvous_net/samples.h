@@ -79,6 +79,12 @@ inline Join SampleJoin() {
   join.settings = SampleSettings();
   join.phase = Join::Phase::kRunning;
   join.current = SampleAssignment();
+  join.protocol_version = 7;
+  join.capabilities = {"recovery", "trace"};
+  join.session_secret = std::string(
+      "0123456789\0\xFF"
+      "abcd",
+      16);
   return join;
 }
 

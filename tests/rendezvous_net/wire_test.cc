@@ -78,6 +78,7 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   until_forever.remaining = absl::InfiniteDuration();
   const std::vector<ServerMessage> messages = {Welcome{absl::Seconds(1)},
                                                Welcome{absl::InfiniteDuration()},
+                                               Welcome{absl::Seconds(1), true, 7, {"recovery"}},
                                                HeartbeatAck{},
                                                SampleWaiting(),
                                                until_forever,
@@ -154,7 +155,14 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.settings.heartbeat_timeout",
        join([](v1::Join* j) { j->mutable_settings()->mutable_heartbeat_timeout()->Clear(); })},
       {"join.phase", join([](v1::Join* j) { j->clear_phase(); })},
-      {"join.phase", join([](v1::Join* j) { j->set_phase(static_cast<v1::Join::Phase>(99)); })},
+      {"join.capabilities", join([](v1::Join* j) { j->add_capabilities(""); })},
+      {"join.capabilities", join([](v1::Join* j) { j->add_capabilities(std::string(kMaxCapabilityBytes + 1, 'a')); })},
+      {"join.capabilities",
+       join([](v1::Join* j) {
+         for (int i = 0; i <= kMaxCapabilities; ++i) j->add_capabilities("a");
+       })},
+      {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMinSecretBytes - 1, 'a')); })},
+      {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMaxSecretBytes + 1, 'a')); })},
       {"join.current: is missing", join([](v1::Join* j) { j->clear_current(); })},
       {"join.current.round", join([](v1::Join* j) { j->mutable_current()->set_round(0); })},
       {"join.current.group_rank", join([](v1::Join* j) { j->mutable_current()->set_group_rank(3); })},
@@ -210,7 +218,7 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
     return std::string(status.message());
   };
   v1::ServerMessage message;
-  EXPECT_EQ(code_and_text(message), "message: is missing or of an unknown kind");
+  EXPECT_EQ(code_and_text(message), "message: is missing");
   message.mutable_assign();
   EXPECT_EQ(code_and_text(message), "assign.assignment: is missing");
   message.mutable_finish();
@@ -228,6 +236,36 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
 }
 
 // Whatever bytes come: an error or a message that survives another trip, never a crash.
+// Protocol 7.2: what an older side does not know.
+TEST(LauncherWireTest, FromProto_UnknownKind_Unimplemented) {
+  v1::LauncherMessage newer;
+  ASSERT_TRUE(newer.ParseFromString("\xFA\x01\x02hi"));
+  EXPECT_EQ(FromProto(newer).status().code(), absl::StatusCode::kUnimplemented) << FromProto(newer).status();
+  EXPECT_EQ(FromProto(v1::LauncherMessage()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ServerWireTest, FromProto_UnknownKind_Unimplemented) {
+  v1::ServerMessage newer;
+  ASSERT_TRUE(newer.ParseFromString("\xFA\x01\x02hi"));
+  EXPECT_EQ(FromProto(newer).status().code(), absl::StatusCode::kUnimplemented) << FromProto(newer).status();
+  EXPECT_EQ(FromProto(v1::ServerMessage()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Protocol 7.3.
+TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->set_phase(static_cast<v1::Join::Phase>(99));
+  const absl::StatusOr<LauncherMessage> read = FromProto(message);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<Join>(*read).phase, Join::Phase::kRunning);
+}
+
+TEST(LauncherWireTest, FromProto_NoVersion_IsZero) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->clear_protocol_version();
+  EXPECT_EQ(std::get<Join>(FromProto(message).value()).protocol_version, 0);
+}
+
 TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {
   google::protobuf::SetLogHandler(nullptr);  // it complains of every string that is not UTF-8
   const uint32_t seed = std::random_device()();

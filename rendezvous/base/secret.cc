@@ -1,0 +1,30 @@
+#include "rendezvous/base/secret.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/random.h>
+
+namespace ddprun {
+
+std::string RandomSecret() {
+  std::string bytes(32, '\0');
+  // Requests of up to 256 bytes are neither interrupted nor cut short (getrandom(2)).
+  (void)!getrandom(bytes.data(), bytes.size(), 0);
+  return bytes;
+}
+
+std::string SecretDigest(absl::string_view secret) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
+bool SecretsEqual(absl::string_view a, absl::string_view b) {
+  // Digests are equally long, so the time does not tell a length either.
+  const std::string x = SecretDigest(a);
+  const std::string y = SecretDigest(b);
+  return CRYPTO_memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+}  // namespace ddprun
