@@ -113,16 +113,16 @@ absl::Status Agent::SetUp() {
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
                               host_, Environment(), InterfaceOf(address_)};
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
-      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](std::vector<WorkerEnd> ends, size_t cause) {
+      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](const std::vector<WorkerEnd>& ends) {
         // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
         signals_->ReadAll();
-        Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, cause, now, e); });
+        Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
       });
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
   AskForEndTime();
-  Step([](auto& m, auto, auto* e) { m.Start(e); });
+  Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
   if (!link.ok()) return link.status();
@@ -243,13 +243,7 @@ void Agent::Execute(const AgentEffect& effect) {
   std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
-void Agent::Do(const effect::Send& send) {
-  rendezvous::LauncherMessage message = send.message;
-  const int port = store_ == nullptr ? 0 : store_->port();
-  if (auto* join = std::get_if<rendezvous::Join>(&message)) join->store_port = port;
-  if (auto* ready = std::get_if<rendezvous::Ready>(&message)) ready->store_port = port;
-  link_->Send(std::move(message));
-}
+void Agent::Do(const effect::Send& send) { link_->Send(send.message); }
 
 void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
 
@@ -266,7 +260,10 @@ void Agent::Do(const effect::OpenStore&) {
       TellRanksJoined();
     });
   }
-  if (status.ok()) return;
+  if (status.ok()) {
+    const int port = store_->port();
+    return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(port, now, e); });
+  }
   const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
                                           settings_.config.port_range ? "a wider --port-range or " : "",
                                           "--local-addr with another address helps");
@@ -295,10 +292,9 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
   // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
   if (spawn.assignment.group_rank == 0) store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size);
-  const std::optional<rendezvous::WorkerFailure> failure = workers_->Start(spawn.assignment);
-  if (failure) {
-    const int started = workers_->started();
-    return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(started, *failure, now, e); });
+  const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
+  if (error) {
+    return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
   }
   RegisterWorkers(spawn.assignment);
 }
@@ -308,7 +304,7 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
   node.round = assignment.round;
   node.base_rank = assignment.base_rank;
   node.host = host_;
-  for (pid_t pid : workers_->started_pids()) node.pids.push_back(static_cast<uint32_t>(pid));
+  for (pid_t pid : workers_->pids()) node.pids.push_back(static_cast<uint32_t>(pid));
   // Who is missing is good to know and not worth a failure: if telling fails, it stays unknown.
   if (assignment.group_rank == 0) {
     (void)store_->RegisterLocal(node);
@@ -340,8 +336,8 @@ void Agent::TellStoreReached(const absl::Status& status) {
   Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
 }
 
-void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal); }
-void Agent::Do(const effect::KillWorkers&) { workers_->Kill(); }
+void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
+void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
   std::vector<pid_t> known = workers_->running_pids();

@@ -57,7 +57,7 @@ class Agent {
   void Do(const effect::OpenStore&);
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
-  void Do(const effect::KillWorkers&);
+  void Do(const effect::KillWorkers& kill);
   void Do(const effect::SweepOrphans&);
   void Do(const effect::ReportMissingRanks&);
   void Do(const effect::Print& print);

@@ -39,7 +39,6 @@ class RendezvousLink {
   void Send(rendezvous::LauncherMessage message) { client_->Send(std::move(message)); }
   void Reset() { client_->Reset(); }
 
-  bool hosting() const { return hosting_; }
   // For people, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
   const std::string& serving() const { return serving_; }
 

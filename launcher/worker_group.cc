@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/error_file.h"
-#include "launcher/core/first_cause.h"
 #include "launcher/core/rank_environment.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/resolve_program.h"
@@ -39,7 +38,10 @@ absl::StatusOr<std::string> FindPortGuard() {
 }  // namespace
 
 WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended)
-    : settings_(std::move(settings)), output_(std::move(output)), on_ended_(std::move(on_ended)) {}
+    : settings_(std::move(settings)),
+      output_(std::move(output)),
+      on_ended_(std::move(on_ended)),
+      pids_(settings_.config->slots) {}
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                                  OnEnded on_ended) {
@@ -58,20 +60,20 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   return group;
 }
 
-std::optional<WorkerFailure> WorkerGroup::Start(const rendezvous::Assignment& assignment) {
+std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assignment& assignment,
+                                                          const LocalRanks& ranks) {
   assignment_ = assignment;
-  workers_.clear();
-  started_.clear();
-  oom_before_ = SampleOom();
-  for (int32_t local_rank = 0; local_rank < settings_.config->slots; ++local_rank) {
-    const absl::Status status = StartWorker(assignment, local_rank);
+  for (const int32_t rank : ranks) workers_.erase(std::exchange(pids_[rank], 0));
+  const OomSample oom_before = SampleOom();
+  for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
+    const absl::Status status = StartWorker(assignment, *rank, oom_before);
     if (status.ok()) continue;
-    WorkerFailure failure = NewFailure(local_rank);
-    failure.exit_code = ExitCodeOfStartError(status);
+    StartError error{LocalRanks(rank, ranks.end()), NewFailure(*rank)};
+    error.failure.exit_code = ExitCodeOfStartError(status);
     // Another attempt finds more memory or processes, perhaps, but not another program.
-    failure.restartable = absl::IsResourceExhausted(status);
-    failure.message = std::string(status.message());
-    return failure;
+    error.failure.restartable = absl::IsResourceExhausted(status);
+    error.failure.message = std::string(status.message());
+    return error;
   }
   return std::nullopt;
 }
@@ -95,7 +97,8 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
   return first_error;
 }
 
-absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank) {
+absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank,
+                                      const OomSample& oom_before) {
   const LaunchConfig& config = *settings_.config;
   absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return program.status();
@@ -119,24 +122,28 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   if (!child.ok()) return child.status();
   const pid_t pid = child->pid;
   if (absl::Status status = watch_->Watch(*std::move(child)); !status.ok()) return status;
-  started_.push_back(pid);
-  workers_.insert_or_assign(pid, Worker{local_rank, SteadyNow(), std::move(streams->error_file)});
+  pids_[local_rank] = pid;
+  workers_.insert_or_assign(pid, Worker{local_rank, SteadyNow(), std::move(streams->error_file), oom_before});
   return absl::OkStatus();
 }
 
-void WorkerGroup::Signal(int signal) {
+void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
   const std::vector<int>& warnings = settings_.config->warning_signals;
   const bool stops = std::find(warnings.begin(), warnings.end(), signal) == warnings.end();
-  for (auto& [pid, worker] : workers_) {
-    if (stops) worker.signalled = true;
-    watch_->Signal(pid, signal);
+  for (const int32_t rank : ranks) {
+    const auto found = workers_.find(pids_[rank]);
+    if (found == workers_.end()) continue;
+    if (stops) found->second.signalled = true;
+    watch_->Signal(found->first, signal);
   }
 }
 
-void WorkerGroup::Kill() {
-  for (auto& [pid, worker] : workers_) {
-    worker.signalled = true;
-    watch_->SignalGroup(pid, SIGKILL);
+void WorkerGroup::Kill(const LocalRanks& ranks) {
+  for (const int32_t rank : ranks) {
+    const auto found = workers_.find(pids_[rank]);
+    if (found == workers_.end()) continue;
+    found->second.signalled = true;
+    watch_->SignalGroup(found->first, SIGKILL);
   }
 }
 
@@ -149,39 +156,37 @@ WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
   return failure;
 }
 
+WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker) const {
+  WorkerEnd result{worker.local_rank, std::nullopt, std::nullopt};
+  if (end.ok()) return result;
+  const WorkerError error = ParseErrorFile(worker.error_file.Read());
+  WorkerFailure failure = NewFailure(worker.local_rank);
+  failure.pid = end.pid;
+  (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
+  failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
+  failure.ran_for = SteadyNow() - worker.started;
+  failure.message = error.message;
+  failure.traceback = error.traceback;
+  if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
+  if (failure.signal == SIGKILL && !worker.signalled) {
+    const std::string killed = OomEvidence(worker.oom_before, SampleOom());
+    failure.oom_killed = !killed.empty();
+    if (failure.message.empty()) failure.message = killed;
+  }
+  result.failure = std::move(failure);
+  result.raised_at = error.raised_at;
+  return result;
+}
+
 void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
   std::vector<WorkerEnd> result;
-  std::vector<FailureEvidence> evidence;
-  std::vector<size_t> place;  // in `result`, of each piece of evidence
   for (const ProcessEnd& end : ends) {
     const auto found = workers_.find(end.pid);
     if (found == workers_.end()) continue;  // abandoned in an earlier round
-    Worker worker = std::move(found->second);
+    result.push_back(Describe(end, found->second));
     workers_.erase(found);
-    result.push_back(WorkerEnd{worker.local_rank, std::nullopt});
-    if (end.ok()) continue;
-    const WorkerError error = ParseErrorFile(worker.error_file.Read());
-    WorkerFailure failure = NewFailure(worker.local_rank);
-    failure.pid = end.pid;
-    (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
-    failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
-    failure.ran_for = SteadyNow() - worker.started;
-    failure.message = error.message;
-    failure.traceback = error.traceback;
-    if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
-    if (failure.signal == SIGKILL && !worker.signalled) {
-      const std::string killed = OomEvidence(oom_before_, SampleOom());
-      failure.oom_killed = !killed.empty();
-      if (failure.message.empty()) failure.message = killed;
-    }
-    place.push_back(result.size() - 1);
-    result.back().failure = failure;
-    evidence.push_back(FailureEvidence{std::move(failure), error.raised_at, worker.signalled});
-    result.back().failure_class = Classify(evidence.back());
   }
-  if (result.empty()) return;
-  const size_t cause = evidence.empty() ? 0 : place[ChooseFirstCause(evidence)];
-  on_ended_(std::move(result), cause);
+  if (!result.empty()) on_ended_(result);
 }
 
 }  // namespace ddprun::launcher

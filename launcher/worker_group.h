@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/core/agent_machine.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/worker_set.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/event_loop.h"
@@ -36,28 +36,32 @@ class WorkerGroup {
     std::vector<std::string> environment;  // the launcher's own
     std::string gloo_interface;            // see GroupSettings
   };
-  // As AgentMachine::OnWorkersEnded. Never called from within Start.
-  using OnEnded = std::function<void(std::vector<WorkerEnd> ends, size_t cause)>;
+  // Workers that were found to have ended in the same instant. Never called from within Start.
+  using OnEnded = std::function<void(const std::vector<WorkerEnd>& ends)>;
+  // Why one could not be started, and it and those after it, which were not tried.
+  struct StartError {
+    LocalRanks not_started;
+    rendezvous::WorkerFailure failure;
+  };
 
   // InvalidArgument: a port range is given, but what keeps workers to it is not there.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              OnEnded on_ended);
 
-  // Starts all workers of the round. Forgets those of the round before, which must have ended or been abandoned.
-  // If one can't be started, those before it run (started() of them) and the result says why.
-  std::optional<rendezvous::WorkerFailure> Start(const rendezvous::Assignment& assignment);
+  // Starts these workers of the round. Their processes of before must have ended or been abandoned, and are forgotten;
+  // the node's other workers are left alone.
+  std::optional<StartError> Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
   // Told to the workers that are started from now on.
   void SetJobEnd(absl::Time end) { job_end_ = end; }
-  int started() const { return static_cast<int>(started_.size()); }
 
-  // By local rank, of those started.
-  const std::vector<pid_t>& started_pids() const { return started_; }
+  // By local rank: the process that was started last; 0 if there was none.
+  const std::vector<pid_t>& pids() const { return pids_; }
 
-  // To each worker that runs, but not to its children. After another than a warning it is to be expected that
-  // workers end.
-  void Signal(int signal);
-  // SIGKILL to each worker that runs and its process group.
-  void Kill();
+  // To those of the workers that run, but not to their children. After another than a warning it is to be expected that
+  // they end.
+  void Signal(int signal, const LocalRanks& ranks);
+  // SIGKILL to those of the workers that run, and their process groups.
+  void Kill(const LocalRanks& ranks);
 
   // Processes that are this group's to reap.
   std::vector<pid_t> running_pids() const { return watch_->pids(); }
@@ -67,11 +71,13 @@ class WorkerGroup {
     int32_t local_rank;
     SteadyTime started;
     ErrorFile error_file;
+    OomSample oom_before;
     bool signalled = false;  // by us
   };
 
   WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended);
-  absl::Status StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank);
+  absl::Status StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank, const OomSample& oom_before);
+  WorkerEnd Describe(const ProcessEnd& end, const Worker& worker) const;
   // The file to execute, looked for once.
   absl::StatusOr<std::string> Program();
   void OnProcessesEnded(const std::vector<ProcessEnd>& ends);
@@ -85,9 +91,8 @@ class WorkerGroup {
   std::string program_;
   std::optional<absl::Time> job_end_;
   rendezvous::Assignment assignment_;
-  std::unordered_map<pid_t, Worker> workers_;  // of the present round, running
-  std::vector<pid_t> started_;
-  OomSample oom_before_;
+  std::unordered_map<pid_t, Worker> workers_;  // that run and were not abandoned
+  std::vector<pid_t> pids_;
 };
 
 }  // namespace ddprun::launcher

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/endpoint.h"
-#include "launcher/core/wait_text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -15,44 +14,44 @@ namespace {
 
 using rendezvous::Join;
 
-// A line about what is waited for comes this long after the wait began, and then at the second interval.
-constexpr absl::Duration kFirstReport = absl::Seconds(10);
-constexpr absl::Duration kNextReports = absl::Minutes(1);
-// A worker that SIGKILL does not end within this hangs in the kernel: go on without it.
-constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
-// The first rank to join gives the others this long, where it comes late itself.
-constexpr absl::Duration kJoinSpread = absl::Seconds(3);
-// A store of another node that takes no connection for so long can't be reached.
-constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
-// A store that refuses may be that of a round that ended at once: the word that it is over may be on its way.
-constexpr absl::Duration kStoreRefusalWait = absl::Seconds(1);
-
-// Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
-bool MayBeASignalsWork(FailureClass failure_class) { return failure_class >= FailureClass::kOwnError; }
+// A batch system's signal reaches all processes of a job, on all nodes, within this.
+constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
 }  // namespace
 
 AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now)
-    : settings_(std::move(settings)), lease_(settings_.join.settings.heartbeat_timeout), started_(now) {}
+    : settings_(std::move(settings)),
+      line_({settings_.join.settings.heartbeat_timeout, settings_.join.settings.join_timeout,
+             settings_.reconnect_timeout},
+            now),
+      workers_(settings_.join.slots),
+      failures_(settings_.batch ? kSignalSpread : absl::ZeroDuration()),
+      reports_({Self(), settings_.server, settings_.join.job_id, settings_.expected_hosts}, &line_) {}
 
-void AgentMachine::Start(Effects* effects) {
+void AgentMachine::Start(SteadyTime now, Effects* effects) {
   effects->push_back(effect::OpenStore{});
-  give_up_at_ = started_ + settings_.join.settings.join_timeout;
-  next_report_ = started_ + kFirstReport;
+  reports_.StartWait(now);
+}
+
+void AgentMachine::OnStoreOpened(int32_t port, SteadyTime now, Effects* effects) {
+  if (state_ == State::kDone) return;
+  store_port_ = port;
+  if (state_ != State::kStopping || exit_) return;
+  state_ = State::kIdle;
+  reports_.StartWait(now);
+  if (line_.up()) SayReady(effects);
 }
 
 void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
-  link_ = Link::kJoining;
-  // A server that takes the connection but never answers the Join is as silent as one that misses heartbeats.
-  silent_at_ = lease_.SilentAt(now);
-  SendJoin(now, effects);
+  SendJoin(line_.OnConnected(now), effects);
 }
 
-void AgentMachine::SendJoin(SteadyTime now, Effects* effects) {
+void AgentMachine::SendJoin(uint64_t incarnation, Effects* effects) {
   Join join = settings_.join;
-  join.incarnation = ++incarnation_;
+  join.incarnation = incarnation;
   join.current = current_;
+  join.store_port = store_port_.value_or(0);
   switch (state_) {
     case State::kRunning: join.phase = Join::Phase::kRunning; break;
     case State::kSucceeded: join.phase = Join::Phase::kSucceeded; break;
@@ -62,121 +61,109 @@ void AgentMachine::SendJoin(SteadyTime now, Effects* effects) {
   // A failure that the server may not have heard of has to arrive before the node counts as idle.
   if (reported_) join.phase = Join::Phase::kStopping;
   joined_as_ = join.phase;
-  lease_.Asked(now);
   effects->push_back(effect::Send{std::move(join)});
+}
+
+void AgentMachine::SayReady(Effects* effects) {
+  effects->push_back(effect::Send{rendezvous::Ready{current_->round, store_port_.value_or(0)}});
 }
 
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
                                   SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
-  if (link_ != Link::kDown) lease_.StreamOver(false);
-  if (refused) lease_.Refused(*refused);
-  if (permanent && !exit_) {
-    link_ = Link::kDown;
-    effects->push_back(effect::Print{LogLevel::kError, reason});
-    exit_ = effect::Exit{1, std::nullopt, {}};
-    return Stop(SIGTERM, now, effects);
-  }
-  LostStream(reason, now, effects);
+  const bool was_up = line_.OnDisconnected(reason, refused, now);
+  if (exit_) return;
+  if (!permanent) return ReportLostServer(was_up, now, effects);
+  effects->push_back(effect::Print{LogLevel::kError, reason});
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
 }
 
-void AgentMachine::LostStream(const std::string& reason, SteadyTime now, Effects* effects) {
-  const bool was_up = link_ == Link::kUp;
-  link_ = Link::kDown;
-  last_disconnect_ = reason;
-  leaving_ = false;
-  next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
-  if (exit_) return;
+void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effects) {
   if (was_up) {
-    give_up_at_ = now + settings_.reconnect_timeout;
     effects->push_back(effect::Print{
-        LogLevel::kWarning,
-        absl::StrCat("lost the rendezvous server (", reason, "); ", state_ == State::kRunning ? "workers run on; " : "",
-                     "trying again for ", absl::FormatDuration(settings_.reconnect_timeout))});
+        LogLevel::kWarning, absl::StrCat("lost the rendezvous server (", line_.last_error(), "); ",
+                                         state_ == State::kRunning ? "workers run on; " : "", "trying again for ",
+                                         absl::FormatDuration(settings_.reconnect_timeout))});
   } else if (state_ == State::kConnecting) {
-    effects->push_back(effect::ShowStatus{WaitText(now)});
+    effects->push_back(effect::ShowStatus{reports_.WaitText(now)});
   }
+}
+
+void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
+  const bool was_up = line_.OnReset(absl::StrCat(settings_.server, " is silent"), now);
+  if (!exit_) ReportLostServer(was_up, now, effects);
+  effects->push_back(effect::ResetConnection{});
+}
+
+void AgentMachine::GiveUpServer(SteadyTime now, Effects* effects) {
+  const std::string& error = line_.last_error();
+  effects->push_back(effect::Print{
+      LogLevel::kError,
+      absl::StrCat("no rendezvous server at ", settings_.server, " for ", absl::FormatDuration(line_.patience()), "; ",
+                   Self(), ": ", error.empty() ? "no answer" : error,
+                   "; start it there, or set --rdzv-endpoint to where it is")});
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
 }
 
 void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects) {
-  if (state_ == State::kDone || link_ == Link::kDown) return;  // it is of a stream that was given up
-  const bool is_ack = std::holds_alternative<rendezvous::HeartbeatAck>(message);
-  // Whatever comes first on a stream answers its Join.
-  if (is_ack || link_ == Link::kJoining) lease_.Answered();
-  // It was on the way for so long that what it says may be over: a round may have begun without this node.
-  if (lease_.StopAt() <= now) return LeaveSilentServer(now, effects);
-  const bool beats = heartbeat_interval_ != absl::InfiniteDuration() || link_ == Link::kJoining;
-  if (beats && (!exit_ || leaving_)) silent_at_ = lease_.SilentAt(now);
+  if (state_ == State::kDone) return;
+  switch (line_.OnMessage(std::holds_alternative<rendezvous::HeartbeatAck>(message), now)) {
+    case ServerLine::Reading::kStale: return;
+    // A round may have begun without this node.
+    case ServerLine::Reading::kTooLate: return LeaveSilentServer(now, effects);
+    case ServerLine::Reading::kCounts: break;
+  }
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
-  if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) return OnWaiting(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
+    if (state_ != State::kIdle) return;
+    reports_.OnWaiting(*m, now);
+    effects->push_back(effect::ShowStatus{reports_.WaitText(now)});
+  }
   if (const auto* m = std::get_if<rendezvous::Rejected>(&message)) {
     if (exit_) return;
     effects->push_back(effect::Print{LogLevel::kError, m->reason});
-    exit_ = effect::Exit{2, std::nullopt, {}};
-    Stop(SIGTERM, now, effects);
+    StopAndExit({2, std::nullopt, {}}, SIGTERM, now, effects);
   }
 }
 
 void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects) {
   if (exit_) return;
-  link_ = Link::kUp;
-  give_up_at_ = SteadyTime::InfiniteFuture();
-  heartbeat_interval_ = welcome.heartbeat_interval;
-  next_heartbeat_ = now + heartbeat_interval_;
-  if (heartbeat_interval_ == absl::InfiniteDuration()) {
-    silent_at_ = SteadyTime::InfiniteFuture();
-    lease_.Unlimited();
-  }
-  if (ever_up_) {
+  if (line_.ever_up()) {
     effects->push_back(effect::Print{LogLevel::kWarning,
                                      absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
   }
-  ever_up_ = true;
-  if (state_ == State::kConnecting) BecomeIdle(now);
+  line_.OnWelcome(welcome.heartbeat_interval, now);
+  if (state_ == State::kConnecting) {
+    state_ = State::kIdle;
+    reports_.StartWait(now);
+  }
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
-    if (state_ == State::kIdle) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+    if (state_ == State::kIdle) SayReady(effects);
   } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
     // The workers ended after the Join was sent, which told otherwise.
     effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
   } else if (joined_as_ != Join::Phase::kIdle && state_ == State::kIdle) {
-    effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
+    SayReady(effects);
   }
-}
-
-void AgentMachine::BecomeIdle(SteadyTime now) {
-  state_ = State::kIdle;
-  waiting_.reset();
-  next_report_ = now + kFirstReport;
-}
-
-void AgentMachine::OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now, Effects* effects) {
-  if (state_ != State::kIdle) return;
-  waiting_ = waiting;
-  waiting_at_ = now;
-  effects->push_back(effect::ShowStatus{WaitText(now)});
 }
 
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
   if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
   state_ = State::kRunning;
   current_ = assignment;
-  running_ = settings_.join.slots;
-  ranks_joined_ = 0;
   reported_.reset();
-  siblings_.clear();
-  waiting_.reset();
-  round_started_ = now;
-  next_report_ = SteadyTime::InfiniteFuture();
-  store_problem_ = absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout));
-  if (assignment.group_rank > 0) store_late_at_ = now + kStoreTimeout;
+  failures_.Clear();
+  reports_.StartRound(assignment, now);
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(
       effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
-  effects->push_back(effect::SpawnWorkers{assignment});
+  const LocalRanks ranks = workers_.All();
+  workers_.Start(ranks);
+  effects->push_back(effect::SpawnWorkers{assignment, ranks});
 }
 
 std::string AgentMachine::Self() const { return absl::StrCat(settings_.join.host, " (", settings_.join.address, ")"); }
@@ -204,7 +191,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
       return Stop(SIGTERM, now, effects);
     case State::kIdle:
       // It was ready already, but the server does not know.
-      effects->push_back(effect::Send{rendezvous::Ready{stop.round, 0}});
+      effects->push_back(effect::Send{rendezvous::Ready{stop.round, store_port_.value_or(0)}});
       return;
     case State::kConnecting:
     case State::kStopping:  // Ready follows by itself
@@ -214,173 +201,75 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
   // A node that has not said yet that it leaves ends as the job does.
-  if (exit_ && leave_at_ == SteadyTime::InfiniteFuture()) return;
-  leave_at_ = SteadyTime::InfiniteFuture();
-  if (state_ == State::kIdle && !verdict.succeeded && waiting_ && !waiting_->spare) {
-    // The server knows who came, this launcher who was to come, and where those may have looked in vain.
-    const std::vector<std::string> absent = AbsentHosts(*waiting_, settings_.expected_hosts);
-    if (!absent.empty()) {
-      effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("timed out waiting for ", HostsText(absent))});
-    }
-    if (!serving_.empty()) effects->push_back(effect::Print{LogLevel::kWarning, serving_});
-  }
-  exit_ = effect::Exit{verdict.exit_code, verdict, siblings_};
-  Stop(SIGTERM, now, effects);
+  if (exit_ && !leave_.running()) return;
+  leave_.Clear();
+  if (state_ == State::kIdle && !verdict.succeeded) reports_.ReportFailedWait(effects);
+  StopAndExit({verdict.exit_code, verdict, failures_.siblings()}, SIGTERM, now, effects);
 }
 
-void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, size_t cause, SteadyTime now, Effects* effects) {
+std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>& ends) {
+  std::vector<FailureEvidence> failed;
+  for (const WorkerEnd& end : ends) {
+    const bool stopped_by_us = workers_.state(end.local_rank) == WorkerSet::State::kStopping;
+    if (!workers_.End(end) || !end.failure) continue;
+    failed.push_back(FailureEvidence{*end.failure, end.raised_at, stopped_by_us});
+  }
+  return failed;
+}
+
+void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
-  running_ = std::max<int>(0, running_ - static_cast<int>(ends.size()));
-  if (state_ == State::kRunning) {
-    for (size_t i = 0; i < ends.size(); ++i) {
-      if (ends[i].failure && i != cause) siblings_.push_back(*ends[i].failure);
-    }
-    if (cause < ends.size() && ends[cause].failure) return OnFailure(ends[cause], now, effects);
-    if (running_ > 0 || held_) return;
-    state_ = State::kSucceeded;
-    missing_at_ = store_late_at_ = SteadyTime::InfiniteFuture();
-    effects->push_back(effect::SweepOrphans{});
-    if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
-    return;
-  }
-  if (state_ == State::kStopping && running_ == 0) OnStopped(now, effects);
-}
-
-void AgentMachine::OnFailure(const WorkerEnd& cause, SteadyTime now, Effects* effects) {
-  if (!held_) {
-    held_ = cause;
-    held_until_ = now + kSignalSpread;
-  } else if (held_->failure_class >= FailureClass::kPeerError && cause.failure_class < held_->failure_class) {
-    siblings_.push_back(*held_->failure);
-    held_ = cause;
-  } else {
-    siblings_.push_back(*cause.failure);
-  }
-  if (!settings_.batch || !MayBeASignalsWork(held_->failure_class)) TellHeldFailure(now, effects);
-}
-
-void AgentMachine::TellHeldFailure(SteadyTime now, Effects* effects) {
-  ReportFailure(*held_->failure, effects);
-  Stop(SIGTERM, now, effects);
-}
-
-void AgentMachine::OnSpawnFailed(int started, const rendezvous::WorkerFailure& failure, SteadyTime now,
-                                 Effects* effects) {
+  const std::vector<FailureEvidence> failed = TakeEnds(ends);
+  if (state_ == State::kStopping && !workers_.AnyAlive()) return OnStopped(now, effects);
   if (state_ != State::kRunning) return;
-  running_ = started;
-  ReportFailure(failure, effects);
-  Stop(SIGTERM, now, effects);
+  failures_.Add(failed, now);
+  if (failures_.Take(now)) return TellFailure(failures_.cause(), now, effects);
+  if (!workers_.AllSucceeded()) return;
+  state_ = State::kSucceeded;
+  reports_.EndRound();
+  effects->push_back(effect::SweepOrphans{});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
 }
 
-void AgentMachine::ReportFailure(const rendezvous::WorkerFailure& failure, Effects* effects) {
+void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure,
+                                 SteadyTime now, Effects* effects) {
+  workers_.NotStarted(not_started);
+  if (state_ == State::kRunning) return TellFailure(failure, now, effects);
+  if (state_ == State::kStopping && !workers_.AnyAlive()) OnStopped(now, effects);
+}
+
+void AgentMachine::TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
   reported_ = failure;
   effects->push_back(effect::Print{LogLevel::kWarning, DescribeFailure(failure)});
-  if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
+  Stop(SIGTERM, now, effects);
 }
 
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
-  if (state_ != State::kRunning || joined == ranks_joined_) return;
-  const bool first = ranks_joined_ == 0;
-  ranks_joined_ = joined;
-  if (joined >= current_->world_size) {
-    missing_at_ = SteadyTime::InfiniteFuture();
-  } else if (first) {
-    missing_at_ = std::max(round_started_ + kFirstReport, now + kJoinSpread);
-  }
+  if (state_ == State::kRunning) reports_.OnRanksJoined(joined, now);
 }
 
 void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Effects*) {
-  if (store_late_at_ == SteadyTime::InfiniteFuture()) return;
-  store_late_at_ = status.ok() ? SteadyTime::InfiniteFuture() : std::min(store_late_at_, now + kStoreRefusalWait);
-  store_problem_ = std::string(status.message());
-}
-
-void AgentMachine::ReportStore(Effects* effects) {
-  const std::string master = current_->master_host.empty() ? "node 0" : current_->master_host;
-  effects->push_back(effect::Print{
-      LogLevel::kWarning,
-      absl::StrCat(
-          Self(), " can't reach the store of round ", current_->round, " at ",
-          Endpoint{current_->master_addr, current_->master_port}.ToString(), " on ", master, ": ", store_problem_,
-          "; its workers can't either: set --local-addr on ", master,
-          " to an address that the others reach, or open that port (--port-range keeps all ports within a range)")});
+  reports_.OnStoreReached(status, now);
 }
 
 void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);
-  if (KillAt() <= now && state_ == State::kStopping) {
-    if (!killed_) {
-      killed_ = true;
-      kill_at_ = now + kAbandonAfter;
-      effects->push_back(effect::KillWorkers{});
-    } else {
-      effects->push_back(effect::Print{
-          LogLevel::kError,
-          absl::StrCat(running_,
-                       " workers are still alive after SIGKILL (uninterruptible?); continuing without them")});
-      running_ = 0;
-      OnStopped(now, effects);
-    }
-  }
-  if (held_until_ <= now) TellHeldFailure(now, effects);
-  if (leave_at_ <= now) {
-    leave_at_ = SteadyTime::InfiniteFuture();
+  if (KillAt() <= now || abandon_.IsDue(now)) KillOrAbandon(now, effects);
+  if (failures_.Take(now)) TellFailure(failures_.cause(), now, effects);
+  if (leave_.Take(now)) {
     SayLeave(leave_reason_, now, effects);
-    if (running_ == 0) OnStopped(now, effects);
+    if (!workers_.AnyAlive()) OnStopped(now, effects);
   }
-  if (silent_at_ <= now) LeaveSilentServer(now, effects);
-  if (next_heartbeat_ <= now && link_ == Link::kUp) {
-    next_heartbeat_ = now + heartbeat_interval_;
-    lease_.Asked(now);
-    effects->push_back(effect::Send{rendezvous::Heartbeat{}});
-  }
-  if (give_up_at_ <= now && !exit_ && state_ != State::kDone) {
-    give_up_at_ = SteadyTime::InfiniteFuture();
-    effects->push_back(effect::Print{
-        LogLevel::kError, absl::StrCat("no rendezvous server at ", settings_.server, " for ",
-                                       absl::FormatDuration(ever_up_ ? settings_.reconnect_timeout
-                                                                     : settings_.join.settings.join_timeout),
-                                       "; ", Self(), ": ", last_disconnect_.empty() ? "no answer" : last_disconnect_,
-                                       "; start it there, or set --rdzv-endpoint to where it is")});
-    exit_ = effect::Exit{1, std::nullopt, {}};
-    Stop(SIGTERM, now, effects);
-  }
-  if (store_late_at_ <= now) {
-    store_late_at_ = SteadyTime::InfiniteFuture();
-    ReportStore(effects);
-  }
-  if (missing_at_ <= now) {
-    missing_at_ = now + kNextReports;
-    effects->push_back(effect::ReportMissingRanks{});
-  }
-  if (next_report_ <= now) {
-    next_report_ = now + kNextReports;
-    if (!(waiting_ && waiting_->spare)) effects->push_back(effect::Print{LogLevel::kWarning, WaitText(now)});
-  }
-}
-
-void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
-  lease_.StreamOver(true);
-  LostStream(absl::StrCat(settings_.server, " is silent"), now, effects);
-  effects->push_back(effect::ResetConnection{});
-}
-
-std::string AgentMachine::WaitText(SteadyTime now) const {
-  if (waiting_) {
-    rendezvous::Waiting waiting = *waiting_;
-    waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
-    return absl::StrCat(WaitingText(waiting, settings_.expected_hosts), serving_.empty() ? "" : "; ", serving_);
-  }
-  if (link_ != Link::kUp) {
-    return absl::StrCat("waiting for the rendezvous server at ", settings_.server,
-                        last_disconnect_.empty() ? "" : absl::StrCat("; ", Self(), ": ", last_disconnect_));
-  }
-  return absl::StrCat("waiting for the other nodes of job ", settings_.join.job_id);
+  if (line_.TakeSilence(now)) LeaveSilentServer(now, effects);
+  if (line_.TakeHeartbeat(now)) effects->push_back(effect::Send{rendezvous::Heartbeat{}});
+  if (line_.TakeGivingUp(now)) GiveUpServer(now, effects);
+  reports_.OnDeadline(now, effects);
 }
 
 SteadyTime AgentMachine::NextDeadline() const {
-  return std::min({next_heartbeat_, silent_at_, give_up_at_, KillAt(), CutOffAt(), next_report_, missing_at_,
-                   store_late_at_, held_until_, leave_at_});
+  return std::min({line_.NextDeadline(), reports_.NextDeadline(), failures_.NextDeadline(), KillAt(), abandon_.at(),
+                   CutOffAt(), leave_.at()});
 }
 
 }  // namespace ddprun::launcher

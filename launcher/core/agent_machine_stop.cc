@@ -10,6 +10,14 @@
 #include "rendezvous/base/signal_name.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// A batch system's signal reaches all processes of a job, on all nodes, within this.
+constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
+// A worker that SIGKILL does not end within this hangs in the kernel: go on without it.
+constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
+
+}  // namespace
 
 bool AgentMachine::Delivered(const Signal& signal) const {
   return signal.from_batch_system && settings_.batch && settings_.batch->signals_every_process;
@@ -17,13 +25,14 @@ bool AgentMachine::Delivered(const Signal& signal) const {
 
 void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
   std::string text = absl::StrCat("received ", signal.text);
-  if (running_ == 0) {
+  const LocalRanks workers = workers_.Alive();
+  if (workers.empty()) {
     absl::StrAppend(&text, "; no workers to pass it on to");
   } else if (Delivered(signal)) {
     absl::StrAppend(&text, "; the workers have it too");
   } else {
     absl::StrAppend(&text, "; passed on to the workers");
-    effects->push_back(effect::SignalWorkers{signal.number});
+    effects->push_back(effect::SignalWorkers{signal.number, workers});
   }
   if (settings_.batch) {
     absl::StrAppend(&text, "; ",
@@ -43,101 +52,119 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
     // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
     // job because it ends is not asking, and sends its own SIGKILL.
     if (state_ == State::kStopping && !signal.from_batch_system) {
-      if (running_ > 0) kill_at_ = now;
-      if (leave_at_ != SteadyTime::InfiniteFuture()) leave_at_ = now;
+      if (kill_.running()) kill_.Set(now);
+      if (abandon_.running()) abandon_.Set(now);
+      if (leave_.running()) leave_.Set(now);
       OnDeadline(now, effects);
     }
     return;
   }
   std::string text = absl::StrCat("received ", signal.text);
-  if (running_ > 0) {
+  if (workers_.AnyAlive()) {
     absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
-  exit_ = effect::Exit{128 + signal.number, std::nullopt, {}};
   leave_reason_ = absl::StrCat(settings_.join.host, " received ", SignalName(signal.number));
   if (signal.from_batch_system && settings_.batch && settings_.join.settings.max_nodes > 1) {
-    leave_at_ = now + kSignalSpread;
+    leave_.Set(now + kSignalSpread);
   } else {
     SayLeave(leave_reason_, now, effects);
   }
-  Stop(Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
+  StopAndExit({128 + signal.number, std::nullopt, {}},
+              Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
 }
 
 void AgentMachine::SayLeave(const std::string& reason, SteadyTime now, Effects* effects) {
-  if (link_ == Link::kDown) return;
-  leaving_ = running_ > 0;
-  if (leaving_ && link_ == Link::kUp && heartbeat_interval_ != absl::InfiniteDuration()) {
-    next_heartbeat_ = now + heartbeat_interval_;
-    silent_at_ = lease_.SilentAt(now);
-  }
-  effects->push_back(effect::Send{rendezvous::Leave{reason, leaving_}});
+  if (line_.state() == ServerLine::State::kDown) return;
+  const bool has_workers = workers_.AnyAlive();
+  line_.OnLeave(has_workers, now);
+  effects->push_back(effect::Send{rendezvous::Leave{reason, has_workers}});
 }
 
 void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || exit_) return;
   effects->push_back(effect::Print{LogLevel::kError, reason});
   SayLeave(absl::StrCat(settings_.join.host, ": ", reason), now, effects);
-  exit_ = effect::Exit{1, std::nullopt, {}};
-  Stop(SIGTERM, now, effects);
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
+}
+
+void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, SteadyTime now, Effects* effects) {
+  exit_ = std::move(exit);
+  line_.OnEnding();
+  Stop(signal, now, effects);
 }
 
 void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effects) {
-  missing_at_ = next_report_ = store_late_at_ = held_until_ = SteadyTime::InfiniteFuture();
-  held_.reset();
-  if (exit_) give_up_at_ = SteadyTime::InfiniteFuture();
-  if (exit_ && !leaving_) next_heartbeat_ = silent_at_ = SteadyTime::InfiniteFuture();
-  if (running_ == 0) return OnStopped(now, effects);
+  reports_.Clear();
+  failures_.Forget();
+  const LocalRanks workers = workers_.Alive();
+  if (workers.empty()) return OnStopped(now, effects);
   if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
   state_ = State::kStopping;
-  killed_ = false;
+  workers_.Stop(workers);
   if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
-    effects->push_back(effect::SignalWorkers{*signal});
-    effects->push_back(effect::SignalWorkers{SIGCONT});
+    effects->push_back(effect::SignalWorkers{*signal, workers});
+    effects->push_back(effect::SignalWorkers{SIGCONT, workers});
   }
-  kill_at_ = now + settings_.shutdown_timeout;
-  if (KillAt() <= now) OnDeadline(now, effects);
+  kill_.Set(now + settings_.shutdown_timeout);
+  if (KillAt() <= now) KillOrAbandon(now, effects);
+}
+
+void AgentMachine::KillOrAbandon(SteadyTime now, Effects* effects) {
+  const LocalRanks workers = workers_.Alive();
+  if (kill_.running()) {
+    kill_.Clear();
+    abandon_.Set(now + kAbandonAfter);
+    effects->push_back(effect::KillWorkers{workers});
+    return;
+  }
+  effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(workers.size(),
+                                                                  " workers are still alive after SIGKILL "
+                                                                  "(uninterruptible?); continuing without them")});
+  workers_.Abandon(workers);
+  OnStopped(now, effects);
 }
 
 void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
+  const absl::Duration since = absl::Trunc(now - line_.lease().since(), absl::Milliseconds(100));
   effects->push_back(effect::Print{
-      LogLevel::kWarning, absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ",
-                                       absl::FormatDuration(absl::Trunc(now - lease_.since(), absl::Milliseconds(100))),
-                                       ": stopping this node's workers, as the other nodes may go on without them")});
+      LogLevel::kWarning,
+      absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ", absl::FormatDuration(since),
+                   ": stopping this node's workers, as the other nodes may go on without them")});
   Stop(SIGTERM, now, effects);
 }
 
 SteadyTime AgentMachine::WorkersMayRunUntil() const {
   // After a verdict no round of this job follows.
-  const bool bounded = running_ > 0 && !(exit_ && exit_->verdict);
-  return bounded ? lease_.KillAt() : SteadyTime::InfiniteFuture();
+  const bool bounded = workers_.AnyAlive() && !(exit_ && exit_->verdict);
+  return bounded ? line_.lease().KillAt() : SteadyTime::InfiniteFuture();
 }
 
 SteadyTime AgentMachine::CutOffAt() const {
-  return state_ == State::kRunning ? lease_.StopAt() : SteadyTime::InfiniteFuture();
+  return state_ == State::kRunning ? line_.lease().StopAt() : SteadyTime::InfiniteFuture();
 }
 
 SteadyTime AgentMachine::KillAt() const {
-  if (state_ != State::kStopping || killed_) return kill_at_;
-  return std::min(kill_at_, WorkersMayRunUntil());
+  return kill_.running() ? std::min(kill_.at(), WorkersMayRunUntil()) : SteadyTime::InfiniteFuture();
 }
 
-void AgentMachine::OnStopped(SteadyTime now, Effects* effects) {
-  kill_at_ = SteadyTime::InfiniteFuture();
-  if (leave_at_ != SteadyTime::InfiniteFuture()) {
-    state_ = State::kStopping;
-    return;
-  }
-  effects->push_back(effect::SweepOrphans{});
+void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
+  kill_.Clear();
+  abandon_.Clear();
+  const bool was_waiting_to_open = state_ == State::kStopping && !store_port_;
+  state_ = State::kStopping;
+  if (leave_.running()) return;
   if (exit_) {
+    effects->push_back(effect::SweepOrphans{});
     state_ = State::kDone;
     effects->push_back(effect::ShowStatus{""});
     effects->push_back(*exit_);
     return;
   }
+  if (was_waiting_to_open) return;
+  effects->push_back(effect::SweepOrphans{});
+  store_port_.reset();
   effects->push_back(effect::OpenStore{});
-  BecomeIdle(now);
-  if (link_ == Link::kUp) effects->push_back(effect::Send{rendezvous::Ready{current_->round, 0}});
 }
 
 }  // namespace ddprun::launcher

@@ -97,4 +97,8 @@ size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {
   return earlier.value_or(best);
 }
 
+bool Caused(const FailureEvidence& later, const FailureEvidence& earlier) {
+  return Classify(earlier) >= FailureClass::kPeerError && Classify(later) < Classify(earlier);
+}
+
 }  // namespace ddprun::launcher

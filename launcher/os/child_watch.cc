@@ -1,7 +1,6 @@
 #include "launcher/os/child_watch.h"
 
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -23,9 +22,8 @@ std::optional<ProcessEnd> KillGroupAndReap(pid_t pid) {
   // Fails if nobody is left in the group, or only processes that may not be killed by us.
   kill(-pid, SIGKILL);
   int status = 0;
-  rusage usage{};
-  if (wait4(pid, &status, WNOHANG, &usage) != pid) return std::nullopt;
-  return ProcessEnd::FromWait(pid, status, usage.ru_maxrss);
+  if (waitpid(pid, &status, WNOHANG) != pid) return std::nullopt;
+  return ProcessEnd::FromWait(pid, status);
 }
 
 }  // namespace

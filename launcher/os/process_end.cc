@@ -9,17 +9,15 @@ namespace ddprun::launcher {
 
 std::string ProcessEnd::Text() const {
   if (kind == Kind::kExited) return absl::StrCat("exited with code ", code);
-  return absl::StrCat("killed by ", SignalName(code), " (", code, ")", core_dumped ? ", core dumped" : "");
+  return absl::StrCat("killed by ", SignalName(code), " (", code, ")");
 }
 
-ProcessEnd ProcessEnd::FromWait(pid_t pid, int wait_status, int64_t max_resident_kib) {
+ProcessEnd ProcessEnd::FromWait(pid_t pid, int wait_status) {
   ProcessEnd end;
   end.pid = pid;
-  end.max_resident_bytes = max_resident_kib * 1024;
   if (WIFSIGNALED(wait_status)) {
     end.kind = Kind::kSignaled;
     end.code = WTERMSIG(wait_status);
-    end.core_dumped = WCOREDUMP(wait_status);
   } else {
     end.code = WEXITSTATUS(wait_status);
   }

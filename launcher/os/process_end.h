@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <string>
 
 namespace ddprun::launcher {
@@ -14,20 +13,18 @@ struct ProcessEnd {
 
   pid_t pid = -1;
   Kind kind = Kind::kExited;
-  int code = 0;              // kExited: the exit code, 0 to 255; kSignaled: the number of the signal
-  bool core_dumped = false;  // only ever true for kSignaled
-  int64_t max_resident_bytes = 0;
+  int code = 0;  // kExited: the exit code, 0 to 255; kSignaled: the number of the signal
 
   bool ok() const { return kind == Kind::kExited && code == 0; }
 
   // What a shell would report: the exit code, or 128 + signal.
   int ExitCode() const { return kind == Kind::kExited ? code : 128 + code; }
 
-  // "exited with code 7", "killed by SIGSEGV (11), core dumped".
+  // "exited with code 7", "killed by SIGSEGV (11)".
   std::string Text() const;
 
-  // From what wait4 stored.
-  static ProcessEnd FromWait(pid_t pid, int wait_status, int64_t max_resident_kib);
+  // From what waitpid stored.
+  static ProcessEnd FromWait(pid_t pid, int wait_status);
 };
 
 }  // namespace ddprun::launcher

@@ -131,7 +131,8 @@ struct GroupSucceeded {
   friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
 };
 
-// The workers of `left_round` are gone; the node can take part in the next round with this fresh store.
+// This node is quiet: none of its workers of `left_round` computes any more (they are gone; a worker that outlives its
+// round would be suspended). It can take part in the next round, with this fresh store.
 struct Ready {
   uint64_t left_round = 0;
   int32_t store_port = 0;

@@ -71,7 +71,7 @@ class AgentMachineTest : public ::testing::Test {
  protected:
   AgentMachineTest() : AgentMachineTest(Settings()) {}
   explicit AgentMachineTest(AgentSettings settings) : machine_(std::move(settings), now_) {
-    machine_.Start(&effects_);
+    machine_.Start(now_, &effects_);
     EXPECT_EQ(Take(), "store");
   }
 
@@ -112,7 +112,11 @@ class AgentMachineTest : public ::testing::Test {
     return verdict;
   }
 
+  // As the shell, opens the store as soon as it is asked to.
   std::string Take() {
+    for (size_t i = 0; i < effects_.size(); ++i) {
+      if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened(++port_, now_, &effects_);
+    }
     const std::string text = Render(effects_);
     printed_ = Printed(effects_);
     effects_.clear();
@@ -126,8 +130,8 @@ class AgentMachineTest : public ::testing::Test {
     machine_.OnServerMessage(message, now_, &effects_);
     return Take();
   }
-  std::string End(std::vector<WorkerEnd> ends, size_t cause = 0) {
-    machine_.OnWorkersEnded(ends, cause, now_, &effects_);
+  std::string End(std::vector<WorkerEnd> ends) {
+    machine_.OnWorkersEnded(ends, now_, &effects_);
     return Take();
   }
   std::string Signal(int number, bool from_batch_system = false) {
@@ -155,6 +159,7 @@ class AgentMachineTest : public ::testing::Test {
   AgentMachine machine_;
   AgentMachine::Effects effects_;
   std::string printed_;
+  int port_ = 0;
 };
 
 TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
@@ -180,7 +185,9 @@ TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOthe
 
 TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOthersAreSiblings) {
   Run();
-  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}, 1), "failed 1 rank 1, sweep, store, ready 1");
+  WorkerFailure lost_peer = Failure(0);
+  lost_peer.signal = SIGPIPE;
+  EXPECT_EQ(End({{0, lost_peer}, {1, Failure(1)}}), "failed 1 rank 1, sweep, store, ready 1");
   machine_.OnServerMessage(rendezvous::Finish{Failed(137)}, now_, &effects_);
   const auto& exit = std::get<effect::Exit>(effects_.back());
   EXPECT_EQ(exit.code, 137);
@@ -194,6 +201,54 @@ TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGrace
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "kill");
   EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
+}
+
+TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
+  Run();
+  End({{0, std::nullopt}});
+  machine_.OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
+  ASSERT_EQ(effects_.size(), 3u);
+  EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[1]).ranks, LocalRanks({1}));
+  Take();
+  now_ = machine_.NextDeadline();
+  machine_.OnDeadline(now_, &effects_);
+  EXPECT_EQ(std::get<effect::KillWorkers>(effects_.at(0)).ranks, LocalRanks({1}));
+}
+
+// What is told to the server is the port of the store that listens.
+TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
+  machine_.OnConnected(now_, &effects_);
+  EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port, 1);
+  Take();
+  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(rendezvous::Assign{Round(1)});
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
+  effects_.clear();
+  EXPECT_EQ(machine_.state(), State::kStopping);
+  machine_.OnStoreOpened(4711, now_, &effects_);
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message), (rendezvous::Ready{1, 4711}));
+  EXPECT_EQ(machine_.state(), State::kIdle);
+}
+
+TEST_F(AgentMachineTest, OnSignal_WhileTheStoreIsBeingOpened_Exits) {
+  Run();
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  effects_.clear();
+  EXPECT_EQ(Signal(SIGTERM), "leave, sweep, exit 143");
+}
+
+TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
+  Run();
+  Lose();
+  machine_.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now_, &effects_);
+  machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
+  effects_.clear();
+  EXPECT_EQ(Connect(), "join 2 stopping");
+  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "failed 1 rank 0");
+  machine_.OnStoreOpened(2, now_, &effects_);
+  EXPECT_EQ(Take(), "ready 1");
 }
 
 TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
@@ -224,7 +279,7 @@ TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
   Run();
   WorkerFailure missing = Failure(1);
   missing.restartable = false;
-  machine_.OnSpawnFailed(1, missing, now_, &effects_);
+  machine_.OnSpawnFailed({1}, missing, now_, &effects_);
   EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
   EXPECT_EQ(Say(rendezvous::Finish{Failed(127)}), "");
   EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
@@ -269,7 +324,18 @@ class BatchAgentMachineTest : public AgentMachineTest {
     return settings;
   }
   static WorkerEnd Failed(int rank, FailureClass failure_class) {
-    return WorkerEnd{rank, Failure(rank), failure_class};
+    WorkerFailure failure = Failure(rank);
+    switch (failure_class) {
+      case FailureClass::kCrash: break;
+      case FailureClass::kAskedToStop: failure.signal = SIGTERM; break;
+      case FailureClass::kPeerError: failure.signal = SIGPIPE; break;
+      default:
+        failure.signal = 0;
+        failure.exit_code = 1;
+        if (failure_class == FailureClass::kOwnError) failure.traceback = "Traceback";
+    }
+    EXPECT_EQ(Classify({failure, std::nullopt, false}), failure_class);
+    return WorkerEnd{rank, failure, std::nullopt};
   }
   static constexpr absl::Duration kSpread = absl::Milliseconds(250);
 };
@@ -555,7 +621,8 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   const SteadyTime now;
   AgentMachine machine(settings, now);
   AgentMachine::Effects effects;
-  machine.Start(&effects);
+  machine.Start(now, &effects);
+  machine.OnStoreOpened(1, now, &effects);
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
   Assignment assignment;
@@ -572,7 +639,8 @@ TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
   const SteadyTime now;
   AgentMachine machine(settings, now);
   AgentMachine::Effects effects;
-  machine.Start(&effects);
+  machine.Start(now, &effects);
+  machine.OnStoreOpened(1, now, &effects);
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
   rendezvous::Waiting waiting;

@@ -19,7 +19,8 @@ constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 class CutOffTest : public ::testing::Test {
  protected:
   CutOffTest() : machine_(Settings(), kStart) {
-    machine_.Start(&effects_);
+    machine_.Start(now_, &effects_);
+    machine_.OnStoreOpened(1, now_, &effects_);
     machine_.OnConnected(now_, &effects_);
     Say(rendezvous::Welcome{kTimeout / 6});
     Say(rendezvous::Assign{Round(1)});
@@ -59,7 +60,9 @@ class CutOffTest : public ::testing::Test {
   void EndWorker() {
     rendezvous::WorkerFailure failure;
     failure.signal = SIGTERM;
-    machine_.OnWorkersEnded({{0, failure}}, 0, now_, &effects_);
+    machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
+    // As the shell does when it is asked to open one.
+    if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened(2, now_, &effects_);
   }
   void Clear() { effects_.clear(); }
 

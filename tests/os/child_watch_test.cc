@@ -67,7 +67,6 @@ TEST_F(ChildWatchTest, TwelveWorkers_EachEndIsReportedOnce) {
   ASSERT_EQ(order_.size(), 12);
   for (const auto& [pid, code] : codes) {
     EXPECT_EQ(ends_.at(pid).code, code);
-    EXPECT_GT(ends_.at(pid).max_resident_bytes, 0);
   }
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "one was not reaped";
 }

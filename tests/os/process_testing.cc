@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,9 +55,8 @@ Pipe::Pipe() {
 ProcessEnd WaitFor(const Child& child) {
   if (!WaitReadable(child.pidfd.get())) Die("a child does not end");
   int status = 0;
-  rusage usage{};
-  if (wait4(child.pid, &status, 0, &usage) != child.pid) Die("wait4");
-  return ProcessEnd::FromWait(child.pid, status, usage.ru_maxrss);
+  if (waitpid(child.pid, &status, 0) != child.pid) Die("waitpid");
+  return ProcessEnd::FromWait(child.pid, status);
 }
 
 bool WaitUntilGone(pid_t pid) {

@@ -52,7 +52,6 @@ struct Simulation::Node {
   std::unique_ptr<AgentMachine> machine;
   SteadyTime lateness_until;  // its timer is not looked at before
   std::vector<std::function<void()>> backlog;
-  int store_port = 0;
   std::string id;
 
   // The client.
@@ -409,7 +408,7 @@ void Simulation::Start(int index) {
   node->machine = std::make_unique<AgentMachine>(settings, now_);
   node->lost_at.reset();
   node->works = false;
-  Step(node, [](AgentMachine* m, AgentMachine::Effects* e) { m->Start(e); });
+  Step(node, [this](AgentMachine* m, AgentMachine::Effects* e) { m->Start(now_, e); });
   TryToConnect(node);
 }
 
@@ -473,10 +472,9 @@ void Simulation::Step(Node* node, Call call) {
 
 void Simulation::Execute(Node* node, const launcher::AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) {
-    LauncherMessage message = send->message;
-    if (auto* join = std::get_if<Join>(&message)) join->store_port = node->store_port;
-    if (auto* ready = std::get_if<rendezvous::Ready>(&message)) ready->store_port = node->store_port;
-    if (node->open && node->join_first.Admits(message)) Put(node->open, kUp, Packet{std::move(message), std::nullopt});
+    if (node->open && node->join_first.Admits(send->message)) {
+      Put(node->open, kUp, Packet{send->message, std::nullopt});
+    }
   } else if (std::holds_alternative<effect::ResetConnection>(e)) {
     if (!node->open) return;
     node->silent.push_back(node->open);
@@ -486,8 +484,8 @@ void Simulation::Execute(Node* node, const launcher::AgentEffect& e) {
       if (node->life == life && node->alive && !node->open) OnStreamEnd(node, std::nullopt);
     });
   } else if (std::holds_alternative<effect::OpenStore>(e)) {
-    node->store_port = ++ports_;
-    if (ports_ > 60'000) ports_ = 1000;
+    if (++ports_ > 60'000) ports_ = 1000;
+    Step(node, [this, port = ports_](AgentMachine* m, AgentMachine::Effects* e) { m->OnStoreOpened(port, now_, e); });
   } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
     SpawnWorker(node, spawn->assignment);
   } else if (const auto* sent = std::get_if<effect::SignalWorkers>(&e)) {
@@ -530,7 +528,7 @@ void Simulation::EndWorker(Node* node, std::optional<rendezvous::WorkerFailure> 
   In(Random(absl::Milliseconds(5)), [=, this] {
     if (node->life != life || node->spawn != spawn) return;
     Step(node, [=, this](AgentMachine* m, AgentMachine::Effects* e) {
-      m->OnWorkersEnded({launcher::WorkerEnd{0, failure}}, 0, now_, e);
+      m->OnWorkersEnded({launcher::WorkerEnd{0, failure, std::nullopt}}, now_, e);
     });
   });
 }

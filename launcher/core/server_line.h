@@ -1,0 +1,97 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SERVER_LINE_H_
+#define DDPRUN_LAUNCHER_CORE_SERVER_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "launcher/core/lease.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/base/timer.h"
+
+namespace ddprun::launcher {
+
+// PURE: what a launcher knows of its stream to the rendezvous server: whether it stands, when to send a heartbeat, since
+// when the server is silent, how long to look for it, and for how long the workers may run without it (lease.h,
+// protocol 4.5). It sends nothing itself: the caller does what the answers say.
+//
+//           OnConnected            OnWelcome
+//   kDown -------------> kJoining -----------> kUp
+//     ^                      |                  |
+//     +----------------------+------------------+   OnDisconnected, OnReset
+//
+// Thread-compatible. Every method may be called in every state.
+class ServerLine {
+ public:
+  enum class State { kDown, kJoining, kUp };
+
+  struct Settings {
+    absl::Duration heartbeat_timeout;  // of the job
+    absl::Duration join_timeout;       // how long to look for a server that was never reached
+    absl::Duration reconnect_timeout;  // and for one that was lost
+  };
+
+  ServerLine(const Settings& settings, SteadyTime now);
+
+  // The stream is open. Returns the incarnation of the Join, which is to be sent now.
+  uint64_t OnConnected(SteadyTime now);
+
+  // The stream was ended from the server's side, or none could be opened. `refused`: see rendezvous::Disconnected.
+  // Returns whether a stream was lost that had been up.
+  bool OnDisconnected(const std::string& reason, std::optional<SteadyTime> refused, SteadyTime now);
+  // The same for a stream that the launcher gives up itself, because the server is silent.
+  bool OnReset(const std::string& reason, SteadyTime now);
+
+  enum class Reading {
+    kCounts,
+    kStale,    // of a stream that was given up: drop it
+    kTooLate,  // it was on the way for so long that it may be over: drop it, and give up the stream
+  };
+  // A message came; `is_ack`: a HeartbeatAck. To be called before the message is looked at.
+  Reading OnMessage(bool is_ack, SteadyTime now);
+
+  // The Join was accepted. The interval is infinite where the server is in this process.
+  void OnWelcome(absl::Duration heartbeat_interval, SteadyTime now);
+
+  // A Leave is sent. A node that still has workers goes on with its heartbeats until they are gone (protocol 4.2).
+  void OnLeave(bool has_workers, SteadyTime now);
+
+  // The launcher is about to end: the server is neither waited for nor looked for any more, but see OnLeave.
+  void OnEnding();
+
+  // What is due; each is true once.
+  bool TakeSilence(SteadyTime now) { return silent_.Take(now); }  // the stream is to be given up
+  bool TakeHeartbeat(SteadyTime now);                             // one is to be sent now
+  bool TakeGivingUp(SteadyTime now) { return give_up_.Take(now); }
+  SteadyTime NextDeadline() const;
+
+  State state() const { return state_; }
+  bool up() const { return state_ == State::kUp; }
+  bool ever_up() const { return ever_up_; }
+  // How long a server that does not answer is looked for.
+  absl::Duration patience() const { return ever_up_ ? settings_.reconnect_timeout : settings_.join_timeout; }
+  // Of the last OnDisconnected or OnReset; empty if there was none.
+  const std::string& last_error() const { return last_error_; }
+  const Lease& lease() const { return lease_; }
+
+ private:
+  bool Down(const std::string& reason, SteadyTime now);
+
+  const Settings settings_;
+  State state_ = State::kDown;
+  uint64_t incarnation_ = 0;
+  Lease lease_;
+  bool ever_up_ = false;
+  bool ending_ = false;
+  bool leaving_ = false;  // the server was told so on the present stream: heartbeats go on
+  absl::Duration heartbeat_interval_ = absl::InfiniteDuration();
+  std::string last_error_;
+  Timer heartbeat_;
+  Timer silent_;
+  Timer give_up_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SERVER_LINE_H_
