@@ -2,26 +2,57 @@
 #define DDPRUN_RENDEZVOUS_CORE_EFFECT_H_
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 
+// What the core has decided, for the shell to carry out in order.
 namespace ddprun::rendezvous {
 
 // Something to tell one node. The shell delivers it to the node's stream of this incarnation, or drops it.
-struct Effect {
+struct Tell {
   std::string job_id;
   std::string node_id;
   uint64_t incarnation = 0;
-  std::optional<ServerMessage> message;  // none: only close
-  // After the message, if any, end the stream. With a Rejected: the launcher is refused for good. Without a message:
-  // it was replaced by a newer incarnation, or counted as lost while the stream stood; it may connect and join again.
-  bool close = false;
+  ServerMessage message;
 };
 
+// End the node's stream of this incarnation, after what it was told before.
+struct Close {
+  enum class Why {
+    kRefused,   // for good: a Rejected came before
+    kFull,      // the same, because the server has too many jobs
+    kReplaced,  // by a stream of the same node with a higher incarnation
+    kLost,      // it was silent and counts as lost; it may join again
+  };
+
+  std::string job_id;
+  std::string node_id;
+  uint64_t incarnation = 0;
+  Why why = Why::kReplaced;
+  std::string reason;  // one line
+};
+
+// Keep this record instead of the one before of its job. What the same job is told after it depends on it, and must
+// not be delivered before the record is safe.
+struct Persist {
+  std::shared_ptr<const JobRecord> record;
+  std::string event;  // what happened, in a line, for the job's history
+};
+
+using Effect = std::variant<Tell, Close, Persist>;
 using Effects = std::vector<Effect>;
+
+// The message of this effect if it is one, or nullptr.
+template <typename Message>
+const Message* ToldMessage(const Effect& effect) {
+  const auto* tell = std::get_if<Tell>(&effect);
+  return tell == nullptr ? nullptr : std::get_if<Message>(&tell->message);
+}
 
 }  // namespace ddprun::rendezvous
 

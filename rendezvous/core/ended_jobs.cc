@@ -3,7 +3,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/fence.h"
+
 namespace ddprun::rendezvous {
+
+EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
+  EndedJob ended;
+  ended.view.job_id = std::move(record.job_id);
+  ended.view.state = record.verdict->succeeded ? JobState::kFinished : JobState::kFailed;
+  ended.view.reason = record.verdict->reason;
+  ended.view.round = record.round.number;
+  ended.view.restart_count = record.restarts_charged;
+  ended.view.settings = record.settings;
+  ended.view.node_count = static_cast<int32_t>(record.told.size());
+  ended.view.world_size = record.round.world_size;
+  ended.view.verdict = std::move(record.verdict);
+  ended.created = began - record.age;
+  ended.last_round = record.highest_round;
+  ended.told = !record.told.empty();
+  ended.node_ids = std::move(record.told);
+  for (const FencedNodeRecord& node : record.fenced) {
+    ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began));
+  }
+  return ended;
+}
 
 bool EndedJob::Has(absl::string_view node_id) const {
   const auto it = std::lower_bound(node_ids.begin(), node_ids.end(), node_id,

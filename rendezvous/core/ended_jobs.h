@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_ENDED_JOBS_H_
 #define DDPRUN_RENDEZVOUS_CORE_ENDED_JOBS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
@@ -25,6 +27,9 @@ struct EndedJob {
   std::vector<std::string> node_ids;  // sorted: who was told
   FencedNodes gone;                   // who still had workers, before or at the end
 
+  // As a server left it that ended before `began`, when this one began.
+  static EndedJob FromRecord(JobRecord record, SteadyTime began);
+
   // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
@@ -35,6 +40,9 @@ class EndedJobs {
  public:
   static constexpr size_t kMaxJobs = 1000;
   static constexpr size_t kMaxNodes = 200'000;
+
+  // Rounds of jobs that a server before this one has forgotten.
+  void Forgotten(uint64_t round) { forgotten_round_ = std::max(forgotten_round_, round); }
 
   // REQUIRES: no ended job of that id is remembered.
   void Add(EndedJob job);

@@ -8,7 +8,7 @@ Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes i
     : heartbeat_timeout_(settings.heartbeat_timeout),
       reconnect_grace_(settings.reconnect_grace),
       gone_(std::move(inherited)) {
-  gone_.AddUnknown(server_began + heartbeat_timeout_ * kUnknownHeartbeats);
+  gone_.AddUnknown(UnknownGone(settings, server_began));
 }
 
 void Fence::OnJoin(const Join& join) {

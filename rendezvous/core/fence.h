@@ -19,6 +19,9 @@ class Fence {
   // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
   // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
   static constexpr double kUnknownHeartbeats = 1.5;
+  static SteadyTime UnknownGone(const JobSettings& settings, SteadyTime server_began) {
+    return server_began + settings.heartbeat_timeout * kUnknownHeartbeats;
+  }
 
   // `inherited`: nodes of the last job of this id that may still have workers.
   Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited);

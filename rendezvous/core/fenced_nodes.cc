@@ -31,6 +31,15 @@ void FencedNodes::CameBack(absl::string_view node_id) {
   nodes_.erase(it);
 }
 
+std::vector<FencedNodeRecord> FencedNodes::Record() const {
+  std::vector<FencedNodeRecord> records;
+  records.reserve(nodes_.size());
+  for (const auto& [node_id, entry] : nodes_) records.push_back(FencedNodeRecord{node_id, entry.incarnation});
+  std::sort(records.begin(), records.end(),
+            [](const FencedNodeRecord& a, const FencedNodeRecord& b) { return a.node_id < b.node_id; });
+  return records;
+}
+
 SteadyTime FencedNodes::AllGone() const {
   if (by_time_.empty()) return unknown_gone_;
   return std::max(unknown_gone_, SteadyTime::FromStart(by_time_.rbegin()->first));

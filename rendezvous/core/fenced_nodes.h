@@ -5,10 +5,12 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_record.h"
 
 namespace ddprun::rendezvous {
 
@@ -34,6 +36,9 @@ class FencedNodes {
   // Nodes of a server before this one, of which nobody knows; and that there are none.
   void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
   void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
+
+  // Those that are known, by node id.
+  std::vector<FencedNodeRecord> Record() const;
 
   // From when on none of them has workers, if nothing more is heard; the infinite past if there are none.
   SteadyTime AllGone() const;

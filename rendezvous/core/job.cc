@@ -24,17 +24,39 @@ NodeView::State ShownState(const Node& node, JobState job) {
 
 }  // namespace
 
-Job::Job(const Join& first, Past past, SteadyTime now)
+Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
     : job_id_(first.job_id),
       settings_(first.settings),
       settings_host_(first.host),
       created_(now),
       recover_from_(past.recover_from),
+      restarts_before_(past.restarts),
+      keeps_records_(keeps_records),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
       fence_(settings_, past.server_began, std::move(past.gone)),
       budget_(settings_.max_restarts),
       round_(past.round_floor),
       waiting_since_(now) {}
+
+Job::Job(JobRecord record, SteadyTime server_began)
+    : job_id_(std::move(record.job_id)),
+      settings_(record.settings),
+      settings_host_(std::move(record.settings_host)),
+      created_(server_began - record.age),
+      recover_from_(record.round.number),
+      restarts_before_(record.restarts_charged),
+      keeps_records_(true),
+      state_(JobState::kRecovering),
+      state_reason_(kRecoveringReason),
+      members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
+      fence_(settings_, server_began, FencedNodes()),
+      budget_(settings_.max_restarts),
+      round_(std::move(record.round), record.highest_round),
+      waiting_since_(server_began) {
+  budget_.LearnUsed(record.restarts_charged);
+  recovery_.Begin(settings_, server_began);
+  if (!round_.leave_reason().empty()) recovery_.BeginLeft();
+}
 
 absl::Duration Job::BeatInterval(const Node& node) const {
   return node.in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / kBeatsPerTimeout;
@@ -62,7 +84,7 @@ void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, cons
                           const Turn& turn) {
   if (!std::holds_alternative<Heartbeat>(message)) return;
   if (!fence_.OnHeartbeat(node_id, incarnation, turn.now)) return;
-  turn.effects->push_back(Effect{job_id_, node_id, incarnation, HeartbeatAck{}, false});
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, HeartbeatAck{}});
 }
 
 void Job::OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn) {
@@ -84,8 +106,8 @@ void Job::NoteChange(SteadyTime now) {
 void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   if (ready.left_round != node->round) return;
   if (!IsPort(ready.store_port)) {
-    Tell(*node, Rejected{absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535")}, turn);
-    turn.effects->back().close = true;
+    Refuse(node->node_id, node->incarnation,
+           absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535"), turn);
     return OnGone(node, absl::StrCat("node ", node->host, " sent an invalid store port"), turn);
   }
   node->store_port = ready.store_port;
@@ -152,12 +174,12 @@ void Job::RemoveExpired(const Turn& turn) {
       what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
                           absl::FormatDuration(settings_.heartbeat_timeout));
       if (node->may_have_workers()) fence_.OnSilent(*node);
-      Close(node->node_id, node->incarnation, turn);
+      Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
     } else {
       what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
                           absl::FormatDuration(settings_.reconnect_grace));
     }
-    Remove(node, std::move(what), &departure);
+    Remove(node, std::move(what), &departure, turn);
   }
   if (!departure.empty()) OnDeparture(departure, turn);
 }
@@ -216,11 +238,25 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
 
 void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const {
   if (!node.connected) return;  // it will be answered when it comes back
-  turn.effects->push_back(Effect{job_id_, node.node_id, node.incarnation, std::move(message), false});
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, node.node_id, node.incarnation, std::move(message)});
 }
 
-void Job::Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const {
-  turn.effects->push_back(Effect{job_id_, node_id, incarnation, std::nullopt, true});
+void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const {
+  const bool lost = why == rendezvous::Close::Why::kLost;
+  turn.effects->emplace_back(rendezvous::Close{job_id_, node_id, incarnation, why,
+                                            lost ? "the node was silent for too long and counts as lost: join again"
+                                                 : "the node has joined again with a newer incarnation"});
+}
+
+void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const {
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, Rejected{reason}});
+  turn.effects->emplace_back(
+      rendezvous::Close{job_id_, node_id, incarnation, rendezvous::Close::Why::kRefused, std::move(reason)});
+}
+
+void Job::Keep(std::string event, const Turn& turn) const {
+  if (!keeps_records_) return;
+  turn.effects->emplace_back(Persist{std::make_shared<const JobRecord>(Record(turn.now)), std::move(event)});
 }
 
 JobView Job::View(SteadyTime now, bool with_nodes) const {
@@ -245,6 +281,22 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   return view;
 }
 
+JobRecord Job::Record(SteadyTime now) const {
+  JobRecord record;
+  record.job_id = job_id_;
+  record.settings = settings_;
+  record.settings_host = settings_host_;
+  record.age = now - created_;
+  record.restarts_charged = budget_.used();
+  record.highest_round = round_.highest();
+  record.round = round_.record();
+  if (!ended()) return record;
+  record.verdict = verdict_;
+  record.told = members_.SortedIds();
+  record.fenced = fence_.nodes().Record();
+  return record;
+}
+
 EndedJob Job::Ended() const {
   EndedJob ended;
   ended.view = View(created_, false);
@@ -252,9 +304,7 @@ EndedJob Job::Ended() const {
   ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
-  ended.node_ids.reserve(members_.size());
-  for (const auto& node : members_.nodes()) ended.node_ids.push_back(node->node_id);
-  std::sort(ended.node_ids.begin(), ended.node_ids.end());
+  ended.node_ids = members_.SortedIds();
   return ended;
 }
 

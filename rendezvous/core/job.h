@@ -13,6 +13,7 @@
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/membership.h"
@@ -48,11 +49,16 @@ class Job {
     SteadyTime server_began;    // nodes of before may look for a server that was there until then
     uint64_t round_floor = 0;   // rounds will be greater
     uint64_t recover_from = 1;  // a reported round is taken up from this one on, if nothing was given out yet
+    int32_t restarts = 0;       // charged to the job that is taken up
     FencedNodes gone;           // nodes of the last job of this id that may still have workers
   };
 
-  // `first` is about to join and brings the settings that all nodes must bring.
-  Job(const Join& first, Past past, SteadyTime now);
+  // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
+  // outlive the server is handed out in Persist effects.
+  Job(const Join& first, Past past, bool keeps_records, SteadyTime now);
+  // Goes on with a job of a server before this one, which began at `server_began`: its nodes will report. Keeps
+  // records. REQUIRES: a round was given out, and there is no verdict.
+  Job(JobRecord record, SteadyTime server_began);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -67,6 +73,7 @@ class Job {
   JobState state() const { return state_; }
   bool ended() const { return IsEnd(state_); }
   JobView View(SteadyTime now, bool with_nodes) const;
+  JobRecord Record(SteadyTime now) const;
 
   // REQUIRES: ended().
   EndedJob Ended() const;
@@ -87,11 +94,14 @@ class Job {
   void SendNotices(const Turn& turn);
   Waiting DescribeWaiting(SteadyTime now) const;
   void Tell(const Node& node, ServerMessage message, const Turn& turn) const;
-  void Close(const std::string& node_id, uint64_t incarnation, const Turn& turn) const;
+  void Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const;
+  void Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const;
+  // To be called after a change of what a record has, before anybody is told.
+  void Keep(std::string event, const Turn& turn) const;
 
   // job_join.cc
-  void Reject(const Join& join, std::string reason, const Turn& turn) const;
   void OnNewcomer(const Join& join, const Turn& turn);
+  void LearnRound(uint64_t number, const Turn& turn);
   void OnRejoin(Node* node, const Join& join, const Turn& turn);
   void ReconcileRunning(Node* node, const Join& join, const Turn& turn);
   // Takes the phase of a node that is in no round: it is told to stop what it still runs.
@@ -107,6 +117,8 @@ class Job {
   void GiveUpRecovery(const Turn& turn);
 
   // job_round.cc
+  static constexpr absl::string_view kRecoveringReason =
+      "the server was restarted; waiting for the nodes of the running round to report";
   void Enter(JobState to, std::string reason);
   // More nodes while no round is decided: begins the last call or the round.
   void Gather(const Turn& turn);
@@ -121,7 +133,7 @@ class Job {
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
   // Takes away a node that is gone for good; `what` happened, as a sentence that names it.
-  void Remove(Node* node, std::string what, Departure* departure);
+  void Remove(Node* node, std::string what, Departure* departure, const Turn& turn);
   // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
   void OnDeparture(const Departure& departure, const Turn& turn);
   void OnGone(Node* node, std::string what, const Turn& turn);
@@ -132,6 +144,8 @@ class Job {
   const std::string settings_host_;  // whose settings they are
   const SteadyTime created_;
   const uint64_t recover_from_;
+  const int32_t restarts_before_;  // charged to the job that is taken up, if it is
+  const bool keeps_records_;
 
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;

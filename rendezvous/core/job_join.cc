@@ -23,30 +23,29 @@ uint64_t ReportedRound(const Join& join) { return join.current ? join.current->r
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
-    return Reject(join, *std::move(problem), turn);
+    return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
   }
   if (Node* node = members_.Find(join.node_id); node != nullptr) {
     // A stream that was overtaken by a newer one of the same launcher.
-    if (join.incarnation <= node->incarnation) return Close(join.node_id, join.incarnation, turn);
+    if (join.incarnation <= node->incarnation) {
+      return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);
+    }
     return OnRejoin(node, join, turn);
   }
   if (join.node_rank) {
     const Node* holder = members_.FindByRequestedRank(*join.node_rank);
     if (holder != nullptr && holder->connected) {
-      return Reject(join,
+      return Refuse(join.node_id, join.incarnation,
                     absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already taken by ",
                                  holder->host, "; give each node of job \"", job_id_, "\" its own"),
                     turn);
     }
   }
   if (members_.size() >= kMaxNodesPresent) {
-    return Reject(join, absl::StrCat("job \"", job_id_, "\" has ", members_.size(), " nodes; no more are taken"), turn);
+    return Refuse(join.node_id, join.incarnation,
+                  absl::StrCat("job \"", job_id_, "\" has ", members_.size(), " nodes; no more are taken"), turn);
   }
   OnNewcomer(join, turn);
-}
-
-void Job::Reject(const Join& join, std::string reason, const Turn& turn) const {
-  turn.effects->push_back(Effect{job_id_, join.node_id, join.incarnation, Rejected{std::move(reason)}, true});
 }
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
@@ -55,9 +54,10 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   fence_.OnJoin(join);
   Tell(*node, Welcome{BeatInterval(*node)}, turn);
   const bool starts_recovery = StartsRecovery(join);
-  round_.Learn(node->round);
+  LearnRound(node->round, turn);
   if (starts_recovery) {
-    Enter(JobState::kRecovering, "the server was restarted; waiting for the nodes of the running round to report");
+    Enter(JobState::kRecovering, std::string(kRecoveringReason));
+    budget_.LearnUsed(restarts_before_);
     recovery_.Begin(settings_, turn.now);
   }
   if (state_ == JobState::kRecovering) {
@@ -78,11 +78,11 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
 }
 
 void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
-  if (node->connected) Close(node->node_id, node->incarnation, turn);
+  if (node->connected) Close(node->node_id, node->incarnation, rendezvous::Close::Why::kReplaced, turn);
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
   Tell(*node, Welcome{BeatInterval(*node)}, turn);
-  round_.Learn(ReportedRound(join));
+  LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:
     case JobState::kLastCall:
@@ -97,10 +97,19 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFailed: return;
   }
   if (const auto failure = held_.CameBack(node->node_id)) {
-    if (auto verdict = Judge(*failure, &budget_)) End(*std::move(verdict), turn);
+    if (auto verdict = Judge(*failure, &budget_)) {
+      End(*std::move(verdict), turn);
+    } else {
+      Keep("", turn);
+    }
   }
   if (state_ == JobState::kStopping) TryAssign(turn);
   NoteChange(turn.now);
+}
+
+void Job::LearnRound(uint64_t number, const Turn& turn) {
+  // Before a first round there is nothing to go on with: the nodes begin the job anew.
+  if (round_.Learn(number) && round_.number() > 0) Keep("", turn);
 }
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
@@ -166,7 +175,8 @@ bool Job::StartsRecovery(const Join& join) const {
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
   if (!join.current || reported < round_.number()) return TakePhase(node, join, turn);
-  if (reported > round_.number()) TakeUpRound(*join.current, turn);
+  const bool is_new = reported > round_.number();
+  if (is_new) TakeUpRound(*join.current, turn);
   const Assignment& a = *join.current;
   if (a.group_world_size != round_.group_world_size() || !recovery_.Report(a.group_rank)) {
     return TakePhase(node, join, turn);  // contradicts another node's report
@@ -176,7 +186,9 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->base_role_rank = a.base_role_rank;
   node->role_world_size = a.role_world_size;
   members_.SetGroupRank(node, a.group_rank);
-  budget_.LearnUsed(a.restart_count);
+  if (budget_.LearnUsed(a.restart_count) || is_new) {
+    Keep(absl::StrCat("round ", reported, " taken up from what its nodes report"), turn);
+  }
   if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) fence_.LatestRoundRuns();
   switch (join.phase) {
     case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
@@ -215,6 +227,7 @@ void Job::ForgetReport(Node* node) {
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   if (!recovery_.leaving() || cause) round_.Leave(std::move(reason), std::move(cause));
   recovery_.Leave();
+  Keep(absl::StrCat("round ", round_.number(), " ends: ", round_.leave_reason()), turn);
   StopAll(turn);
   if (recovery_.reported() == round_.group_world_size()) CompleteRecovery(turn);
 }
@@ -231,6 +244,11 @@ void Job::CompleteRecovery(const Turn& turn) {
 }
 
 void Job::GiveUpRecovery(const Turn& turn) {
+  if (members_.size() == 0) {
+    return End(Failed(absl::StrCat("no node of round ", round_.number(), " came back after the server was restarted"),
+                      std::nullopt),
+               turn);
+  }
   if (recovery_.leaving()) return LeaveRound(round_.leave_reason(), round_.leave_cause(), turn);
   const int32_t all = round_.group_world_size();
   LeaveRound(absl::StrCat(all - recovery_.reported(), " of ", Counted(all, "node"), " of round ", round_.number(),

@@ -10,7 +10,8 @@
 #include "rendezvous/core/messages.h"
 
 // What has to outlive a server: a server that is started again goes on with a job from here (protocol 4.4). Plain
-// values; times are relative to the moment of the record, because no clock outlives a machine.
+// values. Without times but one for people: no steady clock outlives a machine, and what a server that has just begun
+// must wait for it waits for in full (protocol 4.5).
 namespace ddprun::rendezvous {
 
 // The latest round of a job, as its nodes were told.
@@ -28,11 +29,10 @@ struct RoundRecord {
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
 
-// A node that is gone, but may have workers for so long.
+// The last stream of a node that is gone, but may have workers.
 struct FencedNodeRecord {
   std::string node_id;
   uint64_t incarnation = 0;
-  absl::Duration remaining;
 
   friend bool operator==(const FencedNodeRecord&, const FencedNodeRecord&) = default;
 };
@@ -45,13 +45,19 @@ struct JobRecord {
   int32_t restarts_charged = 0;
   uint64_t highest_round = 0;  // given out or reported; at least round.number
   RoundRecord round;
-  std::vector<FencedNodeRecord> fenced;  // sorted by node id
 
   // Of an ended job.
   std::optional<Verdict> verdict;
-  std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: the verdict binds nobody
+  std::vector<std::string> told;         // ids of the nodes that were told, sorted; empty: the verdict binds nobody
+  std::vector<FencedNodeRecord> fenced;  // sorted by node id
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
+};
+
+// All that a server leaves behind.
+struct SavedState {
+  std::vector<JobRecord> jobs;   // ended ones in the order in which they ended
+  uint64_t forgotten_round = 0;  // the highest of all jobs that are forgotten
 };
 
 }  // namespace ddprun::rendezvous

@@ -40,6 +40,7 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   round_.Leave(reason, std::move(cause));
+  Keep(absl::StrCat("round ", round_.number(), " ends: ", reason), turn);
   StopAll(turn);
   NoteChange(turn.now);
   if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
@@ -84,6 +85,9 @@ void Job::Assign(const Turn& turn) {
     members_.SetGroupRank(node, table.places[i].group_rank);
     members_.SetState(node, NodeState::kRunning);
   }
+  Keep(absl::StrCat("round ", round_.number(), " given out to ", Counted(table.order.size(), "node"), ": ",
+                    round_.reason()),
+       turn);
   for (const size_t i : table.order) {
     Tell(*nodes[i], rendezvous::Assign{round_.PlaceOf(*nodes[i], budget_.used())}, turn);
   }
@@ -94,8 +98,10 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (!node->in_round() || node->round != round_.number() || message.round != round_.number()) return;
   if (node->state != NodeState::kRunning && node->state != NodeState::kStopping) return;
   switch (state_) {
-    case JobState::kRunning:
-    case JobState::kRecovering: break;
+    case JobState::kRunning: break;
+    case JobState::kRecovering:
+      if (recovery_.left_before()) return;
+      break;
     case JobState::kWaiting:
     case JobState::kLastCall:
     case JobState::kStopping: return;  // the round is left already: this only followed from that
@@ -116,14 +122,15 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
 
 void Job::OnGone(Node* node, std::string what, const Turn& turn) {
   Departure departure;
-  Remove(node, std::move(what), &departure);
+  Remove(node, std::move(what), &departure, turn);
   OnDeparture(departure, turn);
 }
 
-void Job::Remove(Node* node, std::string what, Departure* departure) {
+void Job::Remove(Node* node, std::string what, Departure* departure, const Turn& turn) {
   if (held_.Lost(node->node_id)) {
     next_reason_ = state_reason_ = what;
     round_.Leave(what, std::nullopt);
+    Keep(absl::StrCat("round ", round_.number(), " ends: ", what), turn);
   }
   departure->Add(*node, std::move(what));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
@@ -133,6 +140,8 @@ void Job::Remove(Node* node, std::string what, Departure* departure) {
 void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   NoteChange(turn.now);
   const std::string what = departure.Text();
+  // Nodes of the round that a record tells of may still come.
+  if (members_.size() == 0 && state_ == JobState::kRecovering && !recovery_.anybody()) return;
   if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
   if (departure.had_ranks()) loss_ = departure.loss();
   const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
@@ -157,10 +166,11 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 void Job::End(Verdict verdict, const Turn& turn) {
   Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
   for (const auto& node : members_.nodes()) {
-    Tell(*node, Finish{verdict}, turn);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
+  Keep(absl::StrCat(verdict_->succeeded ? "finished: " : "failed: ", verdict_->reason), turn);
+  for (const auto& node : members_.nodes()) Tell(*node, Finish{*verdict_}, turn);
 }
 
 }  // namespace ddprun::rendezvous

@@ -113,6 +113,14 @@ std::vector<std::string> Membership::FirstHosts(size_t most) const {
   return hosts;
 }
 
+std::vector<std::string> Membership::SortedIds() const {
+  std::vector<std::string> ids;
+  ids.reserve(nodes_.size());
+  for (const auto& node : nodes_) ids.push_back(node->node_id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 std::list<Node*>* Membership::LineOf(const Node& node) {
   if (!node.connected) return &broken_;
   return node.in_process ? &in_process_ : &heard_;

@@ -85,6 +85,7 @@ class Membership {
   size_t size() const { return nodes_.size(); }
   const Nodes& nodes() const { return nodes_; }  // in the order in which they joined
   std::vector<std::string> FirstHosts(size_t most) const;
+  std::vector<std::string> SortedIds() const;
   size_t ready() const { return ready_; }
   // Nodes of the latest round that can't be given ranks now.
   size_t unready_in_round() const { return unready_in_round_; }

@@ -21,16 +21,23 @@ class Recovery {
   void Begin(const JobSettings& settings, SteadyTime now) {
     until_ = now + kHeartbeats * settings.heartbeat_timeout + settings.reconnect_grace;
   }
+  // The round had been left before the server was restarted, as its record says.
+  void BeginLeft() { leaving_ = left_before_ = true; }
   SteadyTime until() const { return until_; }
 
   // A higher round than before is taken up: what was reported of the one before does not count.
   void StartOver() {
     reported_.clear();
-    leaving_ = failed_ = false;
+    leaving_ = failed_ = left_before_ = false;
   }
 
   // The node of this place in the round has reported. False: another node has said the same of itself.
-  bool Report(int32_t group_rank) { return reported_.insert(group_rank).second; }
+  bool Report(int32_t group_rank) {
+    anybody_ = true;
+    return reported_.insert(group_rank).second;
+  }
+  // Somebody has reported, who may be gone again.
+  bool anybody() const { return anybody_; }
   // It is gone, or reports anew.
   void Forget(int32_t group_rank) { reported_.erase(group_rank); }
   int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
@@ -38,6 +45,8 @@ class Recovery {
   // The round can't go on; it remains to be seen who is there.
   void Leave() { leaving_ = true; }
   bool leaving() const { return leaving_; }
+  // What workers report now only followed from that.
+  bool left_before() const { return left_before_; }
 
   // A worker failed. False: another one did before, which counts: this only followed from that.
   bool Fail() { return !std::exchange(failed_, true); }
@@ -45,8 +54,10 @@ class Recovery {
  private:
   SteadyTime until_;
   absl::flat_hash_set<int32_t> reported_;  // group ranks
+  bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;
+  bool left_before_ = false;
 };
 
 }  // namespace ddprun::rendezvous

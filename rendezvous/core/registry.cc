@@ -9,8 +9,23 @@
 
 namespace ddprun::rendezvous {
 
-Registry::Registry(SteadyTime began) : began_(began) {}
+Registry::Registry(SteadyTime began, bool keeps_records) : began_(began), keeps_records_(keeps_records) {}
 Registry::~Registry() = default;
+
+void Registry::Restore(SavedState saved) {
+  ended_.Forgotten(saved.forgotten_round);
+  for (JobRecord& record : saved.jobs) {
+    if (record.verdict.has_value()) {
+      ended_.Add(EndedJob::FromRecord(std::move(record), began_));
+    } else if (record.round.number == 0) {
+      ended_.Forgotten(record.highest_round);  // nothing of it has begun: its nodes begin it anew
+    } else {
+      const auto it = live_.emplace(record.job_id, LiveJob{}).first;
+      it->second.job = std::make_unique<Job>(std::move(record), began_);
+      Settle(it);
+    }
+  }
+}
 
 void Registry::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                          const LauncherMessage& message, SteadyTime now, Effects* effects) {
@@ -25,24 +40,25 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
   }
   // A launcher that stops its workers after the end must not take the server for silent.
   if (std::holds_alternative<Heartbeat>(message) && ended_.OnHeartbeat(job_id, node_id, incarnation, now)) {
-    effects->push_back(Effect{job_id, node_id, incarnation, HeartbeatAck{}, false});
+    effects->emplace_back(Tell{job_id, node_id, incarnation, HeartbeatAck{}});
   }
 }
 
 void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
-  const auto reject = [&](std::string reason) {
-    effects->push_back(Effect{join.job_id, join.node_id, join.incarnation, Rejected{std::move(reason)}, true});
+  const auto refuse = [&](Close::Why why, std::string reason) {
+    effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Rejected{reason}});
+    effects->emplace_back(Close{join.job_id, join.node_id, join.incarnation, why, std::move(reason)});
   };
-  if (auto problem = CheckJoin(join)) return reject(*std::move(problem));
+  if (auto problem = CheckJoin(join)) return refuse(Close::Why::kRefused, *std::move(problem));
   auto it = live_.find(join.job_id);
   if (it == live_.end()) {
     const EndedJob* ended = ended_.Find(join.job_id);
     if (ended != nullptr && ended->Concerns(join)) {
-      effects->push_back(Effect{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}, false});
+      effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}});
       return;
     }
     if (live_.size() >= kMaxLiveJobs) {
-      return reject(absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
+      return refuse(Close::Why::kFull, absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
     }
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
     Job::Past past;
@@ -50,9 +66,10 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     past.round_floor = ended_.RoundFloor(join.job_id);
     if (ended != nullptr) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
+      past.restarts = ended->told ? 0 : ended->view.restart_count;
       past.gone = ended->gone;
     }
-    auto job = std::make_unique<Job>(join, std::move(past), now);
+    auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
     ended_.Remove(join.job_id);
     it = live_.emplace(join.job_id, LiveJob{std::move(job)}).first;
   }

@@ -17,6 +17,7 @@
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
@@ -31,10 +32,14 @@ class Registry {
 
   // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
   // job of a server before it.
-  explicit Registry(SteadyTime began);
+  // With `keeps_records` all that has to outlive this server is in Persist effects, for Restore of the next one.
+  explicit Registry(SteadyTime began, bool keeps_records = false);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
+
+  // What a server before this one left behind. REQUIRES: keeps_records; nothing has happened yet.
+  void Restore(SavedState saved);
 
   // The node says something. A Join may name any job (creating it, or beginning it anew after an end); other
   // messages are ignored unless (job_id, node_id, incarnation) is a joined node, or one of an ended job that still
@@ -73,6 +78,7 @@ class Registry {
   void Settle(Live::iterator it);
 
   const SteadyTime began_;
+  const bool keeps_records_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
   EndedJobs ended_;

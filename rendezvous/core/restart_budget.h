@@ -19,8 +19,12 @@ class RestartBudget {
     return true;
   }
 
-  // A node knows of this many: a server that was restarted learns it so.
-  void LearnUsed(int32_t used) { used_ = std::max(used_, std::min(used, max_)); }
+  // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news.
+  bool LearnUsed(int32_t used) {
+    const int32_t before = used_;
+    used_ = std::max(used_, std::min(used, max_));
+    return used_ > before;
+  }
 
   int32_t used() const { return used_; }
   int32_t max() const { return max_; }

@@ -9,7 +9,30 @@
 
 namespace ddprun::rendezvous {
 
-Driver::Driver(Host host) : host_(host), registry_(SteadyNow()), timer_thread_([this] { RunTimer(); }) {}
+namespace {
+
+absl::Status StatusOf(const Close& close) {
+  switch (close.why) {
+    case Close::Why::kRefused: return absl::FailedPreconditionError(close.reason);
+    case Close::Why::kFull: return absl::ResourceExhaustedError(close.reason);
+    case Close::Why::kReplaced: return absl::AbortedError(close.reason);
+    case Close::Why::kLost: return absl::UnavailableError(close.reason);
+  }
+  return absl::InternalError(close.reason);
+}
+
+}  // namespace
+
+Driver::Driver(Host host) : Driver(host, SavedState(), nullptr) {}
+
+Driver::Driver(Host host, SavedState saved, StateStore* store)
+    : host_(host), store_(store), registry_(SteadyNow(), store != nullptr) {
+  {
+    MutexLock lock(&mutex_);
+    if (store != nullptr) registry_.Restore(std::move(saved));
+  }
+  timer_thread_ = std::thread([this] { RunTimer(); });
+}
 
 Driver::~Driver() {
   {
@@ -126,39 +149,62 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
 void Driver::QueueEffectsLocked(Effects effects) {
   for (std::string& line : DescribeEffects(effects)) LogLocked(std::move(line));
   for (Effect& effect : effects) {
-    const auto it = joined_.find(NodeKey(effect.job_id, effect.node_id, effect.incarnation));
-    if (it == joined_.end()) continue;  // its stream is gone: it asks again when it joins again
-    const std::shared_ptr<Session> session = it->second;
-    Peer& peer = peers_[session.get()];
-    const absl::Status end = effect.close ? CloseStatusLocked(effect) : absl::OkStatus();
-    if (effect.message.has_value()) {
-      if (std::holds_alternative<Finish>(*effect.message)) peer.finished = true;
-      if (auto* welcome = std::get_if<Welcome>(&*effect.message)) {
-        welcome->by_launcher = host_ == Host::kLauncher;
-        LogLocked(absl::StrCat("job ", effect.job_id, ": ", peer.name, " joined"));
-      }
-      actions_.push_back(Action{.session = session, .message = std::move(effect.message)});
-    }
-    if (effect.close) {
-      joined_.erase(it);
-      EndLocked(session, &peer, end);
-    }
+    std::visit([this](auto& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { QueueLocked(std::move(e)); }, effect);
   }
 }
 
-absl::Status Driver::CloseStatusLocked(const Effect& effect) const {
-  if (effect.message.has_value() && std::holds_alternative<Rejected>(*effect.message)) {
-    const std::string& reason = std::get<Rejected>(*effect.message).reason;
-    const bool full =
-        registry_.live_jobs() >= Registry::kMaxLiveJobs && !registry_.GetJob(effect.job_id, SteadyNow()).has_value();
-    return full ? absl::ResourceExhaustedError(reason) : absl::FailedPreconditionError(reason);
+void Driver::QueueLocked(Tell tell) {
+  const auto it = joined_.find(NodeKey(tell.job_id, tell.node_id, tell.incarnation));
+  if (it == joined_.end()) return;  // its stream is gone: it asks again when it joins again
+  const std::shared_ptr<Session> session = it->second;
+  Peer& peer = peers_[session.get()];
+  if (std::holds_alternative<Finish>(tell.message)) peer.finished = true;
+  if (auto* welcome = std::get_if<Welcome>(&tell.message)) {
+    welcome->by_launcher = host_ == Host::kLauncher;
+    LogLocked(absl::StrCat("job ", tell.job_id, ": ", peer.name, " joined"));
   }
-  const auto newer = joined_.upper_bound(NodeKey(effect.job_id, effect.node_id, effect.incarnation));
-  if (newer != joined_.end() && std::get<0>(newer->first) == effect.job_id &&
-      std::get<1>(newer->first) == effect.node_id) {
-    return absl::AbortedError("the node has joined again with a newer incarnation");
+  const bool depends_on_no_record = std::holds_alternative<HeartbeatAck>(tell.message);
+  Action action{.session = session, .message = std::move(tell.message)};
+  if (depends_on_no_record) {
+    actions_.push_back(std::move(action));
+  } else {
+    QueueInOrderLocked(tell.job_id, std::move(action));
   }
-  return absl::UnavailableError("the node was silent for too long and counts as lost: join again");
+}
+
+void Driver::QueueLocked(Close close) {
+  const auto it = joined_.find(NodeKey(close.job_id, close.node_id, close.incarnation));
+  if (it == joined_.end()) return;
+  const std::shared_ptr<Session> session = it->second;
+  joined_.erase(it);
+  peers_[session.get()].state = Peer::State::kEnded;
+  QueueInOrderLocked(close.job_id, Action{.session = session, .end = StatusOf(close)});
+}
+
+void Driver::QueueLocked(Persist persist) {
+  const std::string job_id = persist.record->job_id;
+  held_[job_id].push_back(Action{.wait = true});
+  store_->Keep(std::move(persist.record), std::move(persist.event), [this, job_id] { OnSafe(job_id); });
+}
+
+void Driver::QueueInOrderLocked(const std::string& job_id, Action action) {
+  const auto held = held_.find(job_id);
+  (held == held_.end() ? actions_ : held->second).push_back(std::move(action));
+}
+
+void Driver::OnSafe(const std::string& job_id) {
+  {
+    MutexLock lock(&mutex_);
+    const auto it = held_.find(job_id);
+    std::deque<Action>& held = it->second;
+    held.pop_front();
+    while (!held.empty() && !held.front().wait) {
+      actions_.push_back(std::move(held.front()));
+      held.pop_front();
+    }
+    if (held.empty()) held_.erase(it);
+  }
+  Drain();
 }
 
 void Driver::LogLocked(std::string line) { actions_.push_back(Action{.log = std::move(line)}); }

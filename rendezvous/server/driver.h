@@ -20,11 +20,13 @@
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/registry.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
 
 // Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
-// it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo.
+// it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo. With a state store
+// a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that.
 // Thread-safe; no session is called with a lock held. Outlives every Server and LocalClient that uses it.
 class Driver {
  public:
@@ -32,6 +34,9 @@ class Driver {
   enum class Host { kDaemon, kLauncher };
 
   explicit Driver(Host host = Host::kDaemon);
+  // Goes on with `saved`, and keeps what changes in `store`, which outlives the driver's sessions but not the driver:
+  // it is destroyed first, so that it calls nobody who is gone.
+  Driver(Host host, SavedState saved, StateStore* store);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -79,12 +84,14 @@ class Driver {
     bool left = false;      // said Leave
   };
 
-  // Something to do with no lock held: a message, the end of a session, a line to log.
+  // Something to do with no lock held: a message, the end of a session, a line to log. Or, in held_ only, nothing but
+  // the wait for a record.
   struct Action {
     std::shared_ptr<Session> session;
     std::optional<ServerMessage> message;
     std::optional<absl::Status> end;
     std::string log;
+    bool wait = false;
   };
 
   void JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join)
@@ -94,8 +101,13 @@ class Driver {
   void ForgetKeyLocked(Peer* peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PeerGoneLocked(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueEffectsLocked(Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // With which status an effect that closes a stream does it.
-  absl::Status CloseStatusLocked(const Effect& effect) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueLocked(Tell tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueLocked(Close close) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueLocked(Persist persist) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // To be done when all records that the job has handed to the store are safe.
+  void QueueInOrderLocked(const std::string& job_id, Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The oldest record of the job that was not safe yet is.
+  void OnSafe(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out queued actions unless another thread is at it, which then does these too.
@@ -103,6 +115,7 @@ class Driver {
   void RunTimer();
 
   const Host host_;
+  StateStore* const store_;  // nullptr: nothing is kept
   mutable Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);
@@ -111,6 +124,8 @@ class Driver {
   int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // those of them that said Leave
   CondVar everyone_left_;                             // one of the two came to zero
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
+  // Jobs of which a record is on its way to the store: what waits for that, in order. Each begins with a wait.
+  std::unordered_map<std::string, std::deque<Action>> held_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime armed_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // when the timer thread wakes

@@ -9,24 +9,24 @@ namespace {
 
 // Empty for what is of no interest; the same text for every node of a job that is told the same.
 struct Describer {
-  const Effect& effect;
+  const Tell& tell;
 
   std::string operator()(const Assign& assign) const {
     const Assignment& a = assign.assignment;
     if (a.group_rank != 0) return "";
-    return absl::StrCat("job ", effect.job_id, ": round ", a.round, " given out to ", a.group_world_size,
-                        " nodes with ", a.world_size, " workers, store at ", a.master_addr, " port ", a.master_port,
-                        " (", a.reason, ")");
+    return absl::StrCat("job ", tell.job_id, ": round ", a.round, " given out to ", a.group_world_size, " nodes with ",
+                        a.world_size, " workers, store at ", a.master_addr, " port ", a.master_port, " (", a.reason,
+                        ")");
   }
   std::string operator()(const StopRound& stop) const {
-    return absl::StrCat("job ", effect.job_id, ": round ", stop.round, " ends: ", stop.reason);
+    return absl::StrCat("job ", tell.job_id, ": round ", stop.round, " ends: ", stop.reason);
   }
   std::string operator()(const Finish& finish) const {
-    return absl::StrCat("job ", effect.job_id,
+    return absl::StrCat("job ", tell.job_id,
                         finish.verdict.succeeded ? " finished: " : " failed: ", finish.verdict.reason);
   }
   std::string operator()(const Rejected& rejected) const {
-    return absl::StrCat("job ", effect.job_id, ": refused a launcher: ", rejected.reason);
+    return absl::StrCat("job ", tell.job_id, ": refused a launcher: ", rejected.reason);
   }
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name
   std::string operator()(const HeartbeatAck&) const { return ""; }
@@ -38,8 +38,9 @@ struct Describer {
 std::vector<std::string> DescribeEffects(const Effects& effects) {
   std::vector<std::string> lines;
   for (const Effect& effect : effects) {
-    if (!effect.message.has_value()) continue;
-    std::string line = std::visit(Describer{effect}, *effect.message);
+    const auto* tell = std::get_if<Tell>(&effect);
+    if (tell == nullptr) continue;
+    std::string line = std::visit(Describer{*tell}, tell->message);
     // A job's nodes are told one after the other.
     if (!line.empty() && (lines.empty() || lines.back() != line)) lines.push_back(std::move(line));
   }

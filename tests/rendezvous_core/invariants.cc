@@ -8,9 +8,36 @@
 
 namespace ddprun::rendezvous {
 
-void Invariants::Check(const Registry& registry, const std::string& job_id, const Effects& effects,
+void Invariants::ServerRestarted(bool with_records) {
+  if (!with_records) return seen_.clear();
+  for (auto& [unused, seen] : seen_) seen.connected.clear();
+}
+
+void Invariants::CheckKept(const Effects& effects) {
+  for (const Effect& effect : effects) {
+    if (const auto* persist = std::get_if<Persist>(&effect)) {
+      JobRecord& kept = kept_[persist->record->job_id];
+      EXPECT_GE(persist->record->highest_round, kept.highest_round);
+      EXPECT_GE(persist->record->highest_round, persist->record->round.number);
+      kept = *persist->record;
+      continue;
+    }
+    const auto* tell = std::get_if<Tell>(&effect);
+    if (tell == nullptr) continue;
+    if (const auto* assign = std::get_if<Assign>(&tell->message)) {
+      EXPECT_EQ(kept_[tell->job_id].round.number, assign->assignment.round);
+      EXPECT_EQ(kept_[tell->job_id].restarts_charged, assign->assignment.restart_count);
+    }
+    if (const auto* finish = std::get_if<Finish>(&tell->message)) {
+      EXPECT_EQ(kept_[tell->job_id].verdict, finish->verdict);
+    }
+  }
+}
+
+void Invariants::Check(const Registry& registry, bool keeps_records, const std::string& job_id, const Effects& effects,
                        const std::set<Stream>& open, SteadyTime now) {
   CheckEffects(job_id, effects, open);
+  if (keeps_records) CheckKept(effects);
   bool somebody_waits = false;
   for (const JobView& listed : registry.ListJobs(now)) {
     const std::optional<JobView> view = registry.GetJob(listed.job_id, now);
@@ -25,21 +52,32 @@ void Invariants::Check(const Registry& registry, const std::string& job_id, cons
 }
 
 void Invariants::CheckEffects(const std::string& job_id, const Effects& effects, const std::set<Stream>& open) {
-  std::set<Stream> closed;
+  std::set<Stream> closed, rejected;
   for (const Effect& effect : effects) {
-    const Stream to{effect.job_id, effect.node_id, effect.incarnation};
+    if (const auto* persist = std::get_if<Persist>(&effect)) {
+      if (!job_id.empty()) {
+        EXPECT_EQ(persist->record->job_id, job_id) << "jobs mix";
+      }
+      continue;
+    }
+    const auto* tell = std::get_if<Tell>(&effect);
+    const auto* close = std::get_if<Close>(&effect);
+    const Stream to = tell != nullptr ? Stream{tell->job_id, tell->node_id, tell->incarnation}
+                                      : Stream{close->job_id, close->node_id, close->incarnation};
     if (!job_id.empty()) {
-      EXPECT_EQ(effect.job_id, job_id) << "jobs mix";
+      EXPECT_EQ(to.job_id, job_id) << "jobs mix";
     }
-    EXPECT_TRUE(open.contains(to)) << "speaks to a stream that is not there: " << effect.node_id << "#"
-                                   << effect.incarnation;
+    EXPECT_TRUE(open.contains(to)) << "speaks to a stream that is not there: " << to.node_id << "#" << to.incarnation;
     EXPECT_FALSE(closed.contains(to)) << "speaks to a stream that it closed";
-    EXPECT_TRUE(effect.message || effect.close);
-    if (effect.message && std::holds_alternative<Rejected>(*effect.message)) {
-      EXPECT_TRUE(effect.close);
+    const bool refused = close != nullptr && (close->why == Close::Why::kRefused || close->why == Close::Why::kFull);
+    EXPECT_EQ(refused, rejected.contains(to)) << "a Rejected and its end go together";
+    if (ToldMessage<Rejected>(effect) != nullptr) rejected.insert(to);
+    if (close != nullptr) {
+      closed.insert(to);
+      rejected.erase(to);
     }
-    if (effect.close) closed.insert(to);
   }
+  EXPECT_TRUE(rejected.empty()) << "a Rejected and its end go together";
 }
 
 void Invariants::CheckJob(const JobView& view, const Effects& effects) {
@@ -64,11 +102,10 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   if (IsEnd(view.state) && !IsEnd(seen.state) && !fresh) {
     std::set<std::string> told, gone;
     for (const Effect& effect : effects) {
-      if (effect.job_id != view.job_id) continue;
-      if (effect.close) gone.insert(effect.node_id);
-      if (effect.message && std::holds_alternative<Finish>(*effect.message)) {
-        EXPECT_TRUE(told.insert(effect.node_id).second) << "told twice: " << effect.node_id;
-      }
+      const auto* close = std::get_if<Close>(&effect);
+      if (close != nullptr && close->job_id == view.job_id) gone.insert(close->node_id);
+      if (ToldMessage<Finish>(effect) == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
+      EXPECT_TRUE(told.insert(std::get<Tell>(effect).node_id).second) << "told twice";
     }
     // A node may be missing from `told` only if this very event took it away: at most the one that left.
     size_t missing = 0;
@@ -104,13 +141,12 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
   std::vector<Assignment> assignments;
   uint64_t newest = 0;
   for (const Effect& effect : effects) {
-    if (effect.job_id != view.job_id || !effect.message) continue;
-    const auto* assign = std::get_if<Assign>(&*effect.message);
-    if (assign == nullptr) continue;
+    const auto* assign = ToldMessage<Assign>(effect);
+    if (assign == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
     const Assignment& a = assign->assignment;
     newest = std::max(newest, a.round);
     for (const NodeView& node : view.nodes) {
-      if (node.node_id == effect.node_id) places.push_back({a.group_rank, a.base_rank, node.slots});
+      if (node.node_id == std::get<Tell>(effect).node_id) places.push_back({a.group_rank, a.base_rank, node.slots});
     }
     assignments.push_back(a);
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "rendezvous/core/registry.h"
 
@@ -21,11 +22,11 @@ class Invariants {
   };
 
   // `job_id`: whose event it was; empty: a deadline's.
-  void Check(const Registry& registry, const std::string& job_id, const Effects& effects, const std::set<Stream>& open,
-             SteadyTime now);
+  void Check(const Registry& registry, bool keeps_records, const std::string& job_id, const Effects& effects,
+             const std::set<Stream>& open, SteadyTime now);
 
-  // Another server that knows nothing yet.
-  void ServerRestarted() { seen_.clear(); }
+  // Another server, that knows nothing yet or what the one before has kept.
+  void ServerRestarted(bool with_records);
 
  private:
   struct Seen {
@@ -35,11 +36,14 @@ class Invariants {
     std::set<std::string> connected;  // nodes before the event
   };
 
+  // Nobody is told what has not been kept. Of a server that keeps records.
+  void CheckKept(const Effects& effects);
   void CheckEffects(const std::string& job_id, const Effects& effects, const std::set<Stream>& open);
   void CheckRound(const JobView& view, const Effects& effects);
   void CheckJob(const JobView& view, const Effects& effects);
 
   std::map<std::string, Seen> seen_;
+  std::map<std::string, JobRecord> kept_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -39,8 +39,26 @@ NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
       gone(past.gone),
       settings_(first.settings),
       recover_from_(past.recover_from),
+      restarts_before_(past.restarts),
       unknown_gone_(past.server_began + 1.5 * settings_.heartbeat_timeout),
       waiting_since_(now) {}
+
+void NaiveJob::Restart(SteadyTime now) {
+  unknown_gone_ = now + 1.5 * settings_.heartbeat_timeout;
+  gone = ended() ? gone_at_end : std::map<std::string, GoneNode>();
+  for (auto& [unused, node] : gone) node.workers_gone = unknown_gone_;
+  if (ended()) return;
+  state = State::kRecovering;
+  nodes.clear();
+  reported_.clear();
+  succeeded_.clear();
+  suspects_.clear();
+  charged_ = false;
+  nobody_yet_ = true;
+  broken_ = left_before_ = round_left_;
+  waiting_since_ = now;
+  recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
+}
 
 NaiveJob::Node* NaiveJob::Find(const std::string& node_id) {
   for (Node& node : nodes) {
@@ -92,6 +110,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
   if (gathering && round == 0 && join.current && RoundOf(join) >= recover_from_) {
     state = State::kRecovering;
+    restarts = std::max(restarts, restarts_before_);
     recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
   highest = std::max(highest, RoundOf(join));
@@ -158,10 +177,11 @@ void NaiveJob::Report(Node* node, const Join& join) {
     master_ = absl::StrCat(a.master_addr, ":", a.master_port);
     succeeded_.clear();
     reported_.clear();
-    broken_ = charged_ = round_left_ = false;
+    broken_ = charged_ = round_left_ = left_before_ = false;
   }
   if (a.group_world_size != world_nodes_ || reported_.count(a.group_rank) > 0) return TakePhase(node, join);
   reported_.insert(a.group_rank);
+  nobody_yet_ = false;
   restarts = std::max(restarts, std::min(a.restart_count, settings_.max_restarts));
   node->rank = a.group_rank;
   node->round = a.round;
@@ -233,6 +253,7 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
   const bool can = node->phase == Phase::kRunning || node->phase == Phase::kStopping;
   if (!in_play || !can || node->rank < 0 || node->round != round || m.round != round) return;
   const std::string finish = absl::StrCat("finish failed ", m.failure.ExitStatus());
+  if (state == State::kRecovering && left_before_) return;
   if (!m.failure.restartable) return End(State::kFailed, finish);
   if (charged_) return;
   if (state == State::kRunning) {
@@ -311,6 +332,7 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   } else if (state == State::kRecovering && over(recover_by_)) {
     if (!broken_) has_cause_ = false;
     broken_ = round_left_ = true;
+    if (nodes.empty()) return End(State::kFailed, "finish failed 1");
     for (int r = 0; r < world_nodes_; ++r) reported_.insert(r);
   }
   Settle(now);
@@ -325,6 +347,7 @@ void NaiveJob::End(State to, const std::string& line) {
   }
   verdict = line;
   state = to;
+  gone_at_end = gone;
 }
 
 void NaiveJob::Settle(SteadyTime now) {
@@ -348,6 +371,7 @@ bool NaiveJob::Complete(SteadyTime now) {
 
 bool NaiveJob::ApplyOneRule(SteadyTime now) {
   const int n = nodes.size();
+  if (n == 0 && state == State::kRecovering && nobody_yet_) return false;
   if (n == 0) return End(State::kFailed, "finish failed 1"), false;
   const bool enough = n >= settings_.min_nodes;
   if (state == State::kRecovering && broken_) StopAll();
@@ -355,6 +379,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     StopAll();
     broken_ = charged_ = false;
+    round_left_ = true;
     state = enough ? State::kStopping : State::kWaiting;
     stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
     if (!enough && !waiting_since_) waiting_since_ = now;
@@ -451,6 +476,16 @@ void NaiveJob::AssignAll() {
   }
 }
 
+NaiveServer::NaiveServer(const NaiveServer& before, SteadyTime began) : began_(began) {
+  for (const auto& [job_id, job] : before.jobs) {
+    if (job.ended() || job.round > 0) {
+      jobs.emplace(job_id, job).first->second.Restart(began);
+    } else if (const auto old = before.replaced_.find(job_id); old != before.replaced_.end()) {
+      jobs.emplace(job_id, old->second).first->second.Restart(began);
+    }
+  }
+}
+
 void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                             const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines) {
   const std::string who = absl::StrCat(node_id, "#", incarnation);
@@ -478,10 +513,12 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
     const bool told = !it->second.nodes.empty();
     past.floor = it->second.highest;
     past.gone = it->second.gone;
-    if (told && (belonged || (join->current && RoundOf(*join) <= past.floor))) {
+    if (told && (belonged || (join->current && RoundOf(*join) <= it->second.highest))) {
       return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
     }
-    past.recover_from = told ? past.floor + 1 : past.floor;
+    past.recover_from = told ? it->second.highest + 1 : it->second.highest;
+    past.restarts = told ? 0 : it->second.restarts;
+    replaced_.insert_or_assign(job_id, it->second);
     jobs.erase(it);
     it = jobs.end();
   }

@@ -31,9 +31,12 @@ class NaiveJob {
     SteadyTime server_began;
     uint64_t floor = 0;
     uint64_t recover_from = 1;
+    int restarts = 0;
     std::map<std::string, GoneNode> gone;
   };
   NaiveJob(const Join& first, const Past& past, SteadyTime now);
+  // The same job on a server that was started again at `now` and remembers it.
+  void Restart(SteadyTime now);
 
   void OnJoin(const Join& join, SteadyTime now, Lines* lines);
   void OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message, SteadyTime now,
@@ -64,6 +67,7 @@ class NaiveJob {
   };
   std::vector<Node> nodes;  // in the order in which they joined
   std::map<std::string, GoneNode> gone;
+  std::map<std::string, GoneNode> gone_at_end;
 
  private:
   Node* Find(const std::string& node_id);
@@ -84,6 +88,7 @@ class NaiveJob {
 
   JobSettings settings_;
   uint64_t recover_from_;
+  int restarts_before_;
   Lines* lines_ = nullptr;
   SteadyTime now_;
   uint64_t counter_ = 0;
@@ -93,8 +98,10 @@ class NaiveJob {
   bool veterans_ = false;
   std::set<std::string> succeeded_;  // node ids of the round, also gone ones
   std::set<int> reported_;
-  bool broken_ = false;   // the round has to be left
-  bool charged_ = false;  // in this recovery
+  bool broken_ = false;       // the round has to be left
+  bool charged_ = false;      // in this recovery
+  bool left_before_ = false;  // the round, before the server was restarted
+  bool nobody_yet_ = false;   // has reported after a restart
   bool has_cause_ = false;
   bool round_left_ = false;
   std::set<std::string> suspects_;
@@ -107,6 +114,8 @@ class NaiveJob {
 class NaiveServer {
  public:
   explicit NaiveServer(SteadyTime began) : began_(began) {}
+  // After a restart with all that matters of the server before.
+  NaiveServer(const NaiveServer& before, SteadyTime began);
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
@@ -116,6 +125,7 @@ class NaiveServer {
   std::map<std::string, NaiveJob> jobs;  // the newest of each id
 
  private:
+  std::map<std::string, NaiveJob> replaced_;  // ended jobs whose ids were used again
   const SteadyTime began_;
 };
 

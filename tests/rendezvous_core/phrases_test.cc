@@ -24,8 +24,7 @@ TEST(PhrasesTest, GivingUp_SaysWhy) {
   WorkerFailure final = f;
   final.restartable = false;
   final.exit_code = 78;
-  EXPECT_EQ(DescribeGivingUp(final, 3),
-            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
+  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
   final.pid = 0;
   EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1) was not started; non-restartable");
 }

@@ -24,7 +24,7 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
 }
 
 RandomEvent RandomLaunchers::Next() {
-  if (OneIn(200)) {
+  if (OneIn(100)) {
     for (Launcher& launcher : launchers_) launcher.connected = false;
     leaving_.clear();
     return ServerRestarts{};
@@ -127,24 +127,34 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   return Say(*launcher, Heartbeat{});
 }
 
+RandomLaunchers::Launcher* RandomLaunchers::Find(const std::string& job_id, const std::string& node_id,
+                                                 uint64_t incarnation) {
+  for (Launcher& launcher : launchers_) {
+    const Join& join = launcher.join;
+    if (!launcher.connected || join.job_id != job_id || join.node_id != node_id) continue;
+    if (join.incarnation == incarnation) return &launcher;
+  }
+  return nullptr;
+}
+
 void RandomLaunchers::Hear(const Effects& effects) {
   for (const Effect& effect : effects) {
-    for (Launcher& launcher : launchers_) {
-      Join& join = launcher.join;
-      if (!launcher.connected || join.job_id != effect.job_id || join.node_id != effect.node_id) continue;
-      if (join.incarnation != effect.incarnation) continue;
-      if (effect.close) launcher.connected = false;
-      if (!effect.message) continue;
-      if (const auto* assign = std::get_if<Assign>(&*effect.message)) {
-        join.current = assign->assignment;
-        join.phase = Phase::kRunning;
-      }
-      if (std::holds_alternative<StopRound>(*effect.message)) join.phase = Phase::kStopping;
-      if (std::holds_alternative<Rejected>(*effect.message)) launcher.joined = false;
-      if (std::holds_alternative<Finish>(*effect.message)) {
-        if (!OneIn(3)) launcher.joined = false;  // the others lost it on the way
-        launcher.connected = false;
-      }
+    if (const auto* close = std::get_if<Close>(&effect)) {
+      if (Launcher* launcher = Find(close->job_id, close->node_id, close->incarnation)) launcher->connected = false;
+    }
+    const auto* tell = std::get_if<Tell>(&effect);
+    Launcher* launcher = tell == nullptr ? nullptr : Find(tell->job_id, tell->node_id, tell->incarnation);
+    if (launcher == nullptr) continue;
+    Join& join = launcher->join;
+    if (const auto* assign = std::get_if<Assign>(&tell->message)) {
+      join.current = assign->assignment;
+      join.phase = Join::Phase::kRunning;
+    }
+    if (std::holds_alternative<StopRound>(tell->message)) join.phase = Join::Phase::kStopping;
+    if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;
+    if (std::holds_alternative<Finish>(tell->message)) {
+      if (!OneIn(3)) launcher->joined = false;  // the others lost it on the way
+      launcher->connected = false;
     }
   }
 }

@@ -26,7 +26,7 @@ struct TimePasses {
   bool to_deadline;  // else `by`
   absl::Duration by;
 };
-struct ServerRestarts {};
+struct ServerRestarts {};  // with what it kept, if it keeps anything
 using RandomEvent = std::variant<Said, StreamClosed, TimePasses, ServerRestarts>;
 
 // Launchers that do mostly what launchers do, in an order that nobody would think of, and now and then what no
@@ -49,6 +49,7 @@ class RandomLaunchers {
  private:
   int Below(int n) { return static_cast<int>(random_() % n); }
   bool OneIn(int n) { return Below(n) == 0; }
+  Launcher* Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation);
   RandomEvent JoinAs(Launcher* launcher);
   RandomEvent Act(Launcher* launcher);
   LauncherMessage Lie(const Launcher& launcher);

@@ -30,8 +30,7 @@ Effects Tell(Registry* registry, const Join& from, const LauncherMessage& messag
 
 const Assignment* FindAssign(const Effects& effects) {
   for (const Effect& effect : effects) {
-    if (!effect.message) continue;
-    if (const auto* assign = std::get_if<Assign>(&*effect.message)) return &assign->assignment;
+    if (const auto* assign = ToldMessage<Assign>(effect)) return &assign->assignment;
   }
   return nullptr;
 }
@@ -115,8 +114,8 @@ TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
     effects.clear();
     registry.OnDeadline(At(10 + i), &effects);
     ASSERT_EQ(effects.size(), 1u);
-    EXPECT_EQ(effects[0].job_id, absl::StrCat("job", i));
-    EXPECT_TRUE(std::holds_alternative<Finish>(*effects[0].message));
+    EXPECT_EQ(std::get<rendezvous::Tell>(effects[0]).job_id, absl::StrCat("job", i));
+    EXPECT_NE(ToldMessage<Finish>(effects[0]), nullptr);
   }
   EXPECT_EQ(registry.NextDeadline(), SteadyTime::InfiniteFuture());
 }
@@ -175,7 +174,7 @@ TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
     Effects effects;
     registry.OnDeadline(At(1), &effects);
     ASSERT_EQ(effects.size(), static_cast<size_t>(nodes));
-    const auto* waiting = std::get_if<Waiting>(&*effects[0].message);
+    const auto* waiting = ToldMessage<Waiting>(effects[0]);
     ASSERT_NE(waiting, nullptr);
     EXPECT_EQ(waiting->nodes_joined, nodes);
     EXPECT_EQ(waiting->hosts.size(), static_cast<size_t>(nodes > kMaxHostsTold ? kMaxHostsNamed : nodes));

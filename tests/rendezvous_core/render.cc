@@ -52,13 +52,33 @@ absl::string_view Name(NodeView::State state) {
 
 std::string Render(const ServerMessage& message) { return std::visit(Renderer{}, message); }
 
-std::string Render(const Effect& effect, const std::string& home) {
-  std::string text = effect.job_id == home ? "" : absl::StrCat(effect.job_id, "/");
-  absl::StrAppend(&text, effect.node_id, effect.incarnation == 1 ? "" : absl::StrCat("#", effect.incarnation), " <- ");
-  if (effect.message) absl::StrAppend(&text, Render(*effect.message));
-  if (effect.close) absl::StrAppend(&text, effect.message ? ", closed" : "closed");
-  return text;
+namespace {
+
+std::string To(const std::string& job_id, const std::string& node_id, uint64_t incarnation, const std::string& home) {
+  return absl::StrCat(job_id == home ? "" : absl::StrCat(job_id, "/"), node_id,
+                      incarnation == 1 ? "" : absl::StrCat("#", incarnation), " <- ");
 }
+
+struct EffectRenderer {
+  const std::string& home;
+
+  std::string operator()(const Tell& tell) const {
+    return To(tell.job_id, tell.node_id, tell.incarnation, home) + Render(tell.message);
+  }
+  std::string operator()(const Close& close) const {
+    return To(close.job_id, close.node_id, close.incarnation, home) + "closed";
+  }
+  std::string operator()(const Persist& persist) const {
+    const JobRecord& record = *persist.record;
+    return absl::StrCat(record.job_id == home ? "" : absl::StrCat(record.job_id, " "), "kept: round ",
+                        record.round.number, record.round.leave_reason.empty() ? "" : " left", ", restarts ",
+                        record.restarts_charged, record.verdict ? ", ended" : "");
+  }
+};
+
+}  // namespace
+
+std::string Render(const Effect& effect, const std::string& home) { return std::visit(EffectRenderer{home}, effect); }
 
 std::string Render(const JobView& view) {
   std::string text = absl::StrCat("job ", view.job_id, ": ", Name(view.state), ", round ", view.round, ", restarts ",

@@ -93,9 +93,19 @@ void Script::Command(const Words& words) {
   const std::string name = words.plain.size() > 1 ? words.plain[1] : "";
   if (command == "settings") return ApplySettings(words);
   if (command == "advance") return Advance(Duration(name));
+  if (command == "state-dir") {
+    keeps_records_ = true;
+    registry_ = std::make_unique<Registry>(now_, keeps_records_);
+    return;
+  }
   if (command == "join") return JoinOnce(&launchers_[name], words, false);
   if (command == "restart-server") {
-    registry_ = std::make_unique<Registry>(now_);
+    registry_ = std::make_unique<Registry>(now_, keeps_records_);
+    if (keeps_records_) {
+      SavedState saved;
+      for (const auto& [unused, record] : records_) saved.jobs.push_back(record);
+      registry_->Restore(std::move(saved));
+    }
     shown_.clear();
     for (auto& [unused, launcher] : launchers_) launcher.connected = false;
     return;
@@ -243,27 +253,37 @@ void Script::Beat() {
   }
 }
 
-// What a launcher does by itself when it hears this.
-void Script::Take(const Effect& effect) {
+Script::Launcher* Script::Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation) {
   for (auto& [unused, launcher] : launchers_) {
-    Join& join = launcher.join;
-    if (join.job_id != effect.job_id || join.node_id != effect.node_id || join.incarnation != effect.incarnation)
-      continue;
-    if (effect.close) launcher.connected = false;
-    if (!effect.message) continue;
-    if (const auto* m = std::get_if<Assign>(&*effect.message)) {
-      join.current = m->assignment;
-      join.phase = Join::Phase::kRunning;
-    }
-    if (std::holds_alternative<StopRound>(*effect.message)) join.phase = Join::Phase::kStopping;
+    const Join& join = launcher.join;
+    if (join.job_id == job_id && join.node_id == node_id && join.incarnation == incarnation) return &launcher;
   }
+  return nullptr;
 }
+
+// What a launcher does by itself when it hears this.
+void Script::Take(const Tell& tell) {
+  Launcher* launcher = Find(tell.job_id, tell.node_id, tell.incarnation);
+  if (launcher == nullptr) return;
+  if (const auto* m = std::get_if<Assign>(&tell.message)) {
+    launcher->join.current = m->assignment;
+    launcher->join.phase = Join::Phase::kRunning;
+  }
+  if (std::holds_alternative<StopRound>(tell.message)) launcher->join.phase = Join::Phase::kStopping;
+}
+
+void Script::Take(const Close& close) {
+  Launcher* launcher = Find(close.job_id, close.node_id, close.incarnation);
+  if (launcher != nullptr) launcher->connected = false;
+}
+
+void Script::Take(const Persist& persist) { records_[persist.record->job_id] = *persist.record; }
 
 void Script::Flush() {
   const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
   for (const Effect& effect : effects_) {
     absl::StrAppend(&output_, when, Render(effect, kHome), "\n");
-    Take(effect);
+    std::visit([this](const auto& e) { Take(e); }, effect);
   }
   effects_.clear();
   for (const JobView& view : registry_->ListJobs(now_)) {

@@ -46,7 +46,10 @@ class Script {
   void Fail(Launcher* launcher, const Words& words);
   void Advance(absl::Duration by);
   void Beat();
-  void Take(const Effect& effect);
+  Launcher* Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation);
+  void Take(const Tell& tell);
+  void Take(const Close& close);
+  void Take(const Persist& persist);
   void Flush();
 
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(SteadyTime::InfinitePast());
@@ -57,6 +60,8 @@ class Script {
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;
+  bool keeps_records_ = false;  // the server has a state folder
+  std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown
   std::string output_;
 };

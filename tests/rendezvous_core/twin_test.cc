@@ -56,31 +56,40 @@ std::string Describe(const RandomEvent& event, SteadyTime now) {
   return at + (std::holds_alternative<TimePasses>(event) ? "time passes" : "the server is restarted");
 }
 
-// The twin's words for an effect.
-std::string Line(const Effect& effect) {
-  std::string line = absl::StrCat(effect.node_id, "#", effect.incarnation, " ");
-  if (!effect.message) return line + "close";
-  if (std::holds_alternative<Welcome>(*effect.message)) return line + "welcome";
-  if (std::holds_alternative<HeartbeatAck>(*effect.message)) return line + "ack";
-  if (std::holds_alternative<Rejected>(*effect.message)) return line + "rejected";
-  if (const auto* m = std::get_if<Assign>(&*effect.message)) {
+// The twin's words for a message.
+std::string Words(const ServerMessage& message) {
+  if (std::holds_alternative<Welcome>(message)) return "welcome";
+  if (std::holds_alternative<HeartbeatAck>(message)) return "ack";
+  if (std::holds_alternative<Rejected>(message)) return "rejected";
+  if (const auto* m = std::get_if<Assign>(&message)) {
     const Assignment& a = m->assignment;
-    return absl::StrCat(line, "assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/",
+    return absl::StrCat("assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/",
                         a.world_size, " ", a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":",
                         a.master_port);
   }
-  if (const auto* m = std::get_if<StopRound>(&*effect.message)) {
-    return absl::StrCat(line, "stop_round ", m->round, m->first_cause ? " cause" : "");
+  if (const auto* m = std::get_if<StopRound>(&message)) {
+    return absl::StrCat("stop_round ", m->round, m->first_cause ? " cause" : "");
   }
-  if (const auto* m = std::get_if<Finish>(&*effect.message)) {
-    return absl::StrCat(line, "finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);
+  if (const auto* m = std::get_if<Finish>(&message)) {
+    return absl::StrCat("finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);
   }
   return "";  // Waiting: not the twin's
 }
 
+// And for an effect. It knows nothing of records, and a refusal is one thing for it.
+std::string Line(const Effect& effect) {
+  if (const auto* tell = std::get_if<Tell>(&effect)) {
+    const std::string words = Words(tell->message);
+    return words.empty() ? "" : absl::StrCat(tell->node_id, "#", tell->incarnation, " ", words);
+  }
+  const auto* close = std::get_if<Close>(&effect);
+  if (close == nullptr || close->why == Close::Why::kRefused) return "";
+  return absl::StrCat(close->node_id, "#", close->incarnation, " close");
+}
+
 class SideBySide {
  public:
-  explicit SideBySide(uint64_t seed) : launchers_(seed) {}
+  explicit SideBySide(uint64_t seed) : keeps_records_(seed % 3 != 0), launchers_(seed) {}
 
   void Do() {
     const RandomEvent event = launchers_.Next();
@@ -108,15 +117,23 @@ class SideBySide {
       registry_->OnDeadline(now_, &effects);
       twin_->OnTime(now_, &lines);
     } else {
-      registry_ = std::make_unique<Registry>(now_);
-      twin_ = std::make_unique<NaiveServer>(now_);
-      invariants_.ServerRestarted();
+      registry_ = std::make_unique<Registry>(now_, keeps_records_);
+      if (keeps_records_) {
+        registry_->Restore(saved_);
+        twin_ = std::make_unique<NaiveServer>(*twin_, now_);
+      } else {
+        twin_ = std::make_unique<NaiveServer>(now_);
+      }
+      invariants_.ServerRestarted(keeps_records_);
       open_.clear();
     }
-    invariants_.Check(*registry_, job_id, effects, open_, now_);
+    invariants_.Check(*registry_, keeps_records_, job_id, effects, open_, now_);
     Compare(effects, lines);
     for (const Effect& effect : effects) {
-      if (effect.close) open_.erase({effect.job_id, effect.node_id, effect.incarnation});
+      if (const auto* close = std::get_if<Close>(&effect)) {
+        open_.erase({close->job_id, close->node_id, close->incarnation});
+      }
+      if (const auto* persist = std::get_if<Persist>(&effect)) Save(*persist->record);
     }
     launchers_.Hear(effects);
     for (const Effect& effect : effects) history_.push_back(absl::StrCat("    ", Render(effect, "job")));
@@ -146,6 +163,11 @@ class SideBySide {
     }
   }
 
+  void Save(const JobRecord& record) {
+    std::erase_if(saved_.jobs, [&](const JobRecord& old) { return old.job_id == record.job_id; });
+    saved_.jobs.push_back(record);
+  }
+
   static JobState Same(NaiveJob::State state) {
     switch (state) {
       case NaiveJob::State::kWaiting: return JobState::kWaiting;
@@ -159,10 +181,12 @@ class SideBySide {
     return JobState::kFailed;
   }
 
+  const bool keeps_records_;
+  SavedState saved_;
   std::vector<std::string> history_;
   RandomLaunchers launchers_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
-  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_);
+  std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_, keeps_records_);
   std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_);
   Invariants invariants_;
   std::set<Invariants::Stream> open_;

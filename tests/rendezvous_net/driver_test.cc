@@ -240,16 +240,10 @@ TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
   Effects effects;
   for (const char* job : {"a", "b"}) {
     for (int node = 0; node < 3; ++node) {
-      Effect effect;
-      effect.job_id = job;
-      effect.node_id = absl::StrCat(node);
-      effect.message = StopRound{4, "rank 1 failed", std::nullopt};
-      effects.push_back(effect);
+      effects.emplace_back(Tell{job, absl::StrCat(node), 1, StopRound{4, "rank 1 failed", std::nullopt}});
     }
   }
-  Effect close_only;
-  close_only.close = true;
-  effects.push_back(close_only);
+  effects.emplace_back(Close{"a", "0", 1, Close::Why::kLost, "silent"});
   const std::vector<std::string> lines = DescribeEffects(effects);
   ASSERT_EQ(lines.size(), 2);
   EXPECT_EQ(lines[0], "job a: round 4 ends: rank 1 failed");

@@ -286,28 +286,35 @@ void Simulation::OnPacketAtServer(const std::shared_ptr<Connection>& connection,
 
 void Simulation::CarryOut(rendezvous::Effects effects) {
   for (rendezvous::Effect& effect : effects) {
-    const auto it = joined_.find(Key(effect.node_id, effect.incarnation));
-    if (it == joined_.end()) continue;
-    const std::shared_ptr<Connection> connection = it->second;
-    if (effect.message) {
-      if (const auto* m = std::get_if<rendezvous::Assign>(&*effect.message)) {
-        Note(absl::StrCat("server: round ", m->assignment.round, " to node ", connection->node->index));
-      }
-      if (const auto* m = std::get_if<rendezvous::StopRound>(&*effect.message)) {
-        Note(absl::StrCat("server: node ", connection->node->index, " leave round ", m->round, ": ", m->reason));
-      }
-      if (const auto* m = std::get_if<rendezvous::Finish>(&*effect.message)) {
-        Note(absl::StrCat("server: node ", connection->node->index, " finish: ", m->verdict.reason));
-      }
-      Put(connection, kDown, Packet{std::nullopt, std::move(effect.message)});
-    }
-    if (effect.close) {
-      joined_.erase(it);
-      connection->key.reset();
-      connection->closed_by_server = true;
-      Put(connection, kDown, Packet{});
-    }
+    if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
+    if (const auto* close = std::get_if<rendezvous::Close>(&effect)) CarryOut(*close);
   }
+}
+
+void Simulation::CarryOut(rendezvous::Tell tell) {
+  const auto it = joined_.find(Key(tell.node_id, tell.incarnation));
+  if (it == joined_.end()) return;
+  const std::shared_ptr<Connection> connection = it->second;
+  if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
+    Note(absl::StrCat("server: round ", m->assignment.round, " to node ", connection->node->index));
+  }
+  if (const auto* m = std::get_if<rendezvous::StopRound>(&tell.message)) {
+    Note(absl::StrCat("server: node ", connection->node->index, " leave round ", m->round, ": ", m->reason));
+  }
+  if (const auto* m = std::get_if<rendezvous::Finish>(&tell.message)) {
+    Note(absl::StrCat("server: node ", connection->node->index, " finish: ", m->verdict.reason));
+  }
+  Put(connection, kDown, Packet{std::nullopt, std::move(tell.message)});
+}
+
+void Simulation::CarryOut(const rendezvous::Close& close) {
+  const auto it = joined_.find(Key(close.node_id, close.incarnation));
+  if (it == joined_.end()) return;
+  const std::shared_ptr<Connection> connection = it->second;
+  joined_.erase(it);
+  connection->key.reset();
+  connection->closed_by_server = true;
+  Put(connection, kDown, Packet{});
 }
 
 // ---- the client

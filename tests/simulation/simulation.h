@@ -113,6 +113,8 @@ class Simulation {
 
   // The server.
   void CarryOut(rendezvous::Effects effects);
+  void CarryOut(rendezvous::Tell tell);
+  void CarryOut(const rendezvous::Close& close);
   void ServerDeadline();
 
   void CheckWorlds();

@@ -1,0 +1,25 @@
+#ifndef DDPRUN_RENDEZVOUS_STATE_STATE_STORE_H_
+#define DDPRUN_RENDEZVOUS_STATE_STATE_STORE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/core/job_record.h"
+
+namespace ddprun::rendezvous {
+
+// Where a server keeps what has to outlive it. Thread-safe.
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+
+  // Keeps `record` instead of the one before of its job, and `event`, if not empty, in the job's history. Returns at
+  // once. `safe` is called, from any thread, when a server that is started after a crash at that moment would find the
+  // record; never before those of earlier calls, and never if the store is destroyed before.
+  virtual void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_STATE_STATE_STORE_H_
