@@ -97,6 +97,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
 
 void Driver::EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl::Status status) {
   peer->state = Peer::State::kEnded;
+  peer->cut = true;
   actions_.push_back(Action{.session = session, .end = std::move(status)});
 }
 
@@ -199,7 +200,8 @@ void Driver::OnSafe(const std::string& job_id) {
     std::deque<Action>& held = it->second;
     held.pop_front();
     while (!held.empty() && !held.front().wait) {
-      actions_.push_back(std::move(held.front()));
+      const auto peer = peers_.find(held.front().session.get());
+      if (peer != peers_.end() && !peer->second.cut) actions_.push_back(std::move(held.front()));
       held.pop_front();
     }
     if (held.empty()) held_.erase(it);

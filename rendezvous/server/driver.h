@@ -34,8 +34,8 @@ class Driver {
   enum class Host { kDaemon, kLauncher };
 
   explicit Driver(Host host = Host::kDaemon);
-  // Goes on with `saved`, and keeps what changes in `store`, which outlives the driver's sessions but not the driver:
-  // it is destroyed first, so that it calls nobody who is gone.
+  // Goes on with `saved`, and keeps what changes in `store`, unless that is nullptr. The store outlives the driver, but
+  // must have stopped calling it before it is destroyed.
   Driver(Host host, SavedState saved, StateStore* store);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -82,6 +82,7 @@ class Driver {
     bool in_process = false;
     bool finished = false;  // was told Finish
     bool left = false;      // said Leave
+    bool cut = false;       // was told End at once: what still waits for a record is not sent any more
   };
 
   // Something to do with no lock held: a message, the end of a session, a line to log. Or, in held_ only, nothing but

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,6 +85,98 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
   join.store_port = 40'000;
   join.settings = settings;
   return join;
+}
+
+// Says that a record is safe when the test wants it.
+class SlowStore final : public StateStore {
+ public:
+  void Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
+    records_.push_back(std::move(record));
+    unsafe_.push_back(std::move(safe));
+  }
+  void MakeOneSafe() {
+    const std::function<void()> safe = std::move(unsafe_.front());
+    unsafe_.pop_front();
+    safe();
+  }
+  size_t unsafe() const { return unsafe_.size(); }
+  const JobRecord& newest() const { return *records_.back(); }
+
+ private:
+  std::vector<std::shared_ptr<const JobRecord>> records_;
+  std::deque<std::function<void()>> unsafe_;
+};
+
+TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  JobSettings settings = PatientSettings(2);
+  settings.max_restarts = 1;
+  auto a = std::make_shared<RecordingSession>();
+  auto b = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", settings));
+  EXPECT_EQ(store.unsafe(), 0) << "there is nothing to keep yet";
+  driver.OnMessage(b, NodeJoin("node2", settings));
+  ASSERT_EQ(store.unsafe(), 1);
+  EXPECT_EQ(store.newest().round.number, 1);
+  EXPECT_EQ(a->count(), 1) << "only the Welcome, from before";
+  driver.OnMessage(a, Heartbeat{});
+  EXPECT_EQ(a->count(), 2) << "its answer depends on no record";
+  store.MakeOneSafe();
+  a->Await<Assign>();
+  b->Await<Assign>();
+
+  WorkerFailed failed;
+  failed.round = 1;
+  failed.failure.exit_code = 3;
+  driver.OnMessage(a, failed);
+  driver.OnMessage(a, Ready{1, 40'001});
+  driver.OnMessage(b, Ready{1, 40'002});
+  ASSERT_EQ(store.unsafe(), 2) << "the end of round 1, and round 2";
+  EXPECT_EQ(store.newest().restarts_charged, 1);
+  EXPECT_EQ(b->count(), 2);
+  store.MakeOneSafe();
+  b->Await<StopRound>();
+  EXPECT_EQ(b->count(), 3) << "round 2 is not safe yet";
+  store.MakeOneSafe();
+  EXPECT_EQ(b->Await<Assign>(1).assignment.round, 2);
+  driver.OnClosed(a);
+  driver.OnClosed(b);
+}
+
+TEST(DriverTest, StateStore_OtherJobsGoOn) {
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  auto held = std::make_shared<RecordingSession>();
+  driver.OnMessage(held, NodeJoin("node1", PatientSettings(1)));
+  ASSERT_EQ(store.unsafe(), 1);
+  Join join = NodeJoin("node2", PatientSettings(1));
+  join.job_id = "other";
+  join.settings.max_nodes = 0;
+  auto other = std::make_shared<RecordingSession>();
+  driver.OnMessage(other, join);
+  other->Await<Rejected>();
+  EXPECT_EQ(held->count(), 1);
+  driver.OnClosed(held);
+  driver.OnClosed(other);
+  store.MakeOneSafe();  // too late for anybody
+}
+
+TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
+  JobRecord record;
+  record.job_id = "job";
+  record.settings = PatientSettings(2);
+  record.settings_host = "node1";
+  record.highest_round = 7;
+  record.restarts_charged = 1;
+  record.round.number = 7;
+  record.round.group_world_size = 2;
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState{{record}, 0}, &store);
+  const std::optional<JobView> job = driver.GetJob("job");
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->state, JobState::kRecovering);
+  EXPECT_EQ(job->round, 7);
 }
 
 TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
