@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/state/sqlite_store.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
@@ -26,6 +28,7 @@ constexpr int kExitUsage = 2;
 struct Options {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
   std::string log_level = "INFO";
+  std::string state_dir;
 };
 
 // -1: go on; else the exit status to end with.
@@ -41,6 +44,10 @@ int ParseOptions(int argc, char** argv, Options* options) {
   app.add_option("--log-level", options->log_level, "What to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
       ->capture_default_str();
+  app.add_option(
+         "--state-dir", options->state_dir,
+         "Folder to keep the jobs in, so that a restarted server goes on with their rounds, restarts and verdicts")
+      ->type_name("DIR");
   app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
   try {
     app.parse(argc, argv);
@@ -71,7 +78,19 @@ int Run(const Options& options) {
   InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
   RaiseFileLimit();
 
-  Driver driver;
+  std::unique_ptr<SqliteStore> store;
+  SavedState saved;
+  if (!options.state_dir.empty()) {
+    absl::StatusOr<std::unique_ptr<SqliteStore>> opened = SqliteStore::Open(options.state_dir);
+    if (!opened.ok()) {
+      fprintf(stderr, "rendezvousd: %s\n", std::string(opened.status().message()).c_str());
+      return kExitFailed;
+    }
+    store = *std::move(opened);
+    saved = store->TakeSaved();
+    Log(LogLevel::kInfo, absl::StrCat("found ", saved.jobs.size(), " jobs in ", options.state_dir));
+  }
+  Driver driver(Driver::Host::kDaemon, std::move(saved), store.get());
   const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(&driver, options.listen);
   if (!server.ok()) {
     fprintf(stderr, "rendezvousd: %s\n", std::string(server.status().message()).c_str());
@@ -86,6 +105,7 @@ int Run(const Options& options) {
   sigwait(&stop_signals, &signal_number);
   Log(LogLevel::kInfo, absl::StrCat("stopping: ", strsignal(signal_number)));
   (*server)->Shutdown();
+  if (store != nullptr) store->Stop();  // before the driver, which it calls
   return 0;
 }
 

@@ -1,0 +1,91 @@
+#include "rendezvous/state/record_bytes.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/state.pb.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/wire/fields.h"
+#include "rendezvous/wire/parts.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+v1::RoundRecord ToProto(const RoundRecord& round) {
+  v1::RoundRecord proto;
+  proto.set_number(round.number);
+  proto.set_group_world_size(round.group_world_size);
+  proto.set_world_size(round.world_size);
+  proto.set_master_addr(round.master_addr);
+  proto.set_master_port(round.master_port);
+  proto.set_master_host(round.master_host);
+  proto.set_reason(FitText(round.reason, kMaxTextBytes));
+  proto.set_leave_reason(FitText(round.leave_reason, kMaxTextBytes));
+  if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = ToProto(*round.leave_cause);
+  return proto;
+}
+
+RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
+  RoundRecord round;
+  round.number = proto.number();
+  if (round.number > kMaxRound) fields.Fail("number", "is too large");
+  round.group_world_size = fields.Number("group_world_size", proto.group_world_size(), 0, kMaxNodes);
+  round.world_size = fields.Number("world_size", proto.world_size(), 0, int64_t{kMaxNodes} * kMaxSlots);
+  round.master_addr = fields.OptionalName("master_addr", proto.master_addr(), kMaxNameBytes);
+  round.master_port = fields.Number("master_port", proto.master_port(), 0, 65535);
+  round.master_host = fields.OptionalName("master_host", proto.master_host(), kMaxNameBytes);
+  round.reason = proto.reason();
+  round.leave_reason = proto.leave_reason();
+  if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), fields.Inside("leave_cause"));
+  return round;
+}
+
+JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
+  JobRecord record;
+  record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
+  record.settings = FromProto(proto.settings(), fields.Inside("settings"));
+  record.settings_host = fields.Name("settings_host", proto.settings_host(), kMaxNameBytes);
+  record.age = fields.Duration("age", proto.has_age(), proto.age());
+  record.restarts_charged = fields.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
+  record.highest_round = proto.highest_round();
+  record.round = FromProto(proto.round(), fields.Inside("round"));
+  if (record.highest_round < record.round.number) fields.Fail("highest_round", "is less than round.number");
+  if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), fields.Inside("verdict"));
+  record.told.assign(proto.told().begin(), proto.told().end());
+  for (const v1::FencedNodeRecord& node : proto.fenced()) {
+    record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation()});
+  }
+  return record;
+}
+
+}  // namespace
+
+std::string ToBytes(const JobRecord& record) {
+  v1::JobRecord proto;
+  proto.set_job_id(record.job_id);
+  *proto.mutable_settings() = ToProto(record.settings);
+  proto.set_settings_host(record.settings_host);
+  SetDuration(record.age, proto.mutable_age());
+  proto.set_restarts_charged(record.restarts_charged);
+  proto.set_highest_round(record.highest_round);
+  *proto.mutable_round() = ToProto(record.round);
+  if (record.verdict.has_value()) *proto.mutable_verdict() = ToProto(*record.verdict);
+  for (const std::string& node_id : record.told) proto.add_told(node_id);
+  for (const FencedNodeRecord& node : record.fenced) {
+    v1::FencedNodeRecord* fenced = proto.add_fenced();
+    fenced->set_node_id(node.node_id);
+    fenced->set_incarnation(node.incarnation);
+  }
+  return proto.SerializeAsString();
+}
+
+absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes) {
+  v1::JobRecord proto;
+  if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError("a job's record can't be parsed");
+  }
+  absl::Status status;
+  JobRecord record = FromProto(proto, FieldReader("record", &status));
+  if (!status.ok()) return absl::DataLossError(absl::StrCat("a job's record is wrong: ", status.message()));
+  return record;
+}
+
+}  // namespace ddprun::rendezvous

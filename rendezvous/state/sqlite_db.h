@@ -1,0 +1,69 @@
+#ifndef DDPRUN_RENDEZVOUS_STATE_SQLITE_DB_H_
+#define DDPRUN_RENDEZVOUS_STATE_SQLITE_DB_H_
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::rendezvous {
+
+// A prepared statement. After the first error nothing more is done, and `status` has it: DATA_LOSS if the file is
+// damaged, else UNAVAILABLE (disk full, no permission, ...). Thread-compatible.
+class SqliteStatement {
+ public:
+  SqliteStatement(sqlite3* db, absl::string_view sql);
+  ~SqliteStatement() { sqlite3_finalize(statement_); }
+  SqliteStatement(const SqliteStatement&) = delete;
+  SqliteStatement& operator=(const SqliteStatement&) = delete;
+
+  // Values of the next parameter. They are copied.
+  SqliteStatement& Bind(int64_t value);
+  SqliteStatement& BindText(absl::string_view value);
+  SqliteStatement& BindBlob(absl::string_view value);
+
+  // Whether there is one more row.
+  bool Step();
+  int64_t Number(int column) const { return sqlite3_column_int64(statement_, column); }
+  // Valid until the next Step.
+  absl::string_view Blob(int column) const;
+
+  // For statements without rows: runs it, and makes it ready for other values.
+  absl::Status Run();
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Take(int code);
+
+  sqlite3* const db_;
+  sqlite3_stmt* statement_ = nullptr;
+  int bound_ = 0;
+  absl::Status status_;
+};
+
+// A SQLite file. Thread-compatible.
+class SqliteDb {
+ public:
+  // Opens or creates it: write-ahead log, every commit on the disk before it returns. Errors as of SqliteStatement.
+  static absl::StatusOr<std::unique_ptr<SqliteDb>> Open(const std::string& path);
+  ~SqliteDb() { sqlite3_close(db_); }
+  SqliteDb(const SqliteDb&) = delete;
+  SqliteDb& operator=(const SqliteDb&) = delete;
+
+  // Statements without parameters and rows.
+  absl::Status Execute(const char* sql);
+  sqlite3* get() const { return db_; }
+
+ private:
+  SqliteDb() = default;
+  sqlite3* db_ = nullptr;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_STATE_SQLITE_DB_H_

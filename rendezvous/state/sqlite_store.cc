@@ -1,0 +1,245 @@
+#include "rendezvous/state/sqlite_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/state/record_bytes.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr absl::Duration kFirstRetry = absl::Milliseconds(50);
+constexpr absl::Duration kLastRetry = absl::Seconds(5);
+
+constexpr char kSchema[] =
+    "CREATE TABLE IF NOT EXISTS jobs(job_id TEXT PRIMARY KEY, saved_at INTEGER NOT NULL, record BLOB NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS ended_jobs(id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE,"
+    "  saved_at INTEGER NOT NULL, highest_round INTEGER NOT NULL, nodes INTEGER NOT NULL, record BLOB NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS events(id INTEGER PRIMARY KEY, at INTEGER NOT NULL, job_id TEXT NOT NULL,"
+    "  event TEXT NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS forgotten(id INTEGER PRIMARY KEY CHECK (id = 1), highest_round INTEGER NOT NULL);"
+    "PRAGMA user_version = 1";
+
+absl::Status Error(absl::string_view what, const std::string& path, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("can't ", what, " ", path, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir) {
+  std::unique_ptr<SqliteStore> store(new SqliteStore(dir));
+  if (absl::Status status = store->Lock(); !status.ok()) return status;
+  absl::Status status = store->Load();
+  if (absl::IsDataLoss(status)) {
+    status = store->SetAside(status);
+    if (status.ok()) status = store->Load();
+  }
+  if (!status.ok()) return status;
+  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  return store;
+}
+
+SqliteStore::~SqliteStore() {
+  Stop();
+  db_.reset();
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::Status SqliteStore::Lock() {
+  if (mkdir(dir_.c_str(), 0700) != 0 && errno != EEXIST) return Error("make the state folder", dir_, strerror(errno));
+  const std::string path = absl::StrCat(dir_, "/lock");
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) return Error("use the state folder", dir_, strerror(errno));
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+  if (errno != EWOULDBLOCK) return Error("lock", path, strerror(errno));
+  return absl::AlreadyExistsError(
+      absl::StrCat("the state folder ", dir_, " is in use by another rendezvousd; give each its own"));
+}
+
+absl::Status SqliteStore::Load() {
+  saved_ = SavedState();
+  const std::string path = absl::StrCat(dir_, "/state.db");
+  absl::StatusOr<std::unique_ptr<SqliteDb>> db = SqliteDb::Open(path);
+  if (!db.ok()) {
+    return absl::IsDataLoss(db.status()) ? db.status() : Error("open", path, db.status().message());
+  }
+  db_ = *std::move(db);
+  const absl::Status status = ReadSaved();
+  return absl::IsUnavailable(status) ? Error("use", path, status.message()) : status;
+}
+
+absl::Status SqliteStore::ReadSaved() {
+  SqliteStatement check(db_->get(), "PRAGMA quick_check(1)");
+  if (check.Step() && check.Blob(0) != "ok") return absl::DataLossError(check.Blob(0));
+  if (!check.status().ok()) return check.status();
+  SqliteStatement version(db_->get(), "PRAGMA user_version");
+  if (version.Step() && version.Number(0) > kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state folder ", dir_, " was written by a newer version; use that or another folder"));
+  }
+  if (absl::Status status = db_->Execute(kSchema); !status.ok()) return status;
+  for (const char* sql :
+       {"SELECT record, saved_at FROM ended_jobs ORDER BY id", "SELECT record, saved_at FROM jobs ORDER BY job_id"}) {
+    SqliteStatement rows(db_->get(), sql);
+    while (rows.Step()) {
+      absl::StatusOr<JobRecord> record = RecordFromBytes(rows.Blob(0));
+      if (!record.ok()) return record.status();
+      // For people only, so that a wall clock will do.
+      record->age += std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(rows.Number(1)));
+      saved_.jobs.push_back(*std::move(record));
+    }
+    if (!rows.status().ok()) return rows.status();
+  }
+  SqliteStatement forgotten(db_->get(), "SELECT highest_round FROM forgotten");
+  if (forgotten.Step()) saved_.forgotten_round = static_cast<uint64_t>(forgotten.Number(0));
+  return forgotten.status();
+}
+
+absl::Status SqliteStore::SetAside(const absl::Status& damage) {
+  db_.reset();
+  const std::string path = absl::StrCat(dir_, "/state.db");
+  const std::string aside = absl::StrCat(path, ".damaged-", absl::ToUnixSeconds(absl::Now()));
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    const std::string from = absl::StrCat(path, suffix);
+    if (rename(from.c_str(), absl::StrCat(aside, suffix).c_str()) != 0 && errno != ENOENT) {
+      return Error("set aside the damaged", from, strerror(errno));
+    }
+  }
+  Log(LogLevel::kError, absl::StrCat("the state file ", path, " is damaged (", damage.message(), "); moved it to ",
+                                     aside, ". Jobs are rebuilt from what their launchers report"));
+  return absl::OkStatus();
+}
+
+void SqliteStore::Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    queue_.push_back(Item{std::move(record), std::move(event), std::move(safe)});
+  }
+  wake_.NotifyAll();
+}
+
+void SqliteStore::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+void SqliteStore::Run() {
+  while (true) {
+    Batch batch;
+    {
+      MutexLock lock(&mutex_);
+      while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
+      if (queue_.empty()) return;
+      batch.swap(queue_);
+    }
+    if (!Write(batch)) return;
+    for (const Item& item : batch) item.safe();
+  }
+}
+
+bool SqliteStore::Write(const Batch& batch) {
+  absl::Duration wait = kFirstRetry;
+  const SteadyTime began = SteadyNow();
+  while (true) {
+    const absl::Status status = Commit(batch);
+    if (status.ok()) break;
+    db_->Execute("ROLLBACK").IgnoreError();
+    if (wait == kFirstRetry) {
+      Log(LogLevel::kError, absl::StrCat("can't write the state folder ", dir_, ": ", status.message(),
+                                         ". No round begins and no job ends until it can be written; running workers "
+                                         "are not touched"));
+    }
+    MutexLock lock(&mutex_);
+    const SteadyTime next = SteadyNow() + wait;
+    while (!stopping_ && SteadyNow() < next) wake_.WaitUntil(&mutex_, next);
+    if (stopping_) return false;
+    wait = std::min(2 * wait, kLastRetry);
+  }
+  if (wait > kFirstRetry) {
+    Log(LogLevel::kWarning, absl::StrCat("the state folder ", dir_, " can be written again, after ",
+                                         absl::FormatDuration(SteadyNow() - began)));
+  }
+  return true;
+}
+
+absl::Status SqliteStore::Commit(const Batch& batch) {
+  if (absl::Status status = db_->Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  const int64_t now = absl::ToUnixMillis(absl::Now());
+  std::map<std::string, const JobRecord*> newest;
+  SqliteStatement event(db_->get(), "INSERT INTO events(at, job_id, event) VALUES(?, ?, ?)");
+  for (const Item& item : batch) {
+    newest[item.record->job_id] = item.record.get();
+    if (item.event.empty()) continue;
+    event.Bind(now).BindText(item.record->job_id).BindText(item.event);
+    if (absl::Status status = event.Run(); !status.ok()) return status;
+  }
+  SqliteStatement forget(db_->get(), "DELETE FROM ended_jobs WHERE job_id = ?");
+  SqliteStatement forget_live(db_->get(), "DELETE FROM jobs WHERE job_id = ?");
+  SqliteStatement live(db_->get(), "INSERT INTO jobs(job_id, saved_at, record) VALUES(?, ?, ?)");
+  SqliteStatement ended(db_->get(),
+                        "INSERT INTO ended_jobs(job_id, saved_at, highest_round, nodes, record) VALUES(?, ?, ?, ?, ?)");
+  bool any_ended = false;
+  for (const auto& [job_id, record] : newest) {
+    for (SqliteStatement* statement : {&forget, &forget_live}) {
+      if (absl::Status status = statement->BindText(job_id).Run(); !status.ok()) return status;
+    }
+    const std::string bytes = ToBytes(*record);
+    absl::Status status;
+    if (record->verdict.has_value()) {
+      any_ended = true;
+      status = ended.BindText(job_id)
+                   .Bind(now)
+                   .Bind(static_cast<int64_t>(record->highest_round))
+                   .Bind(static_cast<int64_t>(record->told.size()))
+                   .BindBlob(bytes)
+                   .Run();
+    } else {
+      status = live.BindText(job_id).Bind(now).BindBlob(bytes).Run();
+    }
+    if (!status.ok()) return status;
+  }
+  if (any_ended) {
+    if (absl::Status status = ForgetOldest(); !status.ok()) return status;
+  }
+  SqliteStatement bound(db_->get(), "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - ?");
+  if (absl::Status status = bound.Bind(kMaxEvents).Run(); !status.ok()) return status;
+  return db_->Execute("COMMIT");
+}
+
+absl::Status SqliteStore::ForgetOldest() {
+  while (true) {
+    SqliteStatement sums(db_->get(), "SELECT COUNT(*), SUM(nodes) FROM ended_jobs");
+    if (!sums.Step()) return sums.status();
+    const bool fits = sums.Number(0) <= int64_t{EndedJobs::kMaxJobs} && sums.Number(1) <= int64_t{EndedJobs::kMaxNodes};
+    if (sums.Number(0) <= 1 || fits) return absl::OkStatus();
+    SqliteStatement round(db_->get(),
+                          "INSERT INTO forgotten(id, highest_round) SELECT 1, highest_round FROM ended_jobs "
+                          "WHERE id = (SELECT MIN(id) FROM ended_jobs) "
+                          "ON CONFLICT(id) DO UPDATE SET highest_round = max(highest_round, excluded.highest_round)");
+    if (absl::Status status = round.Run(); !status.ok()) return status;
+    if (absl::Status status = db_->Execute("DELETE FROM ended_jobs WHERE id = (SELECT MIN(id) FROM ended_jobs)");
+        !status.ok()) {
+      return status;
+    }
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,44 @@
+#ifndef DDPRUN_TESTS_RENDEZVOUS_STATE_SAMPLE_RECORDS_H_
+#define DDPRUN_TESTS_RENDEZVOUS_STATE_SAMPLE_RECORDS_H_
+
+#include <string>
+
+#include "rendezvous/core/job_record.h"
+
+namespace ddprun::rendezvous {
+
+// A record with something in every field but those of an ended job.
+inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
+  JobRecord record;
+  record.job_id = job_id;
+  record.settings.min_nodes = 2;
+  record.settings.max_nodes = 3;
+  record.settings.max_restarts = 4;
+  record.settings.reconnect_grace = absl::Milliseconds(70);
+  record.settings_host = "node-a";
+  record.age = absl::Seconds(90);
+  record.restarts_charged = 2;
+  record.highest_round = round + 1;
+  record.round = RoundRecord{.number = round,
+                             .group_world_size = 3,
+                             .world_size = 24,
+                             .master_addr = "10.0.0.5",
+                             .master_port = 41141,
+                             .master_host = "node-b",
+                             .reason = "all 3 nodes joined",
+                             .leave_reason = "rank 3 exited with code 7",
+                             .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7}};
+  return record;
+}
+
+inline JobRecord EndedRecord(const std::string& job_id, uint64_t round) {
+  JobRecord record = LiveRecord(job_id, round);
+  record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
+  record.told = {"id-1", "id-2"};
+  record.fenced = {{"id-2", 5}, {"id-3", 1}};
+  return record;
+}
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_TESTS_RENDEZVOUS_STATE_SAMPLE_RECORDS_H_

@@ -1,0 +1,290 @@
+#include "rendezvous/state/sqlite_store.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "tests/rendezvous_state/sample_records.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Counts what is safe.
+class Safe {
+ public:
+  std::function<void()> One() {
+    return [this] {
+      {
+        MutexLock lock(&mutex_);
+        ++count_;
+      }
+      changed_.NotifyAll();
+    };
+  }
+  void Await(int count) {
+    MutexLock lock(&mutex_);
+    while (count_ < count) changed_.Wait(&mutex_);
+  }
+  int count() {
+    MutexLock lock(&mutex_);
+    return count_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class SqliteStoreTest : public testing::Test {
+ protected:
+  SqliteStoreTest() {
+    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    dir_ = absl::StrCat(getenv("TEST_TMPDIR"), "/", name);
+    std::filesystem::remove_all(dir_);
+  }
+  std::unique_ptr<SqliteStore> Open() {
+    absl::StatusOr<std::unique_ptr<SqliteStore>> store = SqliteStore::Open(dir_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  void KeepOne(SqliteStore* store, const JobRecord& record) {
+    store->Keep(std::make_shared<const JobRecord>(record), "something happened", safe_.One());
+    safe_.Await(++kept_);
+  }
+  // By job id, with the age that was kept.
+  std::map<std::string, JobRecord> Reopened() {
+    std::map<std::string, JobRecord> records;
+    for (JobRecord& record : Open()->TakeSaved().jobs) {
+      EXPECT_GE(record.age, absl::Seconds(90));
+      record.age = absl::Seconds(90);
+      records[record.job_id] = record;
+    }
+    return records;
+  }
+  std::string file() const { return absl::StrCat(dir_, "/state.db"); }
+  int CountSetAside() const {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+      const std::string name = entry.path().filename();
+      if (name.find("state.db.damaged-") == 0 && name.find("-wal") == std::string::npos) ++count;
+    }
+    return count;
+  }
+
+  std::string dir_;
+  Safe safe_;
+  int kept_ = 0;
+};
+
+TEST_F(SqliteStoreTest, TheNewestRecordOfEachJobComesBack) {
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    EXPECT_TRUE(store->TakeSaved().jobs.empty());
+    KeepOne(store.get(), LiveRecord("a", 1));
+    KeepOne(store.get(), LiveRecord("b", 1));
+    KeepOne(store.get(), LiveRecord("a", 2));
+    KeepOne(store.get(), EndedRecord("b", 7));
+  }
+  std::map<std::string, JobRecord> records = Reopened();
+  EXPECT_EQ(records.size(), 2u);
+  EXPECT_EQ(records["a"], LiveRecord("a", 2));
+  EXPECT_EQ(records["b"], EndedRecord("b", 7));
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    KeepOne(store.get(), LiveRecord("b", 8));
+  }
+  EXPECT_EQ(Reopened()["b"], LiveRecord("b", 8)) << "the id was used again";
+}
+
+TEST_F(SqliteStoreTest, Stop_WritesWhatWasHandedOver) {
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    for (int i = 0; i < 1000; ++i) {
+      store->Keep(std::make_shared<const JobRecord>(LiveRecord(absl::StrCat("job", i % 10), i)), "", safe_.One());
+    }
+    store->Stop();
+    EXPECT_EQ(safe_.count(), 1000);
+    store->Keep(std::make_shared<const JobRecord>(LiveRecord("late", 1)), "", safe_.One());
+    store->Stop();
+  }
+  EXPECT_EQ(safe_.count(), 1000);
+  EXPECT_EQ(Reopened()["job7"], LiveRecord("job7", 997));
+}
+
+TEST_F(SqliteStoreTest, EndedJobs_ComeBackInOrderAndAreBounded) {
+  constexpr int kEnded = EndedJobs::kMaxJobs + 5;
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    for (int i = 0; i < kEnded; ++i) {
+      store->Keep(std::make_shared<const JobRecord>(EndedRecord(absl::StrCat("job", i), 10000 - i)), "", safe_.One());
+      if (i % 100 == 0) safe_.Await(i + 1);
+    }
+    safe_.Await(kEnded);
+  }
+  const SavedState saved = Open()->TakeSaved();
+  ASSERT_EQ(saved.jobs.size(), size_t{EndedJobs::kMaxJobs});
+  EXPECT_EQ(saved.jobs.back().job_id, absl::StrCat("job", kEnded - 1));
+  EXPECT_EQ(saved.forgotten_round, 10001u) << "the highest round of those that are forgotten";
+}
+
+TEST_F(SqliteStoreTest, ASecondProcess_IsRefused) {
+  const std::unique_ptr<SqliteStore> store = Open();
+  const absl::Status second = SqliteStore::Open(dir_).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(second)) << second;
+  EXPECT_NE(second.message().find(dir_), absl::string_view::npos);
+}
+
+TEST_F(SqliteStoreTest, AFolderThatCannotBeMade_IsAnError) {
+  dir_ = "/proc/no/such";
+  EXPECT_TRUE(absl::IsUnavailable(SqliteStore::Open(dir_).status()));
+}
+
+TEST_F(SqliteStoreTest, ADamagedFile_IsSetAside) {
+  for (const std::string& damage : {std::string(5000, 'x'), std::string("SQLite format 3\0garbage", 23)}) {
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    std::ofstream(file()) << damage;
+    const std::unique_ptr<SqliteStore> store = Open();
+    ASSERT_NE(store, nullptr);
+    EXPECT_TRUE(store->TakeSaved().jobs.empty());
+    EXPECT_EQ(CountSetAside(), 1);
+    KeepOne(store.get(), LiveRecord("a", 1));
+  }
+}
+
+TEST_F(SqliteStoreTest, APageInTheMiddleIsDamaged_TheFileIsSetAside) {
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    for (int i = 0; i < 200; ++i) KeepOne(store.get(), LiveRecord(absl::StrCat("job", i), 1));
+  }
+  std::fstream stream(file(), std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(0, std::ios::end);
+  const std::streamoff size = stream.tellp();
+  ASSERT_GT(size, 5 * 4096);
+  stream.seekp(size / 2 / 4096 * 4096);
+  stream << std::string(4096, '\xff');
+  stream.close();
+  EXPECT_TRUE(Reopened().empty());
+  EXPECT_EQ(CountSetAside(), 1);
+}
+
+// A file that was cut in the middle of its last transaction goes on with the one before.
+TEST_F(SqliteStoreTest, ATornLog_LosesOnlyWhatWasNotSafe) {
+  const std::string copy = dir_ + "/copy";
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    KeepOne(store.get(), LiveRecord("a", 1));
+    KeepOne(store.get(), LiveRecord("a", 2));
+    std::filesystem::create_directories(copy);
+    std::filesystem::copy_file(file(), copy + "/state.db");
+    std::filesystem::copy_file(file() + "-wal", copy + "/state.db-wal");
+  }
+  std::filesystem::resize_file(copy + "/state.db-wal", std::filesystem::file_size(copy + "/state.db-wal") - 100);
+  dir_ = copy;
+  EXPECT_EQ(Reopened()["a"], LiveRecord("a", 1));
+  EXPECT_EQ(CountSetAside(), 0);
+}
+
+// A process that keeps rounds 1, 2, 3 ... of four jobs, and says over a pipe what is safe, is killed at any moment.
+TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
+  std::mt19937 random(20261122);
+  std::map<std::string, uint64_t> safe;
+  for (int kill_number = 0; kill_number < 15; ++kill_number) {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(pipe_ends[0]);
+      const std::unique_ptr<SqliteStore> store = Open();
+      std::map<std::string, uint64_t> rounds;
+      for (const JobRecord& record : store->TakeSaved().jobs) rounds[record.job_id] = record.round.number;
+      for (int i = 0; true; ++i) {
+        const std::string job(1, static_cast<char>('a' + i % 4));
+        const uint64_t round = ++rounds[job];
+        store->Keep(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, fd = pipe_ends[1]] {
+          const char line[9] = {job[0],
+                                static_cast<char>(round),
+                                static_cast<char>(round >> 8),
+                                static_cast<char>(round >> 16),
+                                0,
+                                0,
+                                0,
+                                0,
+                                0};
+          if (write(fd, line, sizeof line) != sizeof line) _exit(1);
+        });
+        if (i % 8 == 7) usleep(200);  // so that there are many transactions
+      }
+    }
+    close(pipe_ends[1]);
+    // Reads some of what is safe, kills, reads the rest.
+    const int until = 1 + static_cast<int>(random() % 300);
+    unsigned char line[9];
+    for (int read_lines = 0; read(pipe_ends[0], line, sizeof line) == sizeof line; ++read_lines) {
+      safe[std::string(1, static_cast<char>(line[0]))] = line[1] | line[2] << 8 | line[3] << 16;
+      if (read_lines == until) kill(child, SIGKILL);
+    }
+    close(pipe_ends[0]);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    std::map<std::string, JobRecord> records = Reopened();
+    for (const auto& [job, round] : safe) {
+      EXPECT_GE(records[job].round.number, round) << job << " after kill " << kill_number;
+    }
+    EXPECT_EQ(CountSetAside(), 0);
+  }
+  EXPECT_EQ(safe.size(), 4u);
+}
+
+// The limit of a file's size stands for a disk that is full, and then is not.
+TEST_F(SqliteStoreTest, WhileTheDiskIsFull_NothingIsSafe) {
+  signal(SIGXFSZ, SIG_IGN);
+  const std::unique_ptr<SqliteStore> store = Open();
+  KeepOne(store.get(), LiveRecord("a", 1));
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = std::filesystem::file_size(file() + "-wal");
+  setrlimit(RLIMIT_FSIZE, &full);
+  store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
+  store->Keep(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
+  usleep(300'000);  // some tries
+  EXPECT_EQ(safe_.count(), 1);
+  setrlimit(RLIMIT_FSIZE, &before);
+  safe_.Await(3);
+}
+
+TEST_F(SqliteStoreTest, Stop_DoesNotWaitForAFullDisk) {
+  signal(SIGXFSZ, SIG_IGN);
+  const std::unique_ptr<SqliteStore> store = Open();
+  KeepOne(store.get(), LiveRecord("a", 1));
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = std::filesystem::file_size(file() + "-wal");
+  setrlimit(RLIMIT_FSIZE, &full);
+  store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
+  store->Stop();
+  EXPECT_EQ(safe_.count(), 1);
+  setrlimit(RLIMIT_FSIZE, &before);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
