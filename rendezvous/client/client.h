@@ -19,7 +19,7 @@ struct Connected {};
 struct Disconnected {
   std::string reason;      // one line: all addresses tried, and what happened to each
   bool permanent = false;  // trying again is no use (the server refused this launcher)
-  // When the attempt began, if nobody listens any more where the server was.
+  // When a connection was begun of which the kernel said that nobody listens any more where the server was.
   std::optional<SteadyTime> refused = std::nullopt;
 };
 

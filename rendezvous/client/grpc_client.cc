@@ -1,63 +1,58 @@
 #include "rendezvous/client/grpc_client.h"
 
-#include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "rendezvous/base/mutex.h"
-#include "rendezvous/client/backoff.h"
 #include "rendezvous/client/client_stream.h"
-#include "rendezvous/client/join_first.h"
+#include "rendezvous/client/connect_probe.h"
+#include "rendezvous/client/reconnector.h"
 #include "rendezvous/client/resolver.h"
-#include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// So long after a stream was lost the server's name still stands for the same addresses: the way to who would say
-// otherwise may be cut as well.
-constexpr absl::Duration kAddressesStand = absl::Seconds(10);
+static_assert(Reconnector::kConnectTimeout <= ClientStream::kConnectTimeout);
 
-// One thread runs the completion queue and calls the handler:
-//
-//   kResolving ---> kConnecting ---> kOpen          every state -> kOver: Close, or the server refused
-//       ^              |   ^           |
-//       |   (retry)    v   +-----------+ (a stream broke that worked)
-//       +----------- kPausing <--------+ (Reset)
+// gRPC's name of an address: "ipv4:10.0.0.1:29400".
+std::string GrpcTarget(const std::string& address) {
+  if (!absl::StartsWith(address, "[")) return absl::StrCat("ipv4:", address);
+  return absl::StrCat("ipv6:", absl::StrReplaceAll(address, {{"%", "%25"}}));  // % begins a zone
+}
+
+// Carries out what a Reconnector decides. One thread runs the completion queue and calls the handler; Send, Reset and
+// Close may come from any other.
 class GrpcClient final : public Client {
  public:
   GrpcClient(const HostPort& server, Handler handler, absl::Duration patience)
       : server_(server),
-        address_(ToString(server)),
         handler_(std::move(handler)),
-        patience_(patience),
-        backoff_(std::random_device()()) {
-    Begin();
+        core_({server.host, ToString(server), patience, std::random_device()()}) {
+    Reconnector::Effects effects;
+    core_.Start(&effects);
+    CarryOut(std::move(effects));
     thread_ = std::thread([this] { RunCompletions(&queue_); });
   }
 
   ~GrpcClient() override {
-    std::shared_ptr<ClientStream> cut;
+    End(true);
     {
       MutexLock lock(&mutex_);
-      if (!closed_) cut = stream_;
-      closed_ = true;
-    }
-    if (cut != nullptr) cut->Abandon();
-    EndSilentStreams();
-    {
-      MutexLock lock(&mutex_);
-      while (live_streams_ > 0) stream_over_.Wait(&mutex_);
-      retry_timer_.Cancel();
-      resolved_alarm_.Cancel();
+      while (!streams_.empty()) stream_over_.Wait(&mutex_);
+      retry_alarm_.Cancel();
     }
     queue_.Shutdown();
     thread_.join();
@@ -67,248 +62,183 @@ class GrpcClient final : public Client {
     std::shared_ptr<ClientStream> stream;
     {
       MutexLock lock(&mutex_);
-      if (state_ == State::kOpen && !closed_ && join_first_.Admits(message)) stream = stream_;
+      if (const std::optional<uint64_t> number = core_.Admit(message)) stream = FindLocked(*number);
     }
     if (stream != nullptr) stream->Send(message);
   }
 
   void Reset() override {
     MutexLock lock(&mutex_);
-    if (state_ != State::kOpen || closed_) return;
-    silent_.push_back(std::move(stream_));
-    ++stream_number_;
-    state_ = State::kPausing;
-    was_reset_ = true;
-    retry_timer_.Set(&queue_, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(&retry_tag_));
+    core_.Reset(SteadyNow());
+    ArmLocked();
   }
 
-  void Close() override {
-    std::shared_ptr<ClientStream> stream;
-    {
-      MutexLock lock(&mutex_);
-      if (!closed_) stream = stream_;
-      closed_ = true;
-    }
-    if (stream != nullptr) stream->Close();
-    EndSilentStreams();
-  }
+  void Close() override { End(false); }
 
  private:
-  enum class State { kResolving, kPausing, kConnecting, kOpen, kOver };
-
-  // Goes over all addresses of the server, one after the other. Not from the handler.
-  void Begin() {
-    if (std::optional<std::string> literal = Resolver::Literal(server_)) {
-      TryAddresses({*std::move(literal)});
-      return;
+  // Something that another thread has to tell the core: carries on with the completion queue's thread.
+  class Posted final : public Completion {
+   public:
+    explicit Posted(std::function<void()> what) : what_(std::move(what)) {}
+    void Set(grpc::CompletionQueue* queue) {
+      alarm_.Set(queue, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(this));
     }
+    void Run(bool) override {
+      const std::unique_ptr<Posted> self(this);
+      what_();
+    }
+
+   private:
+    const std::function<void()> what_;
+    grpc::Alarm alarm_;
+  };
+
+  void Post(std::function<void()> what) {
+    MutexLock lock(&mutex_);
+    if (closed_) return;  // the queue may be gone
+    (new Posted(std::move(what)))->Set(&queue_);
+  }
+
+  // What was sent is sent, unless `at_once`; then the streams end, and nothing more is told.
+  void End(bool at_once) {
+    Reconnector::Effects effects;
     {
       MutexLock lock(&mutex_);
-      if (closed_) return EndLocked();
-      state_ = State::kResolving;
+      if (closed_) return;
+      closed_ = true;
+      core_.Close(at_once, &effects);
+    }
+    CarryOut(std::move(effects));
+  }
+
+  // What follows, but Send, Reset and Close, runs on the completion queue's thread. A call of the core is followed by
+  // its effects, with no lock held.
+  template <typename Call>
+  void Step(Call call) {
+    Reconnector::Effects effects;
+    {
+      MutexLock lock(&mutex_);
+      if (closed_) return;
+      call(CoreLocked(), &effects);
+      ArmLocked();
+    }
+    CarryOut(std::move(effects));
+  }
+  Reconnector* CoreLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return &core_; }
+
+  void ArmLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const SteadyTime deadline = core_.NextDeadline();
+    if (armed_ || closed_ || deadline == SteadyTime::InfiniteFuture()) return;
+    armed_ = true;
+    retry_alarm_.Set(&queue_, AfterNow(deadline - SteadyNow()), static_cast<Completion*>(&retry_tag_));
+  }
+
+  void OnRetry(bool) {
+    {
+      MutexLock lock(&mutex_);
+      armed_ = false;
+    }
+    Step([](Reconnector* core, auto* effects) { core->OnDeadline(SteadyNow(), effects); });
+  }
+
+  std::shared_ptr<ClientStream> FindLocked(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto found = streams_.find(number);
+    return found == streams_.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<ClientStream> Find(uint64_t number) {
+    MutexLock lock(&mutex_);
+    return FindLocked(number);
+  }
+
+  void CarryOut(Reconnector::Effects effects) {
+    for (ReconnectEffect& effect : effects) {
+      std::visit([this](auto& e) { Do(std::move(e)); }, effect);
+    }
+  }
+
+  void Do(reconnect::Resolve) {
+    if (const std::optional<std::string> literal = Resolver::Literal(server_)) {
+      const std::vector<std::string> targets = {Resolver::AddressOf(*literal)};
+      return Step([&](Reconnector* core, auto* effects) { core->OnResolved(targets, SteadyNow(), effects); });
     }
     resolver_.Resolve(server_, [this](Resolver::Result result) {
-      MutexLock lock(&mutex_);
-      if (closed_) return;  // the queue may be gone
-      resolved_ = std::move(result);
-      // Carries on with the completion queue's thread.
-      resolved_alarm_.Set(&queue_, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(&resolved_tag_));
+      if (result.ok()) {
+        for (std::string& name : *result) name = Resolver::AddressOf(name);
+      }
+      Post([this, result] {
+        Step([&](Reconnector* core, auto* effects) { core->OnResolved(result, SteadyNow(), effects); });
+      });
     });
   }
 
-  void OnResolved(bool) {
-    Resolver::Result result;
-    {
-      MutexLock lock(&mutex_);
-      result = std::exchange(resolved_, absl::UnavailableError(""));
-    }
-    if (result.ok()) {
-      TryAddresses(*std::move(result));
-    } else {
-      RetryAfter({absl::StrCat(
-          "tried ",
-          DescribeEnd(server_.host, StreamProgress::kNone, absl::UnavailableError(result.status().message())).reason)});
-    }
-  }
-
-  void TryAddresses(std::vector<std::string> targets) {
-    targets_ = std::move(targets);
-    next_target_ = 0;
-    tried_.clear();
-    refused_.reset();
-    TryNextAddress();
-  }
-
-  void TryNextAddress() {
-    const std::string& target = targets_[next_target_++];
-    const uint64_t number = ++streams_;
-    auto stream = std::make_shared<ClientStream>(
-        target, &queue_,
+  void Do(reconnect::Connect connect) {
+    const uint64_t number = connect.stream;
+    const auto on_message = [this, number](ServerMessage message) {
+      Step([&](Reconnector* core, auto* effects) { core->OnMessage(number, std::move(message), effects); });
+    };
+    const auto stream = std::make_shared<ClientStream>(
+        GrpcTarget(connect.target), &queue_,
         ClientStream::Events{
-            [this, number] { OnOpen(number); },
-            [this, number](ServerMessage message) { OnServerMessage(number, std::move(message)); },
+            [this, number] { Step([&](Reconnector* core, auto* effects) { core->OnOpen(number, effects); }); },
+            on_message,
             [this, number](StreamProgress progress, const absl::Status& status) { OnOver(number, progress, status); }});
     {
       MutexLock lock(&mutex_);
-      if (closed_) return EndLocked();
-      state_ = State::kConnecting;
-      stream_ = stream;
-      stream_number_ = number;
-      ++live_streams_;
-      join_first_.OnNewStream();
+      if (closed_) return;
+      streams_.emplace(number, stream);
     }
-    try_began_ = SteadyNow();
-    stream->Connect(Timeout());
-  }
-
-  absl::Duration Timeout() const {
-    if (!lost_at_) return ClientStream::kConnectTimeout;
-    const absl::Duration half = (SteadyNow() - *lost_at_) / 2;
-    return std::min(std::max(half, patience_), ClientStream::kConnectTimeout);
-  }
-
-  // Whether the stream is still that which events are for; those of one that was given up are of no interest.
-  bool IsPresent(uint64_t number) {
-    MutexLock lock(&mutex_);
-    return number == stream_number_;
-  }
-
-  void OnOpen(uint64_t number) {
-    {
-      MutexLock lock(&mutex_);
-      if (number != stream_number_) return;
-      state_ = State::kOpen;
-    }
-    Emit(Connected{});
-  }
-
-  void OnServerMessage(uint64_t number, ServerMessage message) {
-    if (!IsPresent(number)) return;
-    backoff_.Reset();
-    if (!std::exchange(works_, true)) {
-      good_target_ = targets_[next_target_ - 1];
-      // The server has taken the Join, so the end of an older stream means nothing to it any more.
-      EndSilentStreams();
-    }
-    Emit(std::move(message));
-  }
-
-  void EndSilentStreams() {
-    std::vector<std::shared_ptr<ClientStream>> silent;
-    {
-      MutexLock lock(&mutex_);
-      silent.swap(silent_);
-    }
-    for (const auto& stream : silent) stream->Abandon();
+    stream->Connect(connect.timeout);
   }
 
   void OnOver(uint64_t number, StreamProgress progress, const absl::Status& status) {
     {
       MutexLock lock(&mutex_);
-      if (--live_streams_ == 0) stream_over_.NotifyAll();
-      if (number != stream_number_) return;
-      stream_ = nullptr;
-      if (closed_) return EndLocked();
-      state_ = State::kPausing;
+      streams_.erase(number);
+      if (streams_.empty()) stream_over_.NotifyAll();
+      if (closed_) return;
     }
-    NoteLoss();
-    if (IsNobodyThere(progress, status) && targets_[next_target_ - 1] == good_target_) refused_ = try_began_;
-    const bool failed = progress == StreamProgress::kNone || progress == StreamProgress::kTimedOut;
-    if (!failed) return RetryAfter(DescribeEnd(address_, progress, status));
-    absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
-                    DescribeEnd(Resolver::AddressOf(targets_[next_target_ - 1]), progress, status).reason);
-    if (next_target_ < targets_.size()) {
-      TryNextAddress();
-    } else {
-      RetryAfter({tried_});
-    }
+    Step([&](Reconnector* core, auto* effects) { core->OnEnd(number, progress, status, SteadyNow(), effects); });
   }
 
-  void NoteLoss() {
-    if (std::exchange(works_, false)) lost_at_ = SteadyNow();
+  void Do(reconnect::Probe probe) {
+    probe_.Start(probe.target, probe.timeout, [this, number = probe.probe](bool refused, SteadyTime began) {
+      const std::optional<SteadyTime> at = refused ? std::make_optional(began) : std::nullopt;
+      Post([this, number, at] {
+        Step([&](Reconnector* core, auto* effects) { core->OnProbed(number, at, SteadyNow(), effects); });
+      });
+    });
   }
 
-  void RetryAfter(Disconnected end) {
-    const bool permanent = end.permanent;
-    end.refused = refused_;
-    Emit(std::move(end));
-    const absl::Duration wait = permanent ? absl::InfiniteDuration() : backoff_.Next();
-    {
-      MutexLock lock(&mutex_);
-      if (closed_ || permanent) return EndLocked();
-      if (wait > absl::ZeroDuration()) {
-        state_ = State::kPausing;
-        retry_timer_.Set(&queue_, AfterNow(wait), static_cast<Completion*>(&retry_tag_));
-        return;
-      }
-    }
-    TryAddresses(std::move(targets_));
+  void Do(reconnect::Close close) {
+    if (const auto stream = Find(close.stream)) stream->Close();
+  }
+  void Do(reconnect::Abandon abandon) {
+    if (const auto stream = Find(abandon.stream)) stream->Abandon();
   }
 
-  void OnRetry(bool) {
-    bool was_reset = false;
-    {
-      MutexLock lock(&mutex_);
-      if (closed_) return EndLocked();
-      was_reset = std::exchange(was_reset_, false);
-    }
-    if (was_reset) {
-      NoteLoss();
-      return RetryAfter(DescribeEnd(address_, StreamProgress::kAbandoned, absl::OkStatus()));
-    }
-    if (lost_at_ && !targets_.empty() && SteadyNow() - *lost_at_ < kAddressesStand) {
-      return TryAddresses(std::move(targets_));
-    }
-    Begin();
-  }
-
-  void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    state_ = State::kOver;
-    stream_over_.NotifyAll();
-  }
-
-  void Emit(ClientEvent event) {
+  void Do(reconnect::Tell tell) {
     {
       MutexLock lock(&mutex_);
       if (closed_) return;
     }
-    handler_(std::move(event));
+    handler_(std::move(tell.event));
   }
 
   const HostPort server_;
-  const std::string address_;  // of the server, for people
   const Handler handler_;
-  const absl::Duration patience_;
   grpc::CompletionQueue queue_;
 
-  // Of the completion queue's thread.
-  Backoff backoff_;
-  std::vector<std::string> targets_;
-  size_t next_target_ = 0;
-  std::string tried_;                  // each of targets_ that failed since the first, and why
-  uint64_t streams_ = 0;               // there have been so many
-  bool works_ = false;                 // the server has spoken on the present one
-  std::optional<SteadyTime> lost_at_;  // when the last one that worked was
-  std::string good_target_;            // where it led to
-  SteadyTime try_began_;
-  std::optional<SteadyTime> refused_;  // at good_target_, in this round over the addresses
-
   Mutex mutex_;
-  State state_ ABSL_GUARDED_BY(mutex_) = State::kResolving;
+  Reconnector core_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mutex_);
-  uint64_t stream_number_ ABSL_GUARDED_BY(mutex_) = 0;  // of the present one
-  int live_streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::shared_ptr<ClientStream>> silent_ ABSL_GUARDED_BY(mutex_);  // given up, but not ended
-  bool was_reset_ ABSL_GUARDED_BY(mutex_) = false;
-  JoinFirst join_first_ ABSL_GUARDED_BY(mutex_);
-  Resolver::Result resolved_ ABSL_GUARDED_BY(mutex_) = absl::UnavailableError("");
+  bool armed_ ABSL_GUARDED_BY(mutex_) = false;  // retry_alarm_ is set and has not fired
+  // Those of which the end has not come, by the core's number.
+  std::map<uint64_t, std::shared_ptr<ClientStream>> streams_ ABSL_GUARDED_BY(mutex_);
   CondVar stream_over_;
-  grpc::Alarm retry_timer_;
-  grpc::Alarm resolved_alarm_;
+  grpc::Alarm retry_alarm_;
   MemberCompletion<GrpcClient, &GrpcClient::OnRetry> retry_tag_{this};
-  MemberCompletion<GrpcClient, &GrpcClient::OnResolved> resolved_tag_{this};
-  Resolver resolver_;  // after all that its callback uses
+  Resolver resolver_;  // these after all that their callbacks use
+  ConnectProbe probe_;
   std::thread thread_;
 };
 

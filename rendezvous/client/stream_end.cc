@@ -48,11 +48,6 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsAborted(status);
 }
 
-bool IsNobodyThere(StreamProgress progress, const absl::Status& status) {
-  return progress == StreamProgress::kNone && absl::IsUnavailable(status) &&
-         Cause(status.message()) == "connection refused";
-}
-
 Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status) {
   switch (progress) {
     case StreamProgress::kNone:

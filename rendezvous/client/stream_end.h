@@ -18,10 +18,6 @@ enum class StreamProgress {
 // Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED).
 bool IsRefusal(const absl::Status& status);
 
-// Whether an attempt to connect ended because nobody listens there. Another address, silence, an unreachable host or
-// a name that is not known say nothing about the server.
-bool IsNobodyThere(StreamProgress progress, const absl::Status& status);
-
 // What to tell the launcher of a stream to `address` (a name or an address) that ended so; `status` is what gRPC or the
 // server said. If nothing was reached, only what was tried and what happened: "10.0.0.5: connection refused".
 // Thread-safe.

@@ -1,14 +1,19 @@
 // The small parts of the client and the server that need no network.
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/client/backoff.h"
+#include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/host_port.h"
@@ -90,21 +95,64 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
   }
 }
 
-// Whatever else happens to an attempt, the server may be there.
-TEST(StreamEndTest, IsNobodyThere_OnlyWhereTheConnectionIsRefused) {
-  const auto failed = [](const char* why) {
-    return absl::UnavailableError(
-        absl::StrCat("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: ", why));
-  };
-  const auto refused = failed("Failed to connect to remote host: Connection refused");
-  EXPECT_TRUE(IsNobodyThere(StreamProgress::kNone, refused));
-  EXPECT_FALSE(IsNobodyThere(StreamProgress::kOpen, refused));
-  for (const char* why : {"Failed to connect to remote host: No route to host", "Network is unreachable",
-                          "connection attempt timed out before receiving SETTINGS frame",
-                          "Failed to connect to remote host: Connection timed out"}) {
-    EXPECT_FALSE(IsNobodyThere(StreamProgress::kNone, failed(why))) << why;
+struct Probed {
+  bool refused;
+  SteadyTime began;
+};
+Probed Probe(const std::string& address) {
+  std::promise<Probed> result;
+  ConnectProbe probe;
+  probe.Start(address, absl::Minutes(1), [&](bool refused, SteadyTime began) { result.set_value({refused, began}); });
+  return result.get_future().get();
+}
+
+// A socket of this host at a port that was free; it listens only if asked to.
+class LocalSocket {
+ public:
+  LocalSocket(bool ipv6, bool listens) : fd_(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in6 address = {};
+    socklen_t size = ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    address.sin6_family = ipv6 ? AF_INET6 : AF_INET;
+    if (ipv6) {
+      address.sin6_addr = in6addr_loopback;
+    } else {
+      reinterpret_cast<sockaddr_in*>(&address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    bound_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    if (listens) listen(fd_, 1);
+    address_ = absl::StrCat(ipv6 ? "[::1]:" : "127.0.0.1:", ntohs(address.sin6_port));
   }
-  EXPECT_FALSE(IsNobodyThere(StreamProgress::kTimedOut, absl::CancelledError()));
+  ~LocalSocket() { close(fd_); }
+  bool bound() const { return bound_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  bool bound_ = false;
+  std::string address_;
+};
+
+TEST(ConnectProbeTest, NobodyListens_IsRefused) {
+  const LocalSocket socket(false, false);
+  const SteadyTime before = SteadyNow();
+  const Probed probed = Probe(socket.address());
+  EXPECT_TRUE(probed.refused);
+  EXPECT_GE(probed.began, before);
+  EXPECT_LE(probed.began, SteadyNow());
+  const LocalSocket six(true, false);
+  if (six.bound()) EXPECT_TRUE(Probe(six.address()).refused);
+}
+
+TEST(ConnectProbeTest, SomebodyListens_IsNotRefused) {
+  const LocalSocket socket(false, true);
+  EXPECT_FALSE(Probe(socket.address()).refused);
+}
+
+TEST(ConnectProbeTest, NoAddressOrNoWayThere_IsNotRefused) {
+  for (const char* address : {"", "name:1", "127.0.0.1", "[fe80::1%nowhere]:29400"}) {
+    EXPECT_FALSE(Probe(address).refused) << address;
+  }
 }
 
 }  // namespace
