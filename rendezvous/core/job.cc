@@ -244,8 +244,8 @@ void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const 
 void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const {
   const bool lost = why == rendezvous::Close::Why::kLost;
   turn.effects->emplace_back(rendezvous::Close{job_id_, node_id, incarnation, why,
-                                            lost ? "the node was silent for too long and counts as lost: join again"
-                                                 : "the node has joined again with a newer incarnation"});
+                                               lost ? "the node was silent for too long and counts as lost: join again"
+                                                    : "the node has joined again with a newer incarnation"});
 }
 
 void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const {

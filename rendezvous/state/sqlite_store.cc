@@ -72,6 +72,10 @@ absl::Status SqliteStore::Lock() {
 absl::Status SqliteStore::Load() {
   saved_ = SavedState();
   const std::string path = absl::StrCat(dir_, "/state.db");
+  // For its owner alone, and so the files that SQLite puts beside it.
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Error("open", path, strerror(errno));
+  close(fd);
   absl::StatusOr<std::unique_ptr<SqliteDb>> db = SqliteDb::Open(path);
   if (!db.ok()) {
     return absl::IsDataLoss(db.status()) ? db.status() : Error("open", path, db.status().message());

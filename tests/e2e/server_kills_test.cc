@@ -1,0 +1,203 @@
+// rendezvousd with a state folder is killed at random moments while jobs form, fail, restart and end on it. No round may
+// come twice, no charge may be lost or counted twice, and every launcher ends with its job's code.
+//
+// By hand, with more of everything (the seed decides the kills; the machine decides what they hit):
+//   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:server_kills_test
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/launch.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr int kNodes = 2;
+constexpr int kMaxRestarts = 2;
+
+int FromEnvironment(const char* name, int otherwise) {
+  int value = otherwise;
+  if (const char* text = std::getenv(name)) EXPECT_TRUE(absl::SimpleAtoi(text, &value)) << name;
+  return value;
+}
+
+// What the workers of a job do, and with which code its launchers have to end.
+struct Kind {
+  const char* name;
+  const char* script;  // $LINE is "rank round attempt"
+  int exit_code;
+};
+constexpr Kind kKinds[] = {
+    {"ends well", "sleep $SECONDS_TO_RUN", 0},
+    {"fails twice, then ends well",
+     "if [ $RANK = 0 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ]; then sleep 0.$DELAY; echo fail $LINE >>$OUT; exit 3; "
+     "fi;"
+     "sleep $SECONDS_TO_RUN",
+     0},
+    {"fails until no restart is left",
+     "if [ $RANK = 1 ]; then sleep 0.$DELAY; echo fail $LINE >>$OUT; exit 5; fi; sleep 600", 5},
+    {"ends with 78", "if [ $RANK = 0 ]; then sleep $SECONDS_TO_RUN; exit 78; fi; sleep 600", 78},
+};
+
+class Job {
+ public:
+  Job(int number, int port, const TempDir& dir, std::mt19937* random)
+      : name_(absl::StrCat("job", number)), kind_(kKinds[number % std::size(kKinds)]), out_(dir.File(name_)) {
+    const std::string script = absl::StrCat("LINE=\"$RANK $DDPRUN_ROUND $TORCHELASTIC_RESTART_COUNT\"; OUT=", out_,
+                                            "; SECONDS_TO_RUN=", 1 + (*random)() % 5, "; DELAY=", (*random)() % 10,
+                                            "; echo start $LINE >>$OUT; ", kind_.script);
+    for (int node = 0; node < kNodes; ++node) {
+      std::vector<std::string> flags = {absl::StrCat("--nnodes=", kNodes),
+                                        "--nproc-per-node=1",
+                                        absl::StrCat("--rdzv-endpoint=127.0.0.1:", port),
+                                        "--rdzv-id=" + name_,
+                                        "--rdzv-conf=is_host=0",
+                                        absl::StrCat("--max-restarts=", kMaxRestarts),
+                                        "--no-python",
+                                        "sh",
+                                        "-c",
+                                        script};
+      launchers_.push_back(std::make_unique<Launcher>(std::move(flags)));
+    }
+  }
+
+  // How many of its workers have failed so far.
+  int Failures() const { return Count(ReadFile(out_), "fail"); }
+
+  bool Ended() const {
+    return std::none_of(launchers_.begin(), launchers_.end(), [](const auto& l) { return Alive(l->pid()); });
+  }
+
+  void Check() {
+    SCOPED_TRACE(absl::StrCat(name_, " (", kind_.name, ")"));
+    for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), kind_.exit_code) << launcher->Err();
+    const std::string lines = ReadFile(out_);
+    SCOPED_TRACE(lines);
+    std::set<std::pair<int, int>> started;  // round, rank
+    std::map<int, int> attempts;            // by round
+    std::set<int> failed;                   // rounds
+    std::istringstream stream(lines);
+    std::string what;
+    int rank = 0, round = 0, attempt = 0;
+    while (stream >> what >> rank >> round >> attempt) {
+      if (what == "fail") {
+        failed.insert(round);
+        continue;
+      }
+      EXPECT_TRUE(started.insert({round, rank}).second) << "round " << round << " came twice";
+      EXPECT_EQ(attempts.try_emplace(round, attempt).first->second, attempt) << "round " << round << " came twice";
+    }
+    for (const auto& [number, charged] : attempts) {
+      EXPECT_EQ(charged, std::distance(failed.begin(), failed.lower_bound(number))) << "restarts at round " << number;
+    }
+    rounds_ = static_cast<int>(attempts.size());
+  }
+  int rounds() const { return rounds_; }
+
+ private:
+  const std::string name_;
+  const Kind& kind_;
+  const std::string out_;
+  std::vector<std::unique_ptr<Launcher>> launchers_;
+  int rounds_ = 0;
+};
+
+class ServerKillsTest : public ::testing::Test {
+ protected:
+  void StartServer() {
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
+                                 "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
+    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
+  }
+  void KillServer() {
+    server_->Signal(SIGKILL);
+    EXPECT_EQ(server_->Wait(), 128 + SIGKILL) << server_->Err();
+    EXPECT_EQ(server_->Err().find("damaged"), std::string::npos) << server_->Err();
+  }
+
+  TempDir dir_;
+  const int port_ = FreePort();
+  std::unique_ptr<Process> server_;
+};
+
+TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExitCode) {
+  const int kills = FromEnvironment("DDPRUN_KILLS", 10);
+  const size_t at_once = FromEnvironment("DDPRUN_KILL_JOBS", 4);
+  const int seed = FromEnvironment("DDPRUN_KILL_SEED", 20261122);
+  std::mt19937 random(seed);
+  StartServer();
+  std::vector<std::unique_ptr<Job>> jobs;
+  int started = 0, ended = 0, rounds = 0;
+  const auto reap = [&] {
+    for (auto it = jobs.begin(); it != jobs.end();) {
+      if (!(*it)->Ended()) {
+        ++it;
+        continue;
+      }
+      (*it)->Check();
+      rounds += (*it)->rounds();
+      ++ended;
+      it = jobs.erase(it);
+    }
+  };
+  for (int kill_number = 0; kill_number < kills && !HasFailure(); ++kill_number) {
+    reap();
+    while (jobs.size() < at_once) jobs.push_back(std::make_unique<Job>(started++, port_, dir_, &random));
+    // Every second kill comes while a failure is dealt with: that is when a charge can get lost. The others come at any
+    // time, now and then so late that a job that waits for nodes of a server before can begin.
+    const int life_ms = kill_number % 4 == 2 ? 6000 : static_cast<int>(random() % 2500);
+    const int grace_us = static_cast<int>(random() % 60'000);
+    if (kill_number % 2 == 1) {
+      const auto failures = [&] {
+        int sum = 0;
+        for (const auto& job : jobs) sum += job->Failures();
+        return sum;
+      };
+      const int before = failures();
+      for (int i = 0; i < 800 && failures() == before; ++i) usleep(10'000);
+      usleep(grace_us);
+    } else {
+      usleep(life_ms * 1000);
+    }
+    KillServer();
+    usleep(random() % 300 * 1000);
+    StartServer();
+  }
+  EXPECT_TRUE(Eventually([&] {
+    reap();
+    return jobs.empty();
+  })) << server_->Err();
+  std::printf("seed %d: %d kills, %d jobs ended with %d rounds\n", seed, kills, ended, rounds);
+}
+
+// Two servers would give out the same rounds.
+TEST_F(ServerKillsTest, SecondServerOnTheFolder_IsRefused) {
+  StartServer();
+  Process second({"rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")});
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_EQ(Lines(second.Err()), 1) << second.Err();
+  EXPECT_NE(second.Err().find("in use by another rendezvousd"), std::string::npos) << second.Err();
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  StartServer();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
