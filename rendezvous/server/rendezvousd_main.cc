@@ -104,8 +104,9 @@ int Run(const Options& options) {
   int signal_number = 0;
   sigwait(&stop_signals, &signal_number);
   Log(LogLevel::kInfo, absl::StrCat("stopping: ", strsignal(signal_number)));
+  // First: that the launchers' streams end with this server is nothing to remember.
+  if (store != nullptr) store->Stop();
   (*server)->Shutdown();
-  if (store != nullptr) store->Stop();  // before the driver, which it calls
   return 0;
 }
 

@@ -57,11 +57,11 @@ constexpr Kind kKinds[] = {
 
 class Job {
  public:
-  Job(int number, int port, const TempDir& dir, std::mt19937* random)
+  Job(int number, int port, const TempDir& dir, int seconds, int delay)
       : name_(absl::StrCat("job", number)), kind_(kKinds[number % std::size(kKinds)]), out_(dir.File(name_)) {
-    const std::string script = absl::StrCat("LINE=\"$RANK $DDPRUN_ROUND $TORCHELASTIC_RESTART_COUNT\"; OUT=", out_,
-                                            "; SECONDS_TO_RUN=", 1 + (*random)() % 5, "; DELAY=", (*random)() % 10,
-                                            "; echo start $LINE >>$OUT; ", kind_.script);
+    const std::string script =
+        absl::StrCat("LINE=\"$RANK $DDPRUN_ROUND $TORCHELASTIC_RESTART_COUNT\"; OUT=", out_,
+                     "; SECONDS_TO_RUN=", seconds, "; DELAY=", delay, "; echo start $LINE >>$OUT; ", kind_.script);
     for (int node = 0; node < kNodes; ++node) {
       std::vector<std::string> flags = {absl::StrCat("--nnodes=", kNodes),
                                         "--nproc-per-node=1",
@@ -77,7 +77,8 @@ class Job {
     }
   }
 
-  // How many of its workers have failed so far.
+  // How many of its workers have been started, and have failed, so far.
+  int Starts() const { return Count(ReadFile(out_), "start"); }
   int Failures() const { return Count(ReadFile(out_), "fail"); }
 
   bool Ended() const {
@@ -126,9 +127,9 @@ class ServerKillsTest : public ::testing::Test {
                                  "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
     ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
   }
-  void KillServer() {
-    server_->Signal(SIGKILL);
-    EXPECT_EQ(server_->Wait(), 128 + SIGKILL) << server_->Err();
+  void StopServer(int signal) {
+    server_->Signal(signal);
+    EXPECT_EQ(server_->Wait(), signal == SIGTERM ? 0 : 128 + signal) << server_->Err();
     EXPECT_EQ(server_->Err().find("damaged"), std::string::npos) << server_->Err();
   }
 
@@ -159,7 +160,8 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
   };
   for (int kill_number = 0; kill_number < kills && !HasFailure(); ++kill_number) {
     reap();
-    while (jobs.size() < at_once) jobs.push_back(std::make_unique<Job>(started++, port_, dir_, &random));
+    while (jobs.size() < at_once)
+      jobs.push_back(std::make_unique<Job>(started++, port_, dir_, 1 + random() % 5, random() % 10));
     // Every second kill comes while a failure is dealt with: that is when a charge can get lost. The others come at any
     // time, now and then so late that a job that waits for nodes of a server before can begin.
     const int life_ms = kill_number % 4 == 2 ? 6000 : static_cast<int>(random() % 2500);
@@ -176,7 +178,7 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
     } else {
       usleep(life_ms * 1000);
     }
-    KillServer();
+    StopServer(kill_number % 5 == 4 ? SIGTERM : SIGKILL);
     usleep(random() % 300 * 1000);
     StartServer();
   }
@@ -185,6 +187,19 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
     return jobs.empty();
   })) << server_->Err();
   std::printf("seed %d: %d kills, %d jobs ended with %d rounds\n", seed, kills, ended, rounds);
+}
+
+TEST_F(ServerKillsTest, ARunningJob_NoticesNothing) {
+  StartServer();
+  Job job(0, port_, dir_, 12, 0);
+  ASSERT_TRUE(Eventually([&] { return job.Starts() == kNodes; }));
+  for (const int signal : {SIGKILL, SIGTERM, SIGKILL}) {
+    StopServer(signal);
+    StartServer();
+    ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == kNodes; })) << server_->Err();
+  }
+  job.Check();
+  EXPECT_EQ(job.rounds(), 1);
 }
 
 // Two servers would give out the same rounds.

@@ -1,5 +1,7 @@
 #include "rendezvous/core/fenced_nodes.h"
 
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace ddprun::rendezvous {
@@ -40,6 +42,14 @@ TEST(FencedNodesTest, StillThere_MovesTheTimeOnlyOn) {
   EXPECT_FALSE(gone.StillThere("a", 2, At(9)));
   EXPECT_FALSE(gone.StillThere("b", 1, At(9)));
   EXPECT_EQ(gone.AllGone(), At(6));
+}
+
+TEST(FencedNodesTest, Record_HasThoseThatAreKnown) {
+  FencedNodes gone;
+  gone.AddUnknown(At(8));
+  gone.Add("b", 2, At(5));
+  gone.Add("a", 1, At(9));
+  EXPECT_EQ(gone.Record(), (std::vector<FencedNodeRecord>{{"a", 1}, {"b", 2}}));
 }
 
 }  // namespace

@@ -31,6 +31,25 @@ TEST(RecoveryTest, Fail_OnlyTheFirstFailureCounts) {
   EXPECT_FALSE(recovery.Fail());
 }
 
+TEST(RecoveryTest, BeginLeft_UntilAHigherRoundIsTakenUp) {
+  Recovery recovery;
+  EXPECT_FALSE(recovery.left_before());
+  recovery.BeginLeft();
+  EXPECT_TRUE(recovery.left_before());
+  EXPECT_TRUE(recovery.leaving());
+  recovery.StartOver();
+  EXPECT_FALSE(recovery.left_before());
+  EXPECT_FALSE(recovery.leaving());
+}
+
+TEST(RecoveryTest, Anybody_AlsoOfThoseThatAreGoneAgain) {
+  Recovery recovery;
+  EXPECT_FALSE(recovery.anybody());
+  recovery.Report(1);
+  recovery.Forget(1);
+  EXPECT_TRUE(recovery.anybody());
+}
+
 TEST(RecoveryTest, StartOver_ForgetsAllButTheTime) {
   Recovery recovery;
   recovery.Begin(JobSettings(), SteadyTime::FromStart(absl::Seconds(1)));
