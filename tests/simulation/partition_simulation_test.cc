@@ -47,6 +47,7 @@ class Faults {
   }
 
   const Simulation& world() const { return world_; }
+  bool hosted() const { return settings_.hosted; }
 
  private:
   int Below(int n) { return static_cast<int>(random_() % n); }
@@ -55,9 +56,13 @@ class Faults {
 
   Simulation::Settings Draw() {
     Simulation::Settings settings;
+    // Most jobs host their server in the first node's launcher; some have two launchers on that host.
+    settings.hosted = !OneIn(4);
+    settings.two_on_first_host = OneIn(2);
     settings.nodes = 3 + Below(2);
+    settings.slots = 1 + Below(3);
     // With more launchers than the job takes there are spares; then the server stays (see 4.5 on a new server).
-    spares_ = OneIn(3);
+    spares_ = !settings.hosted && OneIn(2);
     settings.max_nodes = settings.nodes - (spares_ ? 1 : 0);
     settings.min_nodes = 1 + Below(settings.max_nodes);
     settings.heartbeat_timeout = OneIn(3) ? absl::Milliseconds(800) : absl::Seconds(3);
@@ -77,7 +82,7 @@ class Faults {
       case 3: return world_.Freeze(node);
       case 4: return world_.FreezeServer();
       // A wall in front of a server that had ended looks as if it were still gone (see 4.5 on what is assumed).
-      case 5: return spares_ ? world_.Wall(node) : world_.StopServer();
+      case 5: return spares_ ? world_.Wall(node) : settings_.hosted ? world_.Kill(0) : world_.StopServer();
       case 6: return world_.Cut(node, true, false);
       case 7: return world_.Cut(node, false, true);
       case 8:
@@ -114,7 +119,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
       ASSERT_TRUE(absl::SimpleAtoi(given.substr(colon + 1), &sequences));
     }
   }
-  int starts = 0, fenced = 0;
+  int starts = 0, fenced = 0, takeovers = 0, hosted = 0;
   for (uint64_t seed = first; seed < first + sequences; ++seed) {
     Faults faults(seed);
     faults.Run();
@@ -123,11 +128,18 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
     ASSERT_TRUE(world.EveryoneEnded()) << "seed " << seed << ": a launcher never ends\n" << world.history();
     starts += world.starts();
     fenced += world.fenced();
+    if (faults.hosted()) {
+      ++hosted;
+      takeovers += world.takeovers();
+    }
   }
-  std::printf("seeds %llu to %llu: %d starts of workers, %d launchers that were cut off stopped theirs\n",
-              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts,
-              fenced);
+  std::printf(
+      "seeds %llu to %llu: %d starts of workers, %d launchers that were cut off stopped theirs; %d jobs hosted their "
+      "server, which was begun anew %d times\n",
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts, fenced,
+      hosted, takeovers);
   EXPECT_GT(fenced, 0) << "nothing was shown";
+  if (sequences >= kSequences) EXPECT_GT(takeovers, 0) << "nothing was shown";
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+#include "tests/simulation/server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::testing {
+namespace {
+
+using rendezvous::Join;
+
+constexpr char kJob[] = "job";
+
+}  // namespace
+
+Server::Server(Timeline* timeline, Network* network, int host, bool by_launcher)
+    : timeline_(timeline), network_(network), host_(host), by_launcher_(by_launcher), registry_(timeline->now()) {}
+
+void Server::Accept(const std::shared_ptr<Connection>& connection, bool in_process) {
+  streams_[connection->id] = Stream{connection, in_process, false, std::nullopt};
+  connection->receivers[kUp] = [weak = weak_from_this(), network = network_,
+                                raw = std::weak_ptr<Connection>(connection)](Packet packet) {
+    const std::shared_ptr<Connection> connection = raw.lock();
+    const std::shared_ptr<Server> server = weak.lock();
+    if (connection == nullptr) return;
+    // The host knows no such connection any more.
+    if (server == nullptr || server->dead_) return network->Put(connection, kDown, StreamEnd{});
+    server->WhenAwake([server, connection, packet] { server->OnPacket(connection, packet); });
+  };
+}
+
+void Server::WhenAwake(std::function<void()> what) {
+  if (dead_) return;
+  frozen_ ? backlog_.push_back(std::move(what)) : what();
+}
+
+void Server::Thaw() {
+  if (!frozen_) return;
+  frozen_ = false;
+  // Which comes first after a sleep, a timer or a packet, is anybody's guess.
+  if (timeline_->Below(2) == 0) OnDeadline();
+  for (const auto& what : std::exchange(backlog_, {})) what();
+}
+
+void Server::Die() {
+  dead_ = true;
+  backlog_.clear();
+  for (const auto& [unused, stream] : std::exchange(streams_, {})) {
+    network_->Put(stream.connection, kDown, StreamEnd{});
+  }
+  joined_.clear();
+}
+
+void Server::OnDeadline() {
+  rendezvous::Effects effects;
+  registry_.OnDeadline(timeline_->now(), &effects);
+  CarryOut(std::move(effects));
+}
+
+void Server::OnPacket(const std::shared_ptr<Connection>& connection, Packet packet) {
+  const auto it = streams_.find(connection->id);
+  if (it == streams_.end() || dead_) return;  // it was ended from here
+  if (std::holds_alternative<StreamEnd>(packet)) return OnEnd(connection);
+  rendezvous::LauncherMessage message = std::get<rendezvous::LauncherMessage>(std::move(packet));
+  Stream& stream = it->second;
+  if (auto* join = std::get_if<Join>(&message)) {
+    join->in_process = stream.in_process;
+    stream.key = Key(join->node_id, join->incarnation);
+    joined_[*stream.key] = connection;
+  }
+  if (!stream.key) return;
+  const auto [node_id, incarnation] = *stream.key;
+  const auto* leave = std::get_if<rendezvous::Leave>(&message);
+  if (leave != nullptr) stream.left = true;
+  const bool ends = leave != nullptr && !leave->has_workers;
+  rendezvous::Effects effects;
+  registry_.OnMessage(kJob, node_id, incarnation, message, timeline_->now(), &effects);
+  CarryOut(std::move(effects));
+  if (ends) End(connection);
+}
+
+void Server::OnEnd(const std::shared_ptr<Connection>& connection) {
+  const Stream stream = streams_[connection->id];
+  streams_.erase(connection->id);
+  if (!stream.key) return;
+  joined_.erase(*stream.key);
+  rendezvous::Effects effects;
+  registry_.OnStreamClosed(kJob, std::get<0>(*stream.key), std::get<1>(*stream.key), timeline_->now(), &effects);
+  CarryOut(std::move(effects));
+}
+
+void Server::End(std::shared_ptr<Connection> connection) {
+  const auto it = streams_.find(connection->id);
+  if (it == streams_.end()) return;
+  if (it->second.key) joined_.erase(*it->second.key);
+  streams_.erase(it);
+  network_->Put(connection, kDown, StreamEnd{});
+}
+
+void Server::CarryOut(rendezvous::Effects effects) {
+  for (rendezvous::Effect& effect : effects) {
+    if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
+    if (const auto* close = std::get_if<rendezvous::Close>(&effect)) {
+      const auto it = joined_.find(Key(close->node_id, close->incarnation));
+      if (it != joined_.end()) End(it->second);
+    }
+  }
+}
+
+void Server::CarryOut(rendezvous::Tell tell) {
+  const auto it = joined_.find(Key(tell.node_id, tell.incarnation));
+  if (it == joined_.end()) return;
+  if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->by_launcher = by_launcher_;
+  if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
+    timeline_->Note(absl::StrCat("server: round ", m->assignment.round, " to ", tell.node_id));
+  }
+  if (const auto* m = std::get_if<rendezvous::StopRound>(&tell.message)) {
+    timeline_->Note(absl::StrCat("server: ", tell.node_id, " leaves round ", m->round, ": ", m->reason));
+  }
+  if (const auto* m = std::get_if<rendezvous::Finish>(&tell.message)) {
+    timeline_->Note(absl::StrCat("server: ", tell.node_id, " finish: ", m->verdict.reason));
+  }
+  network_->Put(it->second, kDown, std::move(tell.message));
+}
+
+bool Server::HasLaunchers() const {
+  for (const auto& [unused, stream] : streams_) {
+    if (stream.key && !stream.in_process) return true;
+  }
+  return false;
+}
+
+bool Server::HasLeavers() const {
+  for (const auto& [unused, stream] : streams_) {
+    if (stream.left && !stream.in_process) return true;
+  }
+  return false;
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,76 @@
+#ifndef DDPRUN_TESTS_SIMULATION_SERVER_H_
+#define DDPRUN_TESTS_SIMULATION_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "rendezvous/core/registry.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/timeline.h"
+
+namespace ddprun::testing {
+
+// A rendezvous server: a real Registry, with streams as rendezvous::Driver has them. It listens from its construction
+// until Die; its process may hang meanwhile.
+class Server : public std::enable_shared_from_this<Server> {
+ public:
+  // `by_launcher`: it lives in a launcher.
+  Server(Timeline* timeline, Network* network, int host, bool by_launcher);
+
+  int host() const { return host_; }
+  bool dead() const { return dead_; }
+
+  // A launcher connects; `in_process`: the one in which this server lives.
+  void Accept(const std::shared_ptr<Connection>& connection, bool in_process);
+
+  // What is to be done when the process goes on: at once, or after Thaw.
+  void WhenAwake(std::function<void()> what);
+  void Freeze() { frozen_ = true; }
+  void Thaw();
+  // The process ends: the kernel closes its connections.
+  void Die();
+
+  void OnDeadline();
+  SteadyTime NextDeadline() const { return frozen_ ? SteadyTime::InfiniteFuture() : registry_.NextDeadline(); }
+
+  // Streams of launchers in other processes that have joined, and those of them that said Leave.
+  bool HasLaunchers() const;
+  bool HasLeavers() const;
+
+ private:
+  using Key = std::tuple<std::string, uint64_t>;  // node id, incarnation
+  struct Stream {
+    std::shared_ptr<Connection> connection;
+    bool in_process = false;
+    bool left = false;
+    std::optional<Key> key;  // once it has joined
+  };
+
+  void OnPacket(const std::shared_ptr<Connection>& connection, Packet packet);
+  void OnEnd(const std::shared_ptr<Connection>& connection);
+  void CarryOut(rendezvous::Effects effects);
+  void CarryOut(rendezvous::Tell tell);
+  // From here.
+  void End(std::shared_ptr<Connection> connection);
+
+  Timeline* const timeline_;
+  Network* const network_;
+  const int host_;
+  const bool by_launcher_;
+  rendezvous::Registry registry_;
+  bool frozen_ = false;
+  bool dead_ = false;
+  std::vector<std::function<void()>> backlog_;
+  std::map<uint64_t, Stream> streams_;  // by the connection's number
+  std::map<Key, std::shared_ptr<Connection>> joined_;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_SIMULATION_SERVER_H_

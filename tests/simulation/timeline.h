@@ -1,0 +1,58 @@
+#ifndef DDPRUN_TESTS_SIMULATION_TIMELINE_H_
+#define DDPRUN_TESTS_SIMULATION_TIMELINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "rendezvous/base/steady_time.h"
+
+namespace ddprun::testing {
+
+// The simulated world's time: what happens when, chance, and what happened. The same seed gives the same history.
+class Timeline {
+ public:
+  explicit Timeline(uint64_t seed) : random_(seed) {}
+
+  SteadyTime now() const { return now_; }
+  void At(SteadyTime time, std::function<void()> what);
+  void In(absl::Duration wait, std::function<void()> what) { At(now_ + wait, std::move(what)); }
+
+  // The time of the next event; infinite if there is none.
+  SteadyTime NextEvent() const { return events_.empty() ? SteadyTime::InfiniteFuture() : events_.top().time; }
+  // Does what is next, if it is due.
+  bool RunOne();
+  // Lets time pass. REQUIRES: nothing is due before.
+  void Advance(SteadyTime time) { now_ = std::max(now_, time); }
+
+  absl::Duration Random(absl::Duration most);
+  int Below(int n) { return static_cast<int>(random_() % n); }
+
+  void Note(const std::string& text);
+  std::string history() const;
+
+ private:
+  struct Event {
+    SteadyTime time;
+    uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const {
+      return time > other.time || (time == other.time && order > other.order);
+    }
+  };
+
+  std::mt19937_64 random_;
+  SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
+  std::priority_queue<Event> events_;
+  uint64_t order_ = 0;
+  std::deque<std::string> history_;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_SIMULATION_TIMELINE_H_

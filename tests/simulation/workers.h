@@ -1,0 +1,65 @@
+#ifndef DDPRUN_TESTS_SIMULATION_WORKERS_H_
+#define DDPRUN_TESTS_SIMULATION_WORKERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/core/worker_set.h"
+#include "rendezvous/core/messages.h"
+#include "tests/simulation/timeline.h"
+
+namespace ddprun::testing {
+
+// The workers of one launcher: they work for a while, fail now and then, and end after SIGTERM at once, late or never.
+class Workers {
+ public:
+  struct Settings {
+    int slots = 1;
+    absl::Duration work;  // one that ran for so long has succeeded
+    bool fail = false;    // now and then
+    std::string host;
+  };
+  using World = std::pair<uint64_t, int>;  // round and master port
+  using OnEnded = std::function<void(launcher::WorkerEnd)>;
+
+  // `on_ended` comes some time after a worker's end.
+  Workers(Settings settings, Timeline* timeline, OnEnded on_ended);
+
+  void Start(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment);
+  void Terminate(const launcher::LocalRanks& ranks);  // SIGTERM
+  void Kill(const launcher::LocalRanks& ranks);
+  void KillAll();
+  // All die, and nobody is told: the launcher has died.
+  void Vanish();
+
+  // Of those that run, by local rank.
+  std::vector<World> worlds() const;
+  // How many times one was started.
+  int starts() const { return starts_; }
+
+ private:
+  struct Worker {
+    std::optional<World> world;  // while it runs
+    uint64_t start = 0;          // which of its starts it was
+    bool ends_soon = false;
+  };
+  void End(int32_t rank, int exit_code, int signal);
+  // After some time, unless the worker has ended by then, or been started anew.
+  void EndLater(int32_t rank, absl::Duration wait, int exit_code, int signal);
+
+  const Settings settings_;
+  Timeline* const timeline_;
+  const OnEnded on_ended_;
+  std::vector<Worker> workers_;  // by local rank
+  int starts_ = 0;
+  std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_SIMULATION_WORKERS_H_
