@@ -250,6 +250,7 @@ void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
 void Agent::Do(const effect::OpenStore&) {
   CloseRegistration();
   CloseStore();
+  store_secret_ = RandomSecret();
   absl::StatusOr<std::unique_ptr<StoreServer>> store = NewStore();
   absl::Status status = store.status();
   if (store.ok()) {
@@ -261,8 +262,8 @@ void Agent::Do(const effect::OpenStore&) {
     });
   }
   if (status.ok()) {
-    const int port = store_->port();
-    return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(port, now, e); });
+    const OpenedStore opened = {store_->port(), store_secret_};
+    return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened, now, e); });
   }
   const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
                                           settings_.config.port_range ? "a wider --port-range or " : "",
@@ -304,6 +305,7 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
   node.round = assignment.round;
   node.base_rank = assignment.base_rank;
   node.host = host_;
+  node.secret = assignment.store_secret;
   for (pid_t pid : workers_->pids()) node.pids.push_back(static_cast<uint32_t>(pid));
   // Who is missing is good to know and not worth a failure: if telling fails, it stays unknown.
   if (assignment.group_rank == 0) {

@@ -83,8 +83,9 @@ class Agent {
   StatusLine status_line_;
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<StoreServer> store_;
-  int told_joined_ = 0;      // ranks that have joined it, as the machine knows
-  int last_store_port_ = 0;  // of a port range
+  std::string store_secret_;  // proves to it that a launcher is of its round
+  int told_joined_ = 0;       // ranks that have joined it, as the machine knows
+  int last_store_port_ = 0;   // of a port range
   std::unique_ptr<RegistrationClient> registration_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;

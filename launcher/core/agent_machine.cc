@@ -33,13 +33,13 @@ void AgentMachine::Start(SteadyTime now, Effects* effects) {
   reports_.StartWait(now);
 }
 
-void AgentMachine::OnStoreOpened(int32_t port, SteadyTime now, Effects* effects) {
+void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
-  store_port_ = port;
+  store_ = std::move(store);
   if (state_ != State::kStopping || exit_) return;
   state_ = State::kIdle;
   reports_.StartWait(now);
-  if (line_.up()) SayReady(effects);
+  if (line_.up()) SayReady(current_->round, effects);
 }
 
 void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
@@ -51,7 +51,10 @@ void AgentMachine::SendJoin(uint64_t incarnation, Effects* effects) {
   Join join = settings_.join;
   join.incarnation = incarnation;
   join.current = current_;
-  join.store_port = store_port_.value_or(0);
+  if (store_) {
+    join.store_port = store_->port;
+    join.store_secret = store_->secret;
+  }
   switch (state_) {
     case State::kRunning: join.phase = Join::Phase::kRunning; break;
     case State::kSucceeded: join.phase = Join::Phase::kSucceeded; break;
@@ -64,8 +67,9 @@ void AgentMachine::SendJoin(uint64_t incarnation, Effects* effects) {
   effects->push_back(effect::Send{std::move(join)});
 }
 
-void AgentMachine::SayReady(Effects* effects) {
-  effects->push_back(effect::Send{rendezvous::Ready{current_->round, store_port_.value_or(0)}});
+void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
+  const OpenedStore store = store_.value_or(OpenedStore());
+  effects->push_back(effect::Send{rendezvous::Ready{left_round, store.port, store.secret}});
 }
 
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
@@ -142,12 +146,12 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   }
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
-    if (state_ == State::kIdle) SayReady(effects);
+    if (state_ == State::kIdle) SayReady(current_->round, effects);
   } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
     // The workers ended after the Join was sent, which told otherwise.
     effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
   } else if (joined_as_ != Join::Phase::kIdle && state_ == State::kIdle) {
-    SayReady(effects);
+    SayReady(current_->round, effects);
   }
 }
 
@@ -191,8 +195,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
       return Stop(SIGTERM, now, effects);
     case State::kIdle:
       // It was ready already, but the server does not know.
-      effects->push_back(effect::Send{rendezvous::Ready{stop.round, store_port_.value_or(0)}});
-      return;
+      return SayReady(stop.round, effects);
     case State::kConnecting:
     case State::kStopping:  // Ready follows by itself
     case State::kDone: return;

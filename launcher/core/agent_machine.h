@@ -37,8 +37,14 @@
 // workers (lease.h) and is idle.
 namespace ddprun::launcher {
 
+// The store that waits for this node's next round.
+struct OpenedStore {
+  int32_t port = 0;
+  std::string secret;  // see rendezvous::Join::store_secret
+};
+
 struct AgentSettings {
-  rendezvous::Join join;  // who this node is; phase, current, incarnation and store_port are the machine's
+  rendezvous::Join join;  // who this node is; phase, current, incarnation and the store are the machine's
   std::string server;     // the rendezvous server's address, for messages
   std::vector<std::string> expected_hosts;               // names of the nodes that are to come; empty: not known
   absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
@@ -71,7 +77,7 @@ class AgentMachine {
   void Start(SteadyTime now, Effects* effects);
 
   // Answers OpenStore: it listens on this port.
-  void OnStoreOpened(int32_t port, SteadyTime now, Effects* effects);
+  void OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects);
 
   void OnConnected(SteadyTime now, Effects* effects);
   // `refused`: when an attempt to connect began which said that nobody listens any more where the server was.
@@ -117,7 +123,7 @@ class AgentMachine {
  private:
   // The server.
   void SendJoin(uint64_t incarnation, Effects* effects);
-  void SayReady(Effects* effects);
+  void SayReady(uint64_t left_round, Effects* effects);
   void SayLeave(const std::string& reason, SteadyTime now, Effects* effects);
   void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);
   void LeaveSilentServer(SteadyTime now, Effects* effects);
@@ -153,7 +159,7 @@ class AgentMachine {
   WorkerSet workers_;
   RoundFailures failures_;
   WaitReports reports_;
-  std::optional<int32_t> store_port_;  // unset: it is being opened
+  std::optional<OpenedStore> store_;  // unset: it is being opened
 
   std::optional<rendezvous::Assignment> current_;                       // the last one taken
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said

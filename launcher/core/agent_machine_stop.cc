@@ -151,7 +151,7 @@ SteadyTime AgentMachine::KillAt() const {
 void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
   kill_.Clear();
   abandon_.Clear();
-  const bool was_waiting_to_open = state_ == State::kStopping && !store_port_;
+  const bool was_waiting_to_open = state_ == State::kStopping && !store_;
   state_ = State::kStopping;
   if (leave_.running()) return;
   if (exit_) {
@@ -163,7 +163,7 @@ void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
   }
   if (was_waiting_to_open) return;
   effects->push_back(effect::SweepOrphans{});
-  store_port_.reset();
+  store_.reset();
   effects->push_back(effect::OpenStore{});
 }
 

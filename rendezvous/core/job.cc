@@ -111,6 +111,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
     return OnGone(node, absl::StrCat("node ", node->host, " sent an invalid store port"), turn);
   }
   node->store_port = ready.store_port;
+  node->store_secret = ready.store_secret;
   if (node->state == NodeState::kIdle) return;  // told again
   if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) {
     round_.TakeBackSuccess();

@@ -118,6 +118,7 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
     case Phase::kIdle:
       node->address = join.address;
       node->store_port = join.store_port;
+      node->store_secret = join.store_secret;
       return members_.SetState(node, NodeState::kIdle);
     case Phase::kRunning:
     case Phase::kSucceeded:

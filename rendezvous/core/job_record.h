@@ -22,6 +22,7 @@ struct RoundRecord {
   std::string master_addr;
   int32_t master_port = 0;
   std::string master_host;
+  std::string store_secret;
   std::string reason;                        // why it began
   std::string leave_reason;                  // why its nodes have to stop their workers; empty: they need not
   std::optional<WorkerFailure> leave_cause;  // of that

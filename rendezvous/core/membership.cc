@@ -15,6 +15,7 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   node->topology = join.topology;
   node->incarnation = join.incarnation;
   node->store_port = join.store_port;
+  node->store_secret = join.store_secret;
   node->slots = join.slots;
   node->in_process = join.in_process;
   node->join_order = joins_++;

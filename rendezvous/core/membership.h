@@ -31,6 +31,7 @@ struct Node {
   std::string topology;
   uint64_t incarnation = 0;
   int32_t store_port = 0;
+  std::string store_secret;
   int32_t slots = 1;
   bool in_process = false;
   uint64_t round = 0;  // the last one it was given, or says that it was given; 0: none

@@ -75,6 +75,7 @@ struct Assignment {
   int32_t restart_count = 0;  // restarts charged to the job so far
   std::string reason;         // one phrase: why this round began
   std::string master_host;    // name of the node of master_addr, for messages; may be empty
+  std::string store_secret;   // that node's Join::store_secret: proves to the store that a launcher is of this round
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
@@ -109,6 +110,7 @@ struct Join {
   // Known to this launcher process and the server only: proves that a later Join of node_id is of the same process
   // (protocol 2.4). Empty: a launcher of before it.
   std::string session_secret;
+  std::string store_secret;  // random, fresh with each store; for the nodes of its round only
   bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
 
   friend bool operator==(const Join&, const Join&) = default;
@@ -136,6 +138,7 @@ struct GroupSucceeded {
 struct Ready {
   uint64_t left_round = 0;
   int32_t store_port = 0;
+  std::string store_secret;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 

@@ -20,6 +20,7 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
                        .master_addr = master.address,
                        .master_port = master.store_port,
                        .master_host = master.host,
+                       .store_secret = master.store_secret,
                        .reason = std::move(reason)};
   succeeded_ = 0;
 }
@@ -31,6 +32,7 @@ void Round::TakeUp(const Assignment& assignment) {
                        .master_addr = assignment.master_addr,
                        .master_port = assignment.master_port,
                        .master_host = assignment.master_host,
+                       .store_secret = assignment.store_secret,
                        .reason = assignment.reason};
   highest_ = std::max(highest_, assignment.round);
   succeeded_ = 0;
@@ -48,6 +50,7 @@ Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {
   a.master_addr = facts_.master_addr;
   a.master_port = facts_.master_port;
   a.master_host = facts_.master_host;
+  a.store_secret = facts_.store_secret;
   a.restart_count = restart_count;
   a.reason = facts_.reason;
   return a;

@@ -44,6 +44,7 @@ struct Writer {
     out->set_host(join.host);
     out->set_address(join.address);
     out->set_store_port(join.store_port);
+    out->set_store_secret(join.store_secret);
     out->set_slots(join.slots);
     out->set_role(join.role);
     if (join.node_rank.has_value()) out->set_node_rank(*join.node_rank);
@@ -66,6 +67,7 @@ struct Writer {
   void operator()(const Ready& ready) const {
     proto->mutable_ready()->set_left_round(ready.left_round);
     proto->mutable_ready()->set_store_port(ready.store_port);
+    proto->mutable_ready()->set_store_secret(ready.store_secret);
   }
   void operator()(const Leave& leave) const {
     proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
@@ -82,6 +84,7 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   join.host = fields.Name("host", proto.host(), kMaxNameBytes);
   join.address = fields.Name("address", proto.address(), kMaxNameBytes);
   join.store_port = fields.Number("store_port", proto.store_port(), 1, 65535);
+  join.store_secret = fields.Secret("store_secret", proto.store_secret());
   join.slots = fields.Number("slots", proto.slots(), 1, kMaxSlots);
   join.role = fields.Name("role", proto.role(), kMaxNameBytes);
   if (proto.has_node_rank()) {
@@ -107,7 +110,8 @@ WorkerFailed ReadWorkerFailed(const v1::WorkerFailed& proto, FieldReader fields)
 }
 
 Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
-  return Ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535)};
+  return Ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535),
+               fields.Secret("store_secret", proto.store_secret())};
 }
 
 Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {

@@ -107,6 +107,7 @@ v1::Assignment ToProto(const Assignment& assignment) {
   proto.set_master_addr(assignment.master_addr);
   proto.set_master_port(assignment.master_port);
   proto.set_master_host(FitText(assignment.master_host, kMaxNameBytes));
+  proto.set_store_secret(assignment.store_secret);
   proto.set_restart_count(assignment.restart_count);
   proto.set_reason(FitText(assignment.reason, kMaxTextBytes));
   return proto;
@@ -126,6 +127,7 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
   assignment.master_addr = fields.Name("master_addr", proto.master_addr(), kMaxNameBytes);
   assignment.master_port = fields.Number("master_port", proto.master_port(), 1, 65535);
   assignment.master_host = fields.Text("master_host", proto.master_host(), kMaxNameBytes);
+  assignment.store_secret = fields.Secret("store_secret", proto.store_secret());
   assignment.restart_count = fields.Number("restart_count", proto.restart_count(), 0, kMaxInt);
   assignment.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
   return assignment;

@@ -115,7 +115,7 @@ class AgentMachineTest : public ::testing::Test {
   // As the shell, opens the store as soon as it is asked to.
   std::string Take() {
     for (size_t i = 0; i < effects_.size(); ++i) {
-      if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened(++port_, now_, &effects_);
+      if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened({++port_}, now_, &effects_);
     }
     const std::string text = Render(effects_);
     printed_ = Printed(effects_);
@@ -226,7 +226,7 @@ TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
   effects_.clear();
   EXPECT_EQ(machine_.state(), State::kStopping);
-  machine_.OnStoreOpened(4711, now_, &effects_);
+  machine_.OnStoreOpened({4711}, now_, &effects_);
   ASSERT_EQ(effects_.size(), 1u);
   EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message), (rendezvous::Ready{1, 4711}));
   EXPECT_EQ(machine_.state(), State::kIdle);
@@ -247,7 +247,7 @@ TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
   effects_.clear();
   EXPECT_EQ(Connect(), "join 2 stopping");
   EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "failed 1 rank 0");
-  machine_.OnStoreOpened(2, now_, &effects_);
+  machine_.OnStoreOpened({2}, now_, &effects_);
   EXPECT_EQ(Take(), "ready 1");
 }
 
@@ -622,7 +622,7 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   AgentMachine machine(settings, now);
   AgentMachine::Effects effects;
   machine.Start(now, &effects);
-  machine.OnStoreOpened(1, now, &effects);
+  machine.OnStoreOpened({1}, now, &effects);
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
   Assignment assignment;
@@ -640,7 +640,7 @@ TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
   AgentMachine machine(settings, now);
   AgentMachine::Effects effects;
   machine.Start(now, &effects);
-  machine.OnStoreOpened(1, now, &effects);
+  machine.OnStoreOpened({1}, now, &effects);
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
   rendezvous::Waiting waiting;

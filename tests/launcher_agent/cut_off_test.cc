@@ -20,7 +20,7 @@ class CutOffTest : public ::testing::Test {
  protected:
   CutOffTest() : machine_(Settings(), kStart) {
     machine_.Start(now_, &effects_);
-    machine_.OnStoreOpened(1, now_, &effects_);
+    machine_.OnStoreOpened({1}, now_, &effects_);
     machine_.OnConnected(now_, &effects_);
     Say(rendezvous::Welcome{kTimeout / 6});
     Say(rendezvous::Assign{Round(1)});
@@ -62,7 +62,7 @@ class CutOffTest : public ::testing::Test {
     failure.signal = SIGTERM;
     machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
     // As the shell does when it is asked to open one.
-    if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened(2, now_, &effects_);
+    if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
   }
   void Clear() { effects_.clear(); }
 

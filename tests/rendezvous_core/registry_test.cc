@@ -35,6 +35,56 @@ const Assignment* FindAssign(const Effects& effects) {
   return nullptr;
 }
 
+// What the nodes of the round that is given out in `effects` are told to prove to the store.
+std::vector<std::string> Secrets(const Effects& effects) {
+  std::vector<std::string> secrets;
+  for (const Effect& effect : effects) {
+    if (const Assignment* assignment = FindAssign({effect})) secrets.push_back(assignment->store_secret);
+  }
+  return secrets;
+}
+
+// The secret of the store of group rank 0 goes to the nodes of its round, and each round has that of its own store.
+TEST(RegistryTest, StoreSecret_IsThatOfTheRoundsStore) {
+  Registry registry(SteadyTime::InfinitePast());
+  Join a = Of("x", "a", 2), b = Of("x", "b", 2);
+  a.settings.max_restarts = b.settings.max_restarts = 1;
+  a.store_secret = "secret of a";
+  b.store_secret = "secret of b";
+  EXPECT_TRUE(Secrets(Tell(&registry, a, a, At(0))).empty());
+  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(0))), std::vector<std::string>(2, "secret of a"));
+  Tell(&registry, a, WorkerFailed{1, WorkerFailure{.host = "a", .rank = 0, .local_rank = 0, .exit_code = 1}}, At(1));
+  EXPECT_TRUE(Secrets(Tell(&registry, b, Ready{1, 1001, "second of b"}, At(1))).empty());
+  EXPECT_EQ(Secrets(Tell(&registry, a, Ready{1, 1001, "second of a"}, At(1))),
+            std::vector<std::string>(2, "second of a"));
+}
+
+// A server that is started again hands it on from what a node reports.
+TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
+  Registry registry(SteadyTime::InfinitePast());
+  Join a = Of("x", "a", 2), b = Of("x", "b", 2);
+  a.incarnation = b.incarnation = 2;
+  Assignment first;
+  first.round = 7;
+  first.group_world_size = first.world_size = first.role_world_size = 2;
+  first.master_addr = "a";
+  first.master_port = 1000;
+  first.store_secret = "secret of a";
+  Assignment second = first;
+  second.group_rank = second.base_rank = second.base_role_rank = 1;
+  a.current = first;
+  b.current = second;
+  a.phase = b.phase = Join::Phase::kRunning;
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, b, b, At(0));
+  ASSERT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
+  // It never got its Assign.
+  b.incarnation = 3;
+  b.phase = Join::Phase::kIdle;
+  b.current.reset();
+  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(1))), std::vector<std::string>{"secret of a"});
+}
+
 TEST(RegistryTest, Empty_HasNothingToDo) {
   Registry registry(SteadyTime::InfinitePast());
   EXPECT_EQ(registry.NextDeadline(), SteadyTime::InfiniteFuture());

@@ -50,6 +50,7 @@ inline Assignment SampleAssignment() {
   assignment.master_addr = "10.0.0.7";
   assignment.master_port = 40123;
   assignment.master_host = "node7";
+  assignment.store_secret = "0123456789abcdef";
   assignment.restart_count = 2;
   assignment.reason = "restart 2 of 3";
   return assignment;
@@ -72,6 +73,7 @@ inline Join SampleJoin() {
   join.host = "node7";
   join.address = "10.0.0.7";
   join.store_port = 40001;
+  join.store_secret = "fedcba9876543210";
   join.slots = 8;
   join.role = "trainer";
   join.node_rank = 2;

@@ -50,7 +50,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  WorkerFailed{8, SampleFailure()},
                                                  WorkerFailed{1, lost},
                                                  GroupSucceeded{9},
-                                                 Ready{8, 40002},
+                                                 Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
                                                  Leave{"SIGTERM", true}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
@@ -133,6 +133,7 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.address", join([](v1::Join* j) { j->clear_address(); })},
       {"join.store_port", join([](v1::Join* j) { j->set_store_port(0); })},
       {"join.store_port", join([](v1::Join* j) { j->set_store_port(65536); })},
+      {"join.store_secret", join([](v1::Join* j) { j->set_store_secret(std::string(kMaxSecretBytes + 1, 's')); })},
       {"join.slots", join([](v1::Join* j) { j->set_slots(0); })},
       {"join.slots", join([](v1::Join* j) { j->set_slots(1'000'000'000); })},
       {"join.role", join([](v1::Join* j) { j->clear_role(); })},

@@ -179,7 +179,7 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     Later(absl::ZeroDuration(), [this] { LocalStreamOver("silent"); });
   } else if (std::holds_alternative<effect::OpenStore>(e)) {
     const int port = settings_.new_port();
-    Step([&](Machine* m, Machine::Effects* effects) { m->OnStoreOpened(port, timeline_->now(), effects); });
+    Step([&](Machine* m, Machine::Effects* effects) { m->OnStoreOpened({port}, timeline_->now(), effects); });
   } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
     Note(absl::StrCat("workers of round ", spawn->assignment.round));
     workers_.Start(spawn->ranks, spawn->assignment);
