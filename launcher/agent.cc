@@ -274,6 +274,7 @@ void Agent::Do(const effect::OpenStore&) {
 absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
   StoreOptions options;
   options.address = address_;
+  options.secret = store_secret_;
   const LaunchConfig& config = settings_.config;
   if (!config.port_range) return StoreServer::Open(std::move(options));
   absl::StatusOr<std::unique_ptr<StoreServer>> store =
@@ -292,7 +293,10 @@ absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
   // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
-  if (spawn.assignment.group_rank == 0) store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size);
+  if (spawn.assignment.group_rank == 0) {
+    const bool nodes_know_secret = spawn.assignment.store_secret == store_secret_;
+    store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size, nodes_know_secret);
+  }
   const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
@@ -306,9 +310,12 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
   node.base_rank = assignment.base_rank;
   node.host = host_;
   node.secret = assignment.store_secret;
+  for (const InterfaceAddress& own : LocalAddresses()) {
+    if (!own.loopback && !own.link_local) node.addresses.push_back(own.address);
+  }
   for (pid_t pid : workers_->pids()) node.pids.push_back(static_cast<uint32_t>(pid));
-  // Who is missing is good to know and not worth a failure: if telling fails, it stays unknown.
   if (assignment.group_rank == 0) {
+    // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
     (void)store_->RegisterLocal(node);
     return TellRanksJoined();
   }
@@ -316,15 +323,15 @@ void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
       RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
   if (!client.ok()) return TellStoreReached(client.status());
   registration_ = *std::move(client);
-  const absl::Status watched = loop_->AddFd(registration_->fd(), registration_->events(), [this](uint32_t) {
+  const absl::Status watched = loop_->AddFd(registration_->PollFd(), EPOLLIN, [this](uint32_t) {
     const RegistrationClient::State state = registration_->OnReady();
-    if (state == RegistrationClient::State::kRegistered || state == RegistrationClient::State::kFailed) {
-      TellStoreReached(registration_->status());
-    }
-    if (state == RegistrationClient::State::kFailed) return CloseRegistration();
-    (void)loop_->ModifyFd(registration_->fd(), registration_->events());
+    const bool refused = state == RegistrationClient::State::kBackingOff;
+    if (refused || state == RegistrationClient::State::kRegistered) TellStoreReached(registration_->status());
   });
-  if (!watched.ok()) registration_ = nullptr;
+  if (!watched.ok()) {
+    registration_ = nullptr;
+    TellStoreReached(watched);
+  }
 }
 
 void Agent::TellRanksJoined() {
@@ -377,7 +384,7 @@ void Agent::CloseStore() {
 
 void Agent::CloseRegistration() {
   if (registration_ == nullptr) return;
-  loop_->RemoveFd(registration_->fd());
+  loop_->RemoveFd(registration_->PollFd());
   registration_ = nullptr;
 }
 

@@ -13,6 +13,14 @@
 
 namespace ddprun::launcher {
 
+// How far a connection has come.
+enum class ConnectionStage {
+  kOpening,   // VALIDATE or the request after it has not come
+  kHeld,      // a client from an address that no node of the round has registered yet: nothing is read from it
+  kClient,    // a worker's: served
+  kLauncher,  // a launcher's, which registers its node
+};
+
 // One client's socket with what has arrived and what could not be sent yet. Never blocks. Not thread-safe.
 class Connection {
  public:
@@ -36,9 +44,11 @@ class Connection {
   size_t held_bytes() const { return sizeof(Connection) + parser_.held_bytes() + output_.capacity(); }
 
   // What the server knows about it; the server's to change.
-  JoinWatch::Client client;                        // pids: empty before the first PING
+  JoinWatch::Client client;  // pids: empty before the first PING
+  ConnectionStage stage = ConnectionStage::kOpening;
   bool validated = false;                          // VALIDATE has come
-  bool registers_node = false;                     // a launcher's, not a worker's
+  bool stranger = false;                           // no node of the round has its address
+  std::string node;                                // counts as a connection of this node; see RoundNodes
   std::unique_ptr<NodeRegistration> registration;  // until the round is known
   bool paused = false;          // has complete requests left that are to be handled once the output has drained
   bool closing = false;         // to be closed at the end of this turn

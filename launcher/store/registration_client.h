@@ -1,59 +1,68 @@
 #ifndef DDPRUN_LAUNCHER_STORE_REGISTRATION_CLIENT_H_
 #define DDPRUN_LAUNCHER_STORE_REGISTRATION_CLIENT_H_
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/registration.h"
+#include "launcher/store/socket_address.h"
 
 namespace ddprun::launcher {
 
-// Registers a node with the store that another node's launcher hosts. Never blocks; not thread-safe. For an event
-// loop:
+// Registers a node with the store that another node's launcher hosts, and tries until it has: the store does not serve
+// the node's workers before. Never blocks; not thread-safe. For an event loop that watches PollFd().
 //
-//   watch fd() for events(); when ready call OnReady(), then watch for the new events().
+//   kConnecting --connected, sent--> kAwaitingReply --reply--> kRegistered --the store is gone--> kLost
+//        ^  \------------------------------\----> kBackingOff: status()
+//        \--------- after a while -----------------/
 //
-//   kConnecting --connected, sent--> kAwaitingReply --reply--> kRegistered
-//        \------------------------------\-----------------------\----> kFailed: status()
-//
-// The connection stays open, idle, until destruction. kFailed after kRegistered means that the store is gone.
+// The connection stays open, idle, until destruction.
 class RegistrationClient {
  public:
-  enum class State { kConnecting, kAwaitingReply, kRegistered, kFailed };
+  enum class State { kConnecting, kAwaitingReply, kRegistered, kBackingOff, kLost };
 
   // Begins to connect. `address` is numeric.
-  //   kInvalidArgument  it is not
-  //   others            no descriptor left, no route...
+  //   kInvalidArgument    it is not
+  //   kResourceExhausted  no descriptor left
   static absl::StatusOr<std::unique_ptr<RegistrationClient>> Start(absl::string_view address, int port,
                                                                    const NodeRegistration& node);
 
-  // Stays the same, and open, until destruction.
-  int fd() const { return fd_.get(); }
-  // EPOLLIN and/or EPOLLOUT; 0 once failed: stop watching then.
-  uint32_t events() const;
+  // Readable whenever OnReady() has something to do.
+  int PollFd() const { return epoll_.get(); }
   State OnReady();
 
   State state() const { return state_; }
-  // Why it failed, without saying where; OK otherwise.
+  // Why the last try failed, without saying where; OK if it has not.
   const absl::Status& status() const { return status_; }
 
  private:
-  RegistrationClient(UniqueFd fd, std::string bytes) : fd_(std::move(fd)), unsent_(std::move(bytes)) {}
+  RegistrationClient(UniqueFd epoll, UniqueFd timer, const SocketAddress& address, std::string request)
+      : epoll_(std::move(epoll)), timer_(std::move(timer)), address_(address), request_(std::move(request)) {}
 
+  void Connect();
+  void GoOn();
   void SendUnsent();
   void ReadReply();
-  State Fail(int error_number, absl::string_view what);
+  // Ends this try, and sets the timer for the next one.
+  void Fail(int error_number, absl::string_view what);
 
-  UniqueFd fd_;
-  std::string unsent_;
+  const UniqueFd epoll_;
+  const UniqueFd timer_;
+  const SocketAddress address_;
+  const std::string request_;
+  UniqueFd socket_;
+  size_t sent_ = 0;  // of request_
   State state_ = State::kConnecting;
   absl::Status status_;
+  absl::Duration wait_;
+  std::minstd_rand random_{std::random_device{}()};
 };
 
 }  // namespace ddprun::launcher

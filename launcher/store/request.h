@@ -7,7 +7,8 @@
 
 namespace ddprun::launcher {
 
-// Requests of c10d's TCPStore protocol (torch 2.6 to 2.15) plus one of our own. Numbers are those of the wire.
+// Requests of c10d's TCPStore protocol plus one of our own, with their numbers on the wire. The tests run against the
+// torch that scripts/setup installs (2.11); clients of 2.6 to 2.15 were compared by hand.
 enum class Opcode : uint8_t {
   kValidate = 0,
   kSet = 1,

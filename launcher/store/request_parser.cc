@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the store protocol is little-endian");
 
 // Layout of each request after its opcode, a letter per field:
-//   w u32    q i64    k key    v value    n count: the fields after it come that many times
+//   w u32    q i64    k key    v value    r registration    n count: the fields after it come that many times
 // Null: no such request.
 const char* ShapeOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
@@ -37,7 +37,7 @@ const char* ShapeOf(uint8_t opcode) {
     case Opcode::kQueueLength: return "k";
     case Opcode::kListKeys: return "";
     case Opcode::kBarrier: return "kq";
-    case Opcode::kRegisterNode: return "v";
+    case Opcode::kRegisterNode: return "r";
   }
   return nullptr;
 }
@@ -59,6 +59,12 @@ RequestParser::Outcome RequestParser::Next(Request* request) {
   fields_ = absl::string_view();
   partial_bytes_ = 0;
   return Outcome::kRequest;
+}
+
+std::optional<uint8_t> RequestParser::next_opcode() const {
+  if (fields_.data() != nullptr) return static_cast<uint8_t>(partial_.opcode);
+  if (available() == 0) return std::nullopt;
+  return static_cast<uint8_t>(buffer_[consumed_]);
 }
 
 RequestParser::Step RequestParser::Begin() {
@@ -88,9 +94,12 @@ RequestParser::Step RequestParser::TakeField() {
       if (step == Step::kTaken) partial_.keys.push_back(std::move(key));
       break;
     }
-    case 'v': {
+    case 'v':
+    case 'r': {
       std::string value;
-      step = TakeString(limits_.value_bytes, "value", &value);
+      const bool registers = fields_[field_] == 'r';
+      step = TakeString(registers ? limits_.registration_bytes : limits_.value_bytes,
+                        registers ? "registration" : "value", &value);
       if (step == Step::kTaken) partial_.values.push_back(std::move(value));
       break;
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -15,6 +16,7 @@ struct RequestLimits {
   uint64_t key_bytes = 8 * 1024;
   uint64_t value_bytes = 8 * 1024 * 1024;
   uint64_t list_items = 128 * 1024;
+  uint64_t registration_bytes = 64 * 1024;  // of a launcher, before it is known to be one of this round
   uint64_t request_bytes = 64 * 1024 * 1024;
 };
 
@@ -35,6 +37,8 @@ class RequestParser {
   void Append(absl::string_view bytes) { buffer_.append(bytes.data(), bytes.size()); }
   Outcome Next(Request* request);
 
+  // What the next request is, as soon as its first byte is there.
+  std::optional<uint8_t> next_opcode() const;
   // Empty unless Next() has returned kBad. One phrase, without user data.
   const std::string& error() const { return error_; }
   // Memory held for what has arrived but was not yet returned, in bytes (roughly).

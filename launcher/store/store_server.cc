@@ -5,20 +5,26 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/socket_address.h"
+#include "rendezvous/base/secret.h"
+#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr ClientId kListenerId = 0;
+constexpr ClientId kTimerId = UINT64_MAX;
 
 // Shares of one turn, so that no client keeps the others (and the launcher) waiting.
 constexpr int kEventsPerTurn = 64;
@@ -48,51 +54,48 @@ void SetOptions(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-// Where a connection comes from, as JoinWatch shall see it.
-std::string Origin(int fd, const SocketAddress& peer) {
-  SocketAddress own;
-  const bool has_own = getsockname(fd, own.get(), &own.size) == 0;
-  std::string address = AddressText(peer);
-  const bool from_here = IsLoopback(peer) || (has_own && AddressText(own) == address);
-  return from_here ? std::string(kThisHost) : address;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Open(StoreOptions options) {
   auto listener = Listen(options.address, options.first_port, options.last_port);
   if (!listener.ok()) return listener.status();
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   UniqueFd spare = OpenSpare();
-  if (!epoll.valid() || !spare.valid()) return ErrnoStatus(errno, "can't set up the store");
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u64 = kListenerId;
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, listener->fd.get(), &event) != 0) {
-    return ErrnoStatus(errno, "can't watch the store's port");
+  if (!epoll.valid() || !timer.valid() || !spare.valid()) return ErrnoStatus(errno, "can't set up the store");
+  for (const auto& [fd, id] : {std::pair(listener->fd.get(), kListenerId), std::pair(timer.get(), kTimerId)}) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "can't set up the store");
   }
   return std::unique_ptr<StoreServer>(
-      new StoreServer(std::move(options), *std::move(listener), std::move(epoll), std::move(spare)));
+      new StoreServer(std::move(options), *std::move(listener), std::move(epoll), std::move(timer), std::move(spare)));
 }
 
-StoreServer::StoreServer(StoreOptions options, Listener listener, UniqueFd epoll, UniqueFd spare)
+StoreServer::StoreServer(StoreOptions options, Listener listener, UniqueFd epoll, UniqueFd timer, UniqueFd spare)
     : options_(std::move(options)),
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
+      timer_(std::move(timer)),
       spare_(std::move(spare)),
-      key_value_(options_.max_bytes) {}
+      key_value_(options_.max_bytes),
+      pending_(options_.pending) {}
 
 StoreServer::~StoreServer() = default;
 
-void StoreServer::BeginRound(uint64_t round, int world_size) {
+void StoreServer::BeginRound(uint64_t round, int world_size, bool nodes_know_secret) {
   join_watch_.BeginRound(round, world_size);
-  std::vector<Connection*> held;
+  nodes_know_secret_ = nodes_know_secret;
+  std::vector<ClientId> early;
   for (const auto& [id, connection] : connections_) {
-    if (connection->registration != nullptr) held.push_back(connection.get());
+    if (connection->registration != nullptr) early.push_back(id);
   }
-  for (Connection* connection : held) {
-    Register(*connection);
-    Settle(*connection);
+  for (const ClientId id : early) {
+    const auto it = connections_.find(id);
+    if (it == connections_.end()) continue;
+    Register(*it->second);
+    Settle(*it->second);
   }
 }
 
@@ -120,6 +123,10 @@ void StoreServer::ProcessReady() {
       Accept();
       continue;
     }
+    if (events[i].data.u64 == kTimerId) {
+      OnTimer();
+      continue;
+    }
     // One event's work may have closed another event's connection.
     const auto it = connections_.find(events[i].data.u64);
     if (it != connections_.end()) OnEvents(*it->second, events[i].events);
@@ -142,26 +149,92 @@ void StoreServer::Accept() {
     if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd.valid()) return;
     if (static_cast<int>(connections_.size()) >= options_.max_connections) continue;
+    std::optional<Origin> origin = OriginOf(fd.get(), peer);
+    if (!origin) continue;
     SetOptions(fd.get());
-    std::string address = Origin(fd.get(), peer);
-    AddConnection(std::move(fd), std::move(address));
+    AddConnection(std::move(fd), *std::move(origin));
   }
 }
 
-void StoreServer::AddConnection(UniqueFd fd, std::string address) {
+std::optional<StoreServer::Origin> StoreServer::OriginOf(int fd, const SocketAddress& peer) {
+  SocketAddress own;
+  if (getsockname(fd, own.get(), &own.size) != 0) return std::nullopt;
+  const std::string address = AddressText(peer);
+  // Always asked: a process of this host may come from any of its addresses, also from one that a node has named.
+  const absl::StatusOr<uid_t> user = options_.user_of ? options_.user_of(peer, own) : socket_owner_.UserOf(peer, own);
+  if (user.ok()) {
+    if (*user == geteuid() || *user == 0) return Origin{std::string(kThisHost), false};
+    Warn(absl::StrCat("store: refused a connection of user ", *user, " on this host; only user ", geteuid(),
+                      " and root may connect"));
+    return std::nullopt;
+  }
+  if (absl::IsFailedPrecondition(user.status())) return std::nullopt;
+  if (absl::IsUnavailable(user.status()) && (IsLoopback(peer) || AddressText(own) == address)) {
+    Warn("store: can't tell which user connects (no sock_diag, no /proc/net/tcp); every user of this host can");
+    return Origin{std::string(kThisHost), false};
+  }
+  const absl::string_view node = nodes_.NodeAt(address);
+  if (node.empty()) return Origin{address, true};
+  return Origin{std::string(node), false};
+}
+
+void StoreServer::AddConnection(UniqueFd fd, Origin origin) {
   const ClientId id = next_client_++;
-  auto connection = std::make_unique<Connection>(id, std::move(fd), std::move(address), options_.request);
+  if (!pending_.Add(id, origin.stranger ? origin.address : "", SteadyNow())) {
+    return Warn(absl::StrCat("store: refused a connection from ", origin.address,
+                             ": no node of this round has that address, and it has too many connections"));
+  }
+  auto connection = std::make_unique<Connection>(id, std::move(fd), std::move(origin.address), options_.request);
+  connection->stranger = origin.stranger;
   connection->watched_events = EPOLLIN;
   epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->fd(), &event) != 0) return;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->fd(), &event) != 0) return pending_.Remove(id);
   Connection& added = *connection;
   connections_.emplace(id, std::move(connection));
+  if (!added.stranger && added.client.address != kThisHost && !Admit(added)) CloseLater(added);
   Settle(added);
+  if (const std::optional<ClientId> surplus = pending_.Surplus()) CloseNow(*surplus);
+  SetTimer();
+}
+
+void StoreServer::SetTimer() {
+  const SteadyTime next = pending_.NextDeadline();
+  if (timer_set_ || next == SteadyTime::InfiniteFuture()) return;
+  itimerspec once = {};
+  once.it_value = absl::ToTimespec(std::max(next - SteadyNow(), absl::Nanoseconds(1)));
+  timer_set_ = timerfd_settime(timer_.get(), 0, &once, nullptr) == 0;
+}
+
+void StoreServer::OnTimer() {
+  uint64_t times = 0;
+  (void)!read(timer_.get(), &times, sizeof times);
+  timer_set_ = false;
+  const SteadyTime now = SteadyNow();
+  while (const std::optional<ClientId> id = pending_.Expired(now)) {
+    const Connection& connection = *connections_.at(*id);
+    if (connection.stage == ConnectionStage::kHeld && refused_.insert(connection.client.address).second) {
+      Warn(absl::StrCat("store: refused ", connection.client.address, ": no launcher of this round registered that ",
+                        "address within ", absl::FormatDuration(options_.pending.patience),
+                        "; a worker must connect from an address of its launcher's host"));
+    }
+    CloseNow(*id);
+  }
+  SetTimer();
+}
+
+void StoreServer::CloseNow(ClientId id) {
+  Connection& connection = *connections_.at(id);
+  CloseLater(connection);
+  Settle(connection);
 }
 
 void StoreServer::OnEvents(Connection& connection, uint32_t events) {
+  if (connection.stage == ConnectionStage::kHeld) {
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) CloseLater(connection);
+    return Settle(connection);
+  }
   if (connection.unsent_bytes() > 0 && !connection.Flush()) CloseLater(connection);
   // After an error there may still be requests to read, and the error comes after them.
   if (!connection.closing && !connection.paused && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
@@ -184,6 +257,7 @@ void StoreServer::HandleRequests(Connection& connection) {
       connection.paused = true;
       return;
     }
+    if (connection.stage == ConnectionStage::kOpening && !MayGoOn(connection)) return;
     Request request;
     switch (connection.parser().Next(&request)) {
       case RequestParser::Outcome::kNeedMore: return;
@@ -194,16 +268,39 @@ void StoreServer::HandleRequests(Connection& connection) {
   }
 }
 
+bool StoreServer::MayGoOn(Connection& connection) {
+  const std::optional<uint8_t> opcode = connection.parser().next_opcode();
+  if (!opcode) return false;
+  if (!connection.validated) {
+    // Before anything of what it sends is kept.
+    if (*opcode == static_cast<uint8_t>(Opcode::kValidate)) return true;
+    Reject(connection, "the first request was not VALIDATE");
+    return false;
+  }
+  if (*opcode == static_cast<uint8_t>(Opcode::kRegisterNode)) return true;
+  if (connection.stranger) {
+    connection.stage = ConnectionStage::kHeld;
+    return false;
+  }
+  Serve(connection);
+  return true;
+}
+
 size_t StoreServer::HandleRequest(Connection& connection, Request request) {
   const bool is_validate = request.opcode == Opcode::kValidate;
   if (is_validate == connection.validated || (is_validate && request.number != kValidateMagic)) {
-    Reject(connection, is_validate ? "a wrong or second VALIDATE" : "the first request was not VALIDATE");
+    Reject(connection, "a wrong or second VALIDATE");
     return 0;
   }
   connection.validated = true;
   if (is_validate) return 0;
+  const bool registers = request.opcode == Opcode::kRegisterNode;
+  if (connection.stage != (registers ? ConnectionStage::kOpening : ConnectionStage::kClient)) {
+    Reject(connection, "a connection is either a worker's or a launcher's");
+    return 0;
+  }
   if (request.opcode == Opcode::kPing) return HandlePing(connection, static_cast<uint32_t>(request.number));
-  if (request.opcode == Opcode::kRegisterNode) return HandleRegistration(connection, request.values[0]);
+  if (registers) return HandleRegistration(connection, request.values[0]);
   if (request.opcode == Opcode::kSet) join_watch_.OnSet(connection.client, request.keys[0]);
 
   const size_t free_bytes = options_.max_bytes - std::min(used_bytes(), options_.max_bytes);
@@ -230,7 +327,7 @@ size_t StoreServer::HandlePing(Connection& connection, uint32_t nonce) {
   Send(connection, std::move(reply));
   JoinWatch::Client& client = connection.client;
   // The first PING of a connection, part of its start, carries the low 32 bits of the client's pid.
-  if (!client.pids.empty() || connection.registers_node) return sizeof nonce;
+  if (!client.pids.empty()) return sizeof nonce;
   client.pids.push_back(nonce);
   // The client is blocked until it has its reply: a good moment to see whose child it is. Its launcher may
   // register later, so the ancestors are kept.
@@ -245,14 +342,15 @@ size_t StoreServer::HandlePing(Connection& connection, uint32_t nonce) {
 }
 
 size_t StoreServer::HandleRegistration(Connection& connection, absl::string_view payload) {
-  if (connection.registers_node) {
-    Reject(connection, "a second registration");
-    return 0;
-  }
-  connection.registers_node = true;
+  connection.stage = ConnectionStage::kLauncher;
   absl::StatusOr<NodeRegistration> node = DecodeRegistration(payload);
   if (!node.ok()) {
     Reject(connection, node.status().message());
+    return 0;
+  }
+  // Nobody is kept waiting for the round who has no place in it whatever round that is.
+  if (const absl::Status status = CheckSecret(*node); !status.ok() && !node->secret.empty()) {
+    Reject(connection, status.message());
     return 0;
   }
   connection.registration = std::make_unique<NodeRegistration>(*std::move(node));
@@ -261,13 +359,62 @@ size_t StoreServer::HandleRegistration(Connection& connection, absl::string_view
 
 size_t StoreServer::Register(Connection& connection) {
   const std::unique_ptr<NodeRegistration> node = std::move(connection.registration);
-  const absl::Status status = join_watch_.Register(*node, connection.client.address);
+  const std::string address = connection.client.address;
+  absl::Status status = CheckSecret(*node);
+  if (status.ok()) status = join_watch_.Register(*node, address);
   if (!status.ok()) {
     Reject(connection, status.message());
     return 0;
   }
+  pending_.Remove(connection.id());
+  if (address != kThisHost) {
+    // What a node says of other addresses counts only if it is known to be one of the round.
+    const std::vector<std::string> others = nodes_know_secret_ ? node->addresses : std::vector<std::string>();
+    nodes_.Add(address, others, static_cast<int>(node->pids.size()));
+    if (connection.stranger && !Admit(connection)) CloseLater(connection);
+    ServeHeld(address);
+    for (const std::string& other : others) ServeHeld(other);
+  }
   Send(connection, std::string(1, static_cast<char>(kRegistered)));
   return 1;
+}
+
+absl::Status StoreServer::CheckSecret(const NodeRegistration& node) const {
+  if (options_.secret.empty() || (node.secret.empty() && !nodes_know_secret_)) return absl::OkStatus();
+  if (SecretsEqual(node.secret, options_.secret)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("host ", node.host, " registered without the secret of this store: it is not in this round"));
+}
+
+bool StoreServer::Admit(Connection& connection) {
+  connection.client.address = std::string(nodes_.NodeAt(connection.client.address));
+  connection.stranger = false;
+  if (!nodes_.Connect(connection.client.address)) {
+    Warn(absl::StrCat("store: refused a connection from ", connection.client.address, ": that node has too many"));
+    return false;
+  }
+  connection.node = connection.client.address;
+  return true;
+}
+
+void StoreServer::Serve(Connection& connection) {
+  connection.stage = ConnectionStage::kClient;
+  pending_.Remove(connection.id());
+}
+
+void StoreServer::ServeHeld(absl::string_view address) {
+  for (const ClientId id : pending_.Of(address)) {
+    const auto it = connections_.find(id);
+    if (it == connections_.end() || !it->second->stranger) continue;
+    Connection& connection = *it->second;
+    if (!Admit(connection)) {
+      CloseLater(connection);
+    } else if (connection.stage == ConnectionStage::kHeld) {
+      Serve(connection);
+      HandleRequests(connection);
+    }
+    Settle(connection);
+  }
 }
 
 void StoreServer::Send(Connection& connection, std::string bytes) {
@@ -284,12 +431,16 @@ void StoreServer::Settle(Connection& connection) {
   if (connection.closing) {
     connection_bytes_ -= connection.counted_bytes;
     key_value_.Forget(connection.id());
+    pending_.Remove(connection.id());
+    if (!connection.node.empty()) nodes_.Disconnect(connection.node);
     connections_.erase(connection.id());
     return;
   }
   Recount(connection);
   const bool wants_to_send = connection.unsent_bytes() > 0 || connection.paused;
-  const uint32_t events = (connection.paused ? 0u : EPOLLIN) | (wants_to_send ? EPOLLOUT : 0u);
+  const uint32_t events = connection.stage == ConnectionStage::kHeld
+                              ? EPOLLRDHUP
+                              : (connection.paused ? 0u : EPOLLIN) | (wants_to_send ? EPOLLOUT : 0u);
   if (events == connection.watched_events) return;
   connection.watched_events = events;
   epoll_event event = {};
@@ -301,13 +452,17 @@ void StoreServer::Settle(Connection& connection) {
 
 void StoreServer::Reject(Connection& connection, absl::string_view why) {
   CloseLater(connection);
-  if (warnings_left_ == 0) return;
-  --warnings_left_;
+  // What has not even begun like a worker is a port scanner or a browser.
+  if (!connection.validated) return;
   const JoinWatch::Client& client = connection.client;
   const std::string pid = client.pids.empty() ? "" : absl::StrCat(" (pid ", client.pids[0], ")");
-  // What has not even begun like a worker is a port scanner or a browser.
-  options_.log(connection.validated ? LogLevel::kWarning : LogLevel::kDebug,
-               absl::StrCat("store: closed the connection from ", client.address, pid, ": ", why));
+  Warn(absl::StrCat("store: closed the connection from ", client.address, pid, ": ", why));
+}
+
+void StoreServer::Warn(absl::string_view text) {
+  if (warnings_left_ == 0) return;
+  --warnings_left_;
+  options_.log(LogLevel::kWarning, text);
 }
 
 }  // namespace ddprun::launcher

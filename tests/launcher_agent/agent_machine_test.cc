@@ -226,9 +226,10 @@ TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
   effects_.clear();
   EXPECT_EQ(machine_.state(), State::kStopping);
-  machine_.OnStoreOpened({4711}, now_, &effects_);
+  machine_.OnStoreOpened({4711, "its secret"}, now_, &effects_);
   ASSERT_EQ(effects_.size(), 1u);
-  EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message), (rendezvous::Ready{1, 4711}));
+  EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message),
+            (rendezvous::Ready{1, 4711, "its secret"}));
   EXPECT_EQ(machine_.state(), State::kIdle);
 }
 

@@ -12,7 +12,8 @@
 
 namespace ddprun::launcher {
 
-RawClient::RawClient(int port, bool hello, uint32_t pid) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawClient::RawClient(int port, bool hello, uint32_t pid, const char* source)
+    : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const timeval minute = {60, 0};
   const int one = 1;
   setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof minute);
@@ -20,6 +21,10 @@ RawClient::RawClient(int port, bool hello, uint32_t pid) : fd_(socket(AF_INET, S
   setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
+  if (source != nullptr && (inet_pton(AF_INET, source, &address.sin_addr) != 1 ||
+                            bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)) {
+    fd_.reset();
+  }
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fd_.reset();

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <memory>
@@ -22,23 +21,21 @@ using State = RegistrationClient::State;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Serves both ends from one thread until the client is in one of the states that end a step.
+// Serves both ends from one thread until the client is registered, has failed once more or has lost the store.
 State RunUntilSettled(RegistrationClient& client, StoreServer* store) {
   do {
-    pollfd ready[2] = {{client.fd(), 0, 0}, {store != nullptr ? store->PollFd() : -1, POLLIN, 0}};
-    if ((client.events() & EPOLLIN) != 0) ready[0].events |= POLLIN;
-    if ((client.events() & EPOLLOUT) != 0) ready[0].events |= POLLOUT;
+    pollfd ready[2] = {{client.PollFd(), POLLIN, 0}, {store != nullptr ? store->PollFd() : -1, POLLIN, 0}};
     if (poll(ready, 2, 60000) <= 0) break;
     if (ready[1].revents != 0) store->ProcessReady();
     if (ready[0].revents != 0) client.OnReady();
-  } while (client.state() != State::kRegistered && client.state() != State::kFailed);
+  } while (client.state() == State::kConnecting || client.state() == State::kAwaitingReply);
   return client.state();
 }
 
 class RegistrationClientTest : public testing::Test {
  protected:
   RegistrationClientTest() : store_(*StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}})) {
-    store_->BeginRound(3, 4);
+    store_->BeginRound(3, 4, true);
   }
   std::unique_ptr<RegistrationClient> Start(const NodeRegistration& node) {
     auto client = RegistrationClient::Start("127.0.0.1", store_->port(), node);
@@ -52,7 +49,6 @@ class RegistrationClientTest : public testing::Test {
 TEST_F(RegistrationClientTest, OnReady_StoreThere_Registers) {
   auto client = Start({3, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
-  EXPECT_EQ(client->events(), uint32_t{EPOLLIN});
   EXPECT_EQ(store_->Missing()[1], (MissingRank{1, 1, "b", 21}));
   EXPECT_EQ(store_->connections(), 1);
 }
@@ -72,7 +68,7 @@ TEST_F(RegistrationClientTest, OnReady_BeforeTheRound_RegisteredWhenItBegins) {
   while (poll(&ready, 1, 0) > 0) (*early)->ProcessReady();
   EXPECT_EQ((*early)->connections(), 3);
   EXPECT_EQ((*client)->state(), State::kAwaitingReply);
-  (*early)->BeginRound(3, 2);
+  (*early)->BeginRound(3, 2, true);
   // One of the two has the ranks; the other one is refused, as it would be later.
   const State first = RunUntilSettled(**client, early->get());
   const State second = RunUntilSettled(**stranger, early->get());
@@ -84,44 +80,49 @@ TEST_F(RegistrationClientTest, OnReady_MostRanks_Registers) {
   StoreOptions options;
   options.address = "127.0.0.1";
   store_ = *StoreServer::Open(options);
-  store_->BeginRound(3, kMaxWorkersOfNode);
+  store_->BeginRound(3, kMaxWorkersOfNode, true);
   const std::vector<uint32_t> pids(kMaxWorkersOfNode, UINT32_MAX);
   auto client = Start({3, 0, "b", pids});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered) << client->status();
   EXPECT_EQ(store_->Missing().back().local_rank, kMaxWorkersOfNode - 1);
 }
 
-TEST_F(RegistrationClientTest, OnReady_OtherRound_Fails) {
+TEST_F(RegistrationClientTest, OnReady_OtherRound_RefusedAndTriedAgain) {
   auto client = Start({2, 0, "b", {20, 21}});
-  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kFailed);
+  ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kBackingOff);
   EXPECT_THAT(std::string(client->status().message()), HasSubstr("registration refused"));
-  EXPECT_EQ(client->events(), 0u);
 }
 
-TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_Fails) {
+TEST_F(RegistrationClientTest, OnReady_StoreGoesAway_IsLostAndQuiet) {
   auto client = Start({3, 0, "b", {20, 21}});
   ASSERT_EQ(RunUntilSettled(*client, store_.get()), State::kRegistered);
   store_.reset();
-  pollfd ready = {client->fd(), POLLIN, 0};
+  pollfd ready = {client->PollFd(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 60000), 1);
-  EXPECT_EQ(client->OnReady(), State::kFailed);
-  EXPECT_THAT(std::string(client->status().message()), HasSubstr("lost"));
+  EXPECT_EQ(client->OnReady(), State::kLost);
+  EXPECT_EQ(poll(&ready, 1, 0), 0);
 }
 
-TEST_F(RegistrationClientTest, OnReady_NobodyListens_Fails) {
-  int port;
-  {
-    auto listener = Listen("127.0.0.1", 0, 0);
-    ASSERT_TRUE(listener.ok());
-    port = listener->port;
-  }
+TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) {
+  const int port = store_->port();
+  store_.reset();
   auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, "b", {20}});
-  // Loopback may refuse at once.
-  if (client.ok()) {
-    EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
+  ASSERT_TRUE(client.ok()) << client.status();
+  for (int tries = 0; tries < 3; ++tries) {
+    // Loopback may refuse at once.
+    if ((*client)->state() != State::kBackingOff) RunUntilSettled(**client, nullptr);
+    ASSERT_EQ((*client)->state(), State::kBackingOff);
+    EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("can't connect: "));
+    pollfd ready = {(*client)->PollFd(), POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 60000), 1);
+    (*client)->OnReady();
   }
-  const absl::Status status = client.ok() ? (*client)->status() : client.status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("can't connect: "));
+  store_ = *StoreServer::Open({.address = "127.0.0.1", .first_port = port, .last_port = port});
+  store_->BeginRound(3, 4, true);
+  while (RunUntilSettled(**client, store_.get()) == State::kBackingOff) {
+  }
+  EXPECT_EQ((*client)->state(), State::kRegistered);
+  EXPECT_TRUE((*client)->status().ok());
 }
 
 TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
@@ -133,7 +134,7 @@ TEST_F(RegistrationClientTest, OnReady_SomebodyElseAnswers_Fails) {
   ASSERT_EQ(poll(&ready, 1, 60000), 1);
   const UniqueFd peer(accept(listener->fd.get(), nullptr, nullptr));
   ASSERT_EQ(send(peer.get(), "HTTP/1.1 400", 12, MSG_NOSIGNAL), 12);
-  EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kFailed);
+  EXPECT_EQ(RunUntilSettled(**client, nullptr), State::kBackingOff);
   EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("another program answers there"));
 }
 
@@ -144,7 +145,7 @@ TEST_F(RegistrationClientTest, Start_HostName_Refused) {
 TEST(RegistrationClientIpv6, OnReady_OverIpv6_Registers) {
   auto store = StoreServer::Open({.address = "::1"});
   if (!store.ok()) GTEST_SKIP() << "this host has no IPv6: " << store.status();
-  (*store)->BeginRound(3, 2);
+  (*store)->BeginRound(3, 2, true);
   auto client = RegistrationClient::Start("::1", (*store)->port(), {3, 0, "b", {20, 21}});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(RunUntilSettled(**client, store->get()), State::kRegistered) << (*client)->status();

@@ -308,7 +308,7 @@ TEST(StoreServer, PollFd_NothingToDo_NotReadable) {
 TEST(StoreServer, Waiting_SaysWhoWaitsForWhom) {
   StoreOnLoop store;
   store.Call([](StoreServer& server) {
-    server.BeginRound(1, 2);
+    server.BeginRound(1, 2, true);
     return server.RegisterLocal({1, 0, "here", {4711, 4712}}).ok();
   });
   RawClient rank0(store.port(), true, 4711);
@@ -329,7 +329,7 @@ TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents) {
   StoreOnLoop store(options);
   RawClient wrapped(store.port(), true, 30);  // before anything is known about the round
   const auto missing = store.Call([](StoreServer& server) {
-    server.BeginRound(1, 2);
+    server.BeginRound(1, 2, true);
     EXPECT_TRUE(server.RegisterLocal({1, 0, "here", {10, 11}}).ok());
     return server.Missing();
   });

@@ -1,0 +1,120 @@
+#include "launcher/store/socket_owner.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "launcher/os/unique_fd.h"
+#include "launcher/store/listener.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uid_t kAnotherUser = 65534;
+
+// A connection over loopback, and both ends' addresses as the accepting side sees them.
+struct Connected {
+  UniqueFd client;
+  UniqueFd accepted;
+  SocketAddress peer;
+  SocketAddress own;
+};
+
+// `listen_at` and `connect_to` are numeric. Without IPv6 here: nothing is connected.
+Connected Connect(const std::string& listen_at, const std::string& connect_to) {
+  Connected result;
+  const auto listener = Listen(listen_at, 0, 0);
+  if (!listener.ok()) return result;
+  const SocketAddress to = *NumericAddress(connect_to, listener->port);
+  result.client.reset(socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(result.client.get(), to.get(), to.size), 0) << connect_to;
+  result.accepted.reset(accept(listener->fd.get(), result.peer.get(), &result.peer.size));
+  EXPECT_EQ(getsockname(result.accepted.get(), result.own.get(), &result.own.size), 0);
+  return result;
+}
+
+// Both ways to ask have to say the same.
+void ExpectUser(const Connected& of, uid_t user) {
+  SocketOwner owner;
+  const auto told = owner.UserOf(of.peer, of.own);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(*told, user);
+  const auto by_proc = SocketOwner::UserByProc(of.peer, of.own);
+  ASSERT_TRUE(by_proc.ok()) << by_proc.status();
+  EXPECT_EQ(*by_proc, user);
+}
+
+void ExpectCode(const SocketAddress& peer, const SocketAddress& own, absl::StatusCode code) {
+  SocketOwner owner;
+  EXPECT_EQ(owner.UserOf(peer, own).status().code(), code);
+  EXPECT_EQ(SocketOwner::UserByProc(peer, own).status().code(), code);
+}
+
+TEST(SocketOwner, OwnProcess_OfAllFamilies) {
+  for (const auto& [listen_at, connect_to] : {std::pair("127.0.0.1", "127.0.0.1"), std::pair("::1", "::1"),
+                                              std::pair("::", "127.0.0.1"), std::pair("::", "::ffff:127.0.0.1")}) {
+    const Connected connected = Connect(listen_at, connect_to);
+    if (connected.accepted.valid()) ExpectUser(connected, geteuid());
+  }
+}
+
+// The kernel shows a closed socket as root's, so that anybody could connect, send and be gone.
+TEST(SocketOwner, ClosedByItsProcess_IsNobodys) {
+  Connected connected = Connect("127.0.0.1", "127.0.0.1");
+  connected.client.reset();
+  ExpectCode(connected.peer, connected.own, absl::StatusCode::kFailedPrecondition);
+  connected.accepted.reset();
+  ExpectCode(connected.peer, connected.own, absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(SocketOwner, AnotherHost_NotFound) {
+  const Connected connected = Connect("127.0.0.1", "127.0.0.1");
+  ExpectCode(*NumericAddress("203.0.113.7", 4711), connected.own, absl::StatusCode::kNotFound);
+  ExpectCode(*NumericAddress("2001:db8::7", 4711), *NumericAddress("2001:db8::1", PortOf(connected.own)),
+             absl::StatusCode::kNotFound);
+}
+
+// Where there is no connection the kernel finds the listener at the peer's port: that is not the peer.
+TEST(SocketOwner, ListenerAtThePeersPort_IsNotThePeer) {
+  const auto listener = Listen("127.0.0.1", 0, 0);
+  ASSERT_TRUE(listener.ok());
+  ExpectCode(*NumericAddress("127.0.0.1", listener->port), *NumericAddress("127.0.0.1", 9),
+             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(SocketOwner, ProcessOfAnotherUser_IsThatUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const auto listener = Listen("127.0.0.1", 0, 0);
+  ASSERT_TRUE(listener.ok());
+  const SocketAddress to = *NumericAddress("127.0.0.1", listener->port);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(kAnotherUser) != 0 || setuid(kAnotherUser) != 0) _exit(1);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, to.get(), to.size) != 0) _exit(1);
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  Connected connected;
+  // The listener does not block.
+  while (!connected.accepted.valid()) {
+    connected.peer.size = sizeof connected.peer.storage;
+    connected.accepted.reset(accept(listener->fd.get(), connected.peer.get(), &connected.peer.size));
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child) GTEST_FAIL() << "the child could not connect";
+  }
+  ASSERT_EQ(getsockname(connected.accepted.get(), connected.own.get(), &connected.own.size), 0);
+  ExpectUser(connected, kAnotherUser);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
