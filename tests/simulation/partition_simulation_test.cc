@@ -79,7 +79,13 @@ class Faults {
       case 0: return world_.Kill(node);
       case 1: return world_.Start(node);
       case 2: return OneIn(2) ? world_.Stop(node) : world_.Start(node);
-      case 3: return world_.Freeze(node);
+      case 3:
+        // Often just when a round is left or begins: what the server says then waits for the launcher that hangs.
+        if (OneIn(2)) {
+          world_.Kill((node + 1) % settings_.nodes);
+          world_.Run(Random(absl::Milliseconds(200)));
+        }
+        return world_.Freeze(node);
       case 4: return world_.FreezeServer();
       // A wall in front of a server that had ended looks as if it were still gone (see 4.5 on what is assumed).
       case 5: return spares_ ? world_.Wall(node) : settings_.hosted ? world_.Kill(0) : world_.StopServer();

@@ -55,6 +55,7 @@ void Simulation::Run(absl::Duration time) {
         server->OnDeadline();
       }
     }
+    CheckWorlds();  // before a guard makes good at the same instant what an event has done
     for (const auto& launcher : launchers_) launcher->OnTime();
     CheckWorlds();
   }
