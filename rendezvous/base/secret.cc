@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
 namespace ddprun {
@@ -25,6 +26,15 @@ bool SecretsEqual(absl::string_view a, absl::string_view b) {
   const std::string x = SecretDigest(a);
   const std::string y = SecretDigest(b);
   return CRYPTO_memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+std::optional<std::string> TakeVariable(const char* name) {
+  char* value = getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  std::string taken = value;
+  OPENSSL_cleanse(value, taken.size());
+  unsetenv(name);
+  return taken;
 }
 
 }  // namespace ddprun

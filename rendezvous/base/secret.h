@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_BASE_SECRET_H_
 #define DDPRUN_RENDEZVOUS_BASE_SECRET_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -16,6 +17,10 @@ std::string SecretDigest(absl::string_view secret);
 
 // In a time that does not tell where they differ.
 bool SecretsEqual(absl::string_view a, absl::string_view b);
+
+// Takes a variable out of this process's environment and wipes it there, so that neither children nor
+// /proc/PID/environ show it. nullopt: it is not set, or empty. Call before other threads exist.
+std::optional<std::string> TakeVariable(const char* name);
 
 }  // namespace ddprun
 

@@ -16,7 +16,7 @@ constexpr absl::Duration kCloseTimeout = absl::Milliseconds(1500);
 constexpr char kMethod[] = "/ddprun.v1.Rendezvous/Session";
 
 // One connection, made at once and never made again by gRPC itself.
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, ClientSecurity* security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // launchers and server are on one network
@@ -26,7 +26,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(2 * ClientStream::kConnectTimeout)));
   arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  const std::shared_ptr<grpc::ChannelCredentials> credentials = security->ForChannel(&arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
@@ -40,8 +41,11 @@ void* AsTag(Tag* tag) {
 
 }  // namespace
 
-ClientStream::ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events)
-    : events_(std::move(events)), queue_(queue), channel_(NewChannel(target)), stub_(channel_) {}
+ClientStream::ClientStream(const std::string& target, ClientSecurity* security, grpc::CompletionQueue* queue,
+                           Events events)
+    : events_(std::move(events)), queue_(queue), channel_(NewChannel(target, security)), stub_(channel_) {
+  security->ShowToken(&context_);
+}
 
 void ClientStream::Connect(absl::Duration timeout) {
   self_ = shared_from_this();

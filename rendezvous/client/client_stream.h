@@ -16,6 +16,7 @@
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
@@ -31,8 +32,8 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
     std::function<void(StreamProgress, absl::Status)> on_over;  // the last event; always comes
   };
 
-  // `target` is gRPC's name of one address. The queue outlives the stream.
-  ClientStream(const std::string& target, grpc::CompletionQueue* queue, Events events);
+  // `target` is gRPC's name of one address. The queue and `security` outlive the stream.
+  ClientStream(const std::string& target, ClientSecurity* security, grpc::CompletionQueue* queue, Events events);
 
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 

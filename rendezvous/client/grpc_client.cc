@@ -19,6 +19,7 @@
 #include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/reconnector.h"
 #include "rendezvous/client/resolver.h"
+#include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
@@ -26,6 +27,9 @@ namespace ddprun::rendezvous {
 namespace {
 
 static_assert(Reconnector::kConnectTimeout <= ClientStream::kConnectTimeout);
+
+// So long certificates may be about to be renewed, here or there.
+constexpr absl::Duration kTlsPatience = absl::Seconds(10);
 
 // gRPC's name of an address: "ipv4:10.0.0.1:29400".
 std::string GrpcTarget(const std::string& address) {
@@ -37,8 +41,9 @@ std::string GrpcTarget(const std::string& address) {
 // Close may come from any other.
 class GrpcClient final : public Client {
  public:
-  GrpcClient(const HostPort& server, Handler handler, absl::Duration patience)
+  GrpcClient(const HostPort& server, Handler handler, absl::Duration patience, const Credentials& credentials)
       : server_(server),
+        security_(credentials, server.host),
         handler_(std::move(handler)),
         core_({server.host, ToString(server), patience, std::random_device()()}) {
     Reconnector::Effects effects;
@@ -177,7 +182,7 @@ class GrpcClient final : public Client {
       Step([&](Reconnector* core, auto* effects) { core->OnMessage(number, std::move(message), effects); });
     };
     const auto stream = std::make_shared<ClientStream>(
-        GrpcTarget(connect.target), &queue_,
+        GrpcTarget(connect.target), &security_, &queue_,
         ClientStream::Events{
             [this, number] { Step([&](Reconnector* core, auto* effects) { core->OnOpen(number, effects); }); },
             on_message,
@@ -190,14 +195,27 @@ class GrpcClient final : public Client {
     stream->Connect(connect.timeout);
   }
 
-  void OnOver(uint64_t number, StreamProgress progress, const absl::Status& status) {
+  void OnOver(uint64_t number, StreamProgress progress, absl::Status status) {
     {
       MutexLock lock(&mutex_);
       streams_.erase(number);
       if (streams_.empty()) stream_over_.NotifyAll();
       if (closed_) return;
     }
+    if (TlsFailsForGood(progress, status)) {
+      progress = StreamProgress::kOpen;  // the server was reached, and means this launcher to stay away
+      status = absl::UnauthenticatedError(DescribeTlsFailure(status));
+    }
     Step([&](Reconnector* core, auto* effects) { core->OnEnd(number, progress, status, SteadyNow(), effects); });
+  }
+
+  bool TlsFailsForGood(StreamProgress progress, const absl::Status& status) {
+    if (!security_.has_tls() || !IsTlsFailure(progress, status)) {
+      tls_fails_since_.reset();
+      return false;
+    }
+    if (!tls_fails_since_) tls_fails_since_ = SteadyNow();
+    return SteadyNow() - *tls_fails_since_ > kTlsPatience;
   }
 
   void Do(reconnect::Probe probe) {
@@ -225,8 +243,12 @@ class GrpcClient final : public Client {
   }
 
   const HostPort server_;
+  ClientSecurity security_;
   const Handler handler_;
   grpc::CompletionQueue queue_;
+
+  // Of the completion queue's thread: handshakes have failed since, and nothing else has happened.
+  std::optional<SteadyTime> tls_fails_since_;
 
   Mutex mutex_;
   Reconnector core_ ABSL_GUARDED_BY(mutex_);
@@ -244,9 +266,10 @@ class GrpcClient final : public Client {
 
 }  // namespace
 
-std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler, absl::Duration patience) {
+std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler, absl::Duration patience,
+                                      const Credentials& credentials) {
   QuietGrpc();
-  return std::make_unique<GrpcClient>(server, std::move(handler), patience);
+  return std::make_unique<GrpcClient>(server, std::move(handler), patience, credentials);
 }
 
 }  // namespace ddprun::rendezvous

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rendezvous/client/client.h"
+#include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
@@ -15,9 +16,10 @@ namespace ddprun::rendezvous {
 // time since it was lost: what a cut network has swallowed the kernel would send again only after seconds.
 // Connected means that a rendezvous server answered. Disconnected comes once for each round over the addresses of a
 // name. The destructor takes at most two seconds (after Close; else it cuts the stream and takes none) and must not
-// be called from the handler.
+// be called from the handler. Refused credentials are permanent; TLS handshakes that fail are so after ten seconds of
+// nothing else, because certificates may be about to be renewed.
 std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler,
-                                      absl::Duration patience = absl::Seconds(5));
+                                      absl::Duration patience = absl::Seconds(5), const Credentials& credentials = {});
 
 }  // namespace ddprun::rendezvous
 

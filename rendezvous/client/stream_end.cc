@@ -45,7 +45,18 @@ bool SpeaksAnotherProtocol(const absl::Status& status) {
 }  // namespace
 
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsAborted(status);
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsAborted(status) ||
+         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+}
+
+bool IsTlsFailure(StreamProgress progress, const absl::Status& status) {
+  return progress == StreamProgress::kNone && absl::IsUnavailable(status) &&
+         !absl::StrContains(status.message(), "Failed to connect to remote host");
+}
+
+std::string DescribeTlsFailure(const absl::Status& status) {
+  return absl::StrCat("TLS handshake failed: ", Cause(status.message()),
+                      "; check --tls-ca, --tls-cert and their dates on both sides");
 }
 
 Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status) {

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
 #define DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/client/client.h"
@@ -15,8 +17,15 @@ enum class StreamProgress {
   kAbandoned,  // it was, and the launcher gave it up
 };
 
-// Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED).
+// Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNAUTHENTICATED,
+// PERMISSION_DENIED).
 bool IsRefusal(const absl::Status& status);
+
+// Whether an attempt to connect over TLS ended because of TLS, as far as gRPC tells: somebody was reached, and no
+// session came of it.
+bool IsTlsFailure(StreamProgress progress, const absl::Status& status);
+// "TLS handshake failed: ..."
+std::string DescribeTlsFailure(const absl::Status& status);
 
 // What to tell the launcher of a stream to `address` (a name or an address) that ended so; `status` is what gRPC or the
 // server said. If nothing was reached, only what was tried and what happened: "10.0.0.5: connection refused".

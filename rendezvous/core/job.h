@@ -48,6 +48,7 @@ class Job {
   struct Past {
     SteadyTime server_began;    // nodes of before may look for a server that was there until then
     uint64_t round_floor = 0;   // rounds will be greater
+    uint64_t max_reported = 0;  // a round that a node reports is at most this, if nothing else is known of the job
     uint64_t recover_from = 1;  // a reported round is taken up from this one on, if nothing was given out yet
     int32_t restarts = 0;       // charged to the job that is taken up
     FencedNodes gone;           // nodes of the last job of this id that may still have workers

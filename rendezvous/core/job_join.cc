@@ -25,7 +25,15 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
     return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
   }
+  if (auto problem = round_.CheckReported(ReportedRound(join)))
+    return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
   if (Node* node = members_.Find(join.node_id); node != nullptr) {
+    if (!Membership::IsSameLauncher(*node, join)) {
+      return Refuse(join.node_id, join.incarnation,
+                    absl::StrCat("the node id that ", join.host, " brings is that of another launcher of job \"",
+                                 job_id_, "\"; a launcher has to choose its own"),
+                    turn);
+    }
     // A stream that was overtaken by a newer one of the same launcher.
     if (join.incarnation <= node->incarnation) {
       return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);

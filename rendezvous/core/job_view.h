@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 struct NodeView {
   enum class State { kIdle, kRunning, kSucceeded, kStopping, kSpare };
 
-  std::string node_id;
+  std::string node_id;  // stands for the node's own, which is shown to nobody
   std::string host;
   std::string address;
   int32_t slots = 0;

@@ -63,9 +63,7 @@ Problem CheckCurrent(const Join& join) {
     return "Join.current is missing; it must be given unless Join.phase is idle";
   }
   const Assignment& a = *join.current;
-  if (a.round < 1 || a.round > kMaxRound) {
-    return absl::StrCat("Join.current.round is ", a.round, "; it must be 1 to ", kMaxRound);
-  }
+  if (a.round < 1) return "Join.current.round is 0; it must be at least 1";
   if (auto p =
           CheckRange("current.group_world_size", a.group_world_size, join.settings.min_nodes, join.settings.max_nodes))
     return p;

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_LIMITS_H_
 #define DDPRUN_RENDEZVOUS_CORE_LIMITS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,7 +15,15 @@ namespace ddprun::rendezvous {
 inline constexpr int32_t kMaxNodes = 100'000;
 inline constexpr int32_t kMaxSlots = 4096;
 inline constexpr int32_t kMaxRestarts = 1'000'000'000;
-inline constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
+
+// Rounds that a node may report (protocol 4.6). Nobody gives out a million rounds more than another server of the same
+// job knows of; nor more than a million for each second since 2020, which bounds what a server believes that knows
+// nothing. A true node's report is always below the bound that a false one had to respect before it.
+inline constexpr uint64_t kMaxRoundsAhead = uint64_t{1} << 20;
+inline uint64_t MaxReportedRound(absl::Time now) {
+  constexpr int64_t kBegin = 1'577'836'800;  // 2020
+  return (static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixSeconds(now) - kBegin, 0)) + 1) << 20;
+}
 
 // Names that are compared: job, node, host, address, role.
 inline constexpr size_t kMaxNameBytes = 256;

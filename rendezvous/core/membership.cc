@@ -3,7 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/secret.h"
+
 namespace ddprun::rendezvous {
+namespace {
+
+std::string SessionOf(const Join& join) { return join.session_secret.empty() ? "" : SecretDigest(join.session_secret); }
+
+}  // namespace
+
+bool Membership::IsSameLauncher(const Node& node, const Join& join) {
+  return SecretsEqual(node.session, SessionOf(join));
+}
 
 Node* Membership::Add(const Join& join, SteadyTime now) {
   auto owned = std::make_unique<Node>();
@@ -18,6 +29,7 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   node->store_secret = join.store_secret;
   node->slots = join.slots;
   node->in_process = join.in_process;
+  node->session = SessionOf(join);
   node->join_order = joins_++;
   node->last_heard = now;
   if (join.node_rank) {

@@ -41,6 +41,7 @@ struct Node {
   int32_t role_world_size = 0;
 
   // ----
+  std::string session;  // digest of its first Join's session_secret; empty: it had none
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // requested group rank
   NodeState state = NodeState::kIdle;
@@ -67,6 +68,9 @@ class Membership {
   // REQUIRES: no such node is there, and nobody connected holds the same requested rank; a disconnected holder loses it.
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
+
+  // Whether the Join, of the same node id, is of the launcher process that the node is (protocol 2.4).
+  static bool IsSameLauncher(const Node& node, const Join& join);
 
   Node* Find(absl::string_view node_id) const;
   // Who requested this group rank, or nullptr.

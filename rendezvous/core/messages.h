@@ -111,7 +111,8 @@ struct Join {
   // (protocol 2.4). Empty: a launcher of before it.
   std::string session_secret;
   std::string store_secret;  // random, fresh with each store; for the nodes of its round only
-  bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
+  std::string peer;          // the address that it comes from; set by the server, empty if unknown
+  bool in_process = false;   // of the server's own process: it sends no heartbeats; never set by a remote node
 
   friend bool operator==(const Join&, const Join&) = default;
 };

@@ -9,7 +9,8 @@
 
 namespace ddprun::rendezvous {
 
-Registry::Registry(SteadyTime began, bool keeps_records) : began_(began), keeps_records_(keeps_records) {}
+Registry::Registry(SteadyTime began, bool keeps_records, uint64_t max_reported)
+    : began_(began), keeps_records_(keeps_records), max_reported_(max_reported) {}
 Registry::~Registry() = default;
 
 void Registry::Restore(SavedState saved) {
@@ -60,9 +61,15 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     if (live_.size() >= kMaxLiveJobs) {
       return refuse(Close::Why::kFull, absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
     }
+    const auto of_peer = jobs_of_peer_.find(join.peer);
+    if (!join.peer.empty() && of_peer != jobs_of_peer_.end() && of_peer->second >= kMaxJobsPerPeer) {
+      return refuse(Close::Why::kFull, absl::StrCat("the server has ", of_peer->second, " jobs of launchers at ",
+                                                    join.peer, "; no more are taken from there"));
+    }
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
     Job::Past past;
     past.server_began = began_;
+    past.max_reported = max_reported_;
     past.round_floor = ended_.RoundFloor(join.job_id);
     if (ended != nullptr) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
@@ -71,7 +78,8 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     }
     auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
     ended_.Remove(join.job_id);
-    it = live_.emplace(join.job_id, LiveJob{std::move(job)}).first;
+    if (!join.peer.empty()) ++jobs_of_peer_[join.peer];
+    it = live_.emplace(join.job_id, LiveJob{std::move(job), join.peer}).first;
   }
   it->second.job->OnJoin(join, {now, effects});
   Settle(it);
@@ -114,6 +122,9 @@ void Registry::Settle(Live::iterator it) {
   }
   if (!live.job->ended()) return;
   ended_.Add(live.job->Ended());
+  // Jobs that were restored are nobody's.
+  const auto of_peer = jobs_of_peer_.find(live.peer);
+  if (of_peer != jobs_of_peer_.end() && --of_peer->second == 0) jobs_of_peer_.erase(of_peer);
   live_.erase(it);
 }
 

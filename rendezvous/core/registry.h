@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/effect.h"
@@ -29,11 +30,13 @@ namespace ddprun::rendezvous {
 class Registry {
  public:
   static constexpr size_t kMaxLiveJobs = 100'000;
+  static constexpr size_t kMaxJobsPerPeer = 10'000;  // that launchers of one address began
 
   // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
   // job of a server before it.
   // With `keeps_records` all that has to outlive this server is in Persist effects, for Restore of the next one.
-  explicit Registry(SteadyTime began, bool keeps_records = false);
+  // `max_reported`: the highest round that a node may report of a job that this server knows nothing of (limits.h).
+  explicit Registry(SteadyTime began, bool keeps_records = false, uint64_t max_reported = uint64_t{1} << 48);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -69,6 +72,7 @@ class Registry {
  private:
   struct LiveJob {
     std::unique_ptr<Job> job;
+    std::string peer;                                      // who began it
     SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // where deadlines_ has it; infinite: not there
   };
   using Live = absl::btree_map<std::string, LiveJob>;
@@ -79,8 +83,10 @@ class Registry {
 
   const SteadyTime began_;
   const bool keeps_records_;
+  const uint64_t max_reported_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
+  absl::flat_hash_map<std::string, size_t> jobs_of_peer_;       // live ones
   EndedJobs ended_;
 };
 

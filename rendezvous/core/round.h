@@ -15,10 +15,13 @@ namespace ddprun::rendezvous {
 // succeeded, and why it was left. Also the highest round number that is taken. Thread-compatible.
 class Round {
  public:
-  // Rounds will be greater than `floor`.
-  explicit Round(uint64_t floor) : highest_(floor) {}
+  // Rounds will be greater than `floor`. As long as nothing else is known, a node may report at most `max_reported`.
+  explicit Round(uint64_t floor, uint64_t max_reported) : highest_(floor), max_reported_(max_reported) {}
   // As a server before this one recorded it.
   Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {}
+
+  // nullopt, or one line that says why no server can have given out round `number` (protocol 4.6).
+  std::optional<std::string> CheckReported(uint64_t number) const;
 
   // A node reports that it was given round `number`, which is never given out again. Whether that is news.
   bool Learn(uint64_t number);
@@ -59,6 +62,7 @@ class Round {
  private:
   RoundRecord facts_;
   uint64_t highest_;
+  uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;
 };
 

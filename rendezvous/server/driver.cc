@@ -4,7 +4,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
 namespace ddprun::rendezvous {
@@ -26,7 +28,7 @@ absl::Status StatusOf(const Close& close) {
 Driver::Driver(Host host) : Driver(host, SavedState(), nullptr) {}
 
 Driver::Driver(Host host, SavedState saved, StateStore* store)
-    : host_(host), store_(store), registry_(SteadyNow(), store != nullptr) {
+    : host_(host), store_(store), registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
   {
     MutexLock lock(&mutex_);
     if (store != nullptr) registry_.Restore(std::move(saved));

@@ -4,6 +4,7 @@
 
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/server/unary_call.h"
+#include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
@@ -49,6 +50,11 @@ class HealthWatch {
     }
     AwaitNext(health_);
     ++pending_;  // OnDone
+    if (const absl::Status status = health_->guard_->Check(context_); !status.ok()) {
+      ++pending_;
+      writer_.Finish(ToGrpcStatus(status), static_cast<Completion*>(&written_tag_));
+      return;
+    }
     listed_ = health_->Add(this);
     HealthCheckResponse response;
     response.set_status(IsServed(request_.service()) ? HealthCheckResponse::SERVING
@@ -82,11 +88,12 @@ class HealthWatch {
   MemberCompletion<HealthWatch, &HealthWatch::OnDone> done_tag_{this};
 };
 
-void HealthService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls) {
+void HealthService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard) {
   queue_ = queue;
   calls_ = calls;
+  guard_ = guard;
   UnaryCall<HealthCheckRequest, HealthCheckResponse>::Serve(
-      calls,
+      calls, guard,
       [this](grpc::ServerContext* context, HealthCheckRequest* request,
              grpc::ServerAsyncResponseWriter<HealthCheckResponse>* responder,
              void* tag) { service_.RequestCheck(context, request, responder, queue_, queue_, tag); },
@@ -102,7 +109,7 @@ void HealthService::Shutdown() {
 
 bool HealthService::Add(HealthWatch* watch) {
   MutexLock lock(&mutex_);
-  if (shut_down_) return false;
+  if (shut_down_ || watches_.size() >= kMaxWatches) return false;
   watches_.insert(watch);
   return true;
 }

@@ -9,6 +9,7 @@
 #include "proto/health.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/server/call_counter.h"
+#include "rendezvous/server/call_guard.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,19 +26,23 @@ class HealthService {
   Async* service() { return &service_; }
 
   // Begins to answer. REQUIRES: the server has started.
-  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls);
+  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard);
 
   // Ends all watches.
   void Shutdown();
 
  private:
   friend class HealthWatch;
-  bool Add(HealthWatch* watch);  // false: shut down
+  // More would only cost memory: who asks for the state needs one.
+  static constexpr size_t kMaxWatches = 1000;
+
+  bool Add(HealthWatch* watch);  // false: shut down, or too many
   void Remove(HealthWatch* watch);
 
   Async service_;
   grpc::ServerCompletionQueue* queue_ = nullptr;
   CallCounter* calls_ = nullptr;
+  CallGuard* guard_ = nullptr;
   Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::unordered_set<HealthWatch*> watches_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,9 @@
 #include "rendezvous/server/launcher_stream.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -12,8 +15,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr size_t kMaxStreams = 100'000;
-
 absl::Status ShuttingDown() {
   return absl::UnavailableError("the rendezvous server is shutting down: connect again later");
 }
@@ -21,26 +22,55 @@ absl::Status ShuttingDown() {
 }  // namespace
 
 void LauncherStreams::Shutdown() {
-  std::unordered_set<std::shared_ptr<LauncherStream>> open;
+  std::unordered_map<const LauncherStream*, std::shared_ptr<LauncherStream>> open;
   {
     MutexLock lock(&mutex_);
     shut_down_ = true;
     open = open_;
+    timer_.Cancel();
   }
-  for (const auto& stream : open) stream->End(ShuttingDown());
+  for (const auto& [key, stream] : open) stream->End(ShuttingDown());
 }
 
-bool LauncherStreams::Add(const std::shared_ptr<LauncherStream>& stream, absl::Status* why) {
-  MutexLock lock(&mutex_);
-  if (shut_down_) {
-    *why = ShuttingDown();
-  } else if (open_.size() >= kMaxStreams) {
-    *why = absl::ResourceExhaustedError("too many launchers");
-  } else {
-    open_.insert(stream);
-    return true;
+absl::Status LauncherStreams::Add(const std::shared_ptr<LauncherStream>& stream, const std::string& peer) {
+  std::shared_ptr<LauncherStream> surplus;
+  {
+    MutexLock lock(&mutex_);
+    if (shut_down_) return ShuttingDown();
+    if (absl::Status status = limits_.Open(stream.get(), peer, SteadyNow()); !status.ok()) return status;
+    open_[stream.get()] = stream;
+    if (const void* key = limits_.TakeSurplus()) surplus = open_[static_cast<const LauncherStream*>(key)];
+    SetTimerLocked();
   }
-  return false;
+  if (surplus != nullptr) surplus->End(absl::ResourceExhaustedError("too many streams without a Join"));
+  return absl::OkStatus();
+}
+
+void LauncherStreams::Joined(const LauncherStream* stream) {
+  MutexLock lock(&mutex_);
+  limits_.Joined(stream);
+}
+
+void LauncherStreams::SetTimerLocked() {
+  const SteadyTime next = limits_.NextDeadline();
+  if (timer_token_.has_value() || shut_down_ || next == SteadyTime::InfiniteFuture()) return;
+  timer_token_.emplace(calls);
+  timer_.Set(queue, AfterNow(std::max(next - SteadyNow(), absl::ZeroDuration())),
+             static_cast<Completion*>(&timer_tag_));
+}
+
+void LauncherStreams::OnDeadline(bool) {
+  const CallCounter::Token until_return(calls);
+  std::vector<std::shared_ptr<LauncherStream>> overdue;
+  {
+    MutexLock lock(&mutex_);
+    timer_token_.reset();
+    for (const void* key : limits_.TakeOverdue(SteadyNow())) {
+      overdue.push_back(open_[static_cast<const LauncherStream*>(key)]);
+    }
+    SetTimerLocked();
+  }
+  for (const auto& stream : overdue) stream->End(absl::DeadlineExceededError("no Join came on the stream"));
 }
 
 void LauncherStreams::NoteUnknownKind(const absl::Status& what) {
@@ -52,8 +82,9 @@ void LauncherStreams::NoteUnknownKind(const absl::Status& what) {
                                        "); upgrade this server to serve all that launchers can do"));
 }
 
-void LauncherStreams::Remove(const std::shared_ptr<LauncherStream>& stream) {
+void LauncherStreams::Remove(const LauncherStream* stream) {
   MutexLock lock(&mutex_);
+  limits_.Closed(stream);
   open_.erase(stream);
 }
 
@@ -73,8 +104,10 @@ void LauncherStream::OnAccepted(bool ok) {
   // At once, so that the launcher knows that it reached a rendezvous server.
   call_->context.AddInitialMetadata(kServerMarker, "1");
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
-  absl::Status why;
-  if (streams_->Add(self_, &why)) {
+  peer_ = AddressOfPeer(call_->context.peer());
+  absl::Status why = streams_->guard->Check(call_->context);
+  if (why.ok()) why = streams_->Add(self_, peer_);
+  if (why.ok()) {
     ReadNext();
   } else {
     End(why);
@@ -113,9 +146,10 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
   v1::LauncherMessage proto;
   absl::Status status = ParseByteBuffer(buffer, &proto);
   if (status.ok()) {
-    const absl::StatusOr<LauncherMessage> message = FromProto(proto);
+    absl::StatusOr<LauncherMessage> message = FromProto(proto);
     if (message.ok()) {
-      driver_knows_ = true;
+      if (!std::exchange(driver_knows_, true)) streams_->Joined(this);
+      if (Join* join = std::get_if<Join>(&*message)) join->peer = peer_;
       streams_->driver->OnMessage(shared_from_this(), *message);
       return;
     }
@@ -199,7 +233,7 @@ void LauncherStream::OnFinished(bool) {
 void LauncherStream::ReleaseIfOver() {
   if (!finished_ || reading_) return;
   TellDriverClosed();
-  streams_->Remove(self_);
+  streams_->Remove(this);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
   MutexLock lock(&mutex_);
   call_ = nullptr;

@@ -1,21 +1,25 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_LAUNCHER_STREAM_H_
 #define DDPRUN_RENDEZVOUS_SERVER_LAUNCHER_STREAM_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <string>
+#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/server/call_counter.h"
+#include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/session.h"
+#include "rendezvous/server/stream_limits.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
@@ -28,8 +32,9 @@ class LauncherStream;
 // All streams of one server. Thread-safe. Outlives the completion queue's thread.
 class LauncherStreams {
  public:
-  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls)
-      : driver(driver), service(service), queue(queue), calls(calls) {}
+  LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls,
+                  CallGuard* guard, const StreamLimits::Limits& limits)
+      : driver(driver), service(service), queue(queue), calls(calls), guard(guard), limits_(limits) {}
 
   // Ends all streams with UNAVAILABLE, also those that come later.
   void Shutdown();
@@ -38,19 +43,28 @@ class LauncherStreams {
   AsyncRendezvous* const service;
   grpc::ServerCompletionQueue* const queue;
   CallCounter* const calls;
+  CallGuard* const guard;
 
  private:
   friend class LauncherStream;
-  // False: no more streams are taken, for the reason in `why`.
-  bool Add(const std::shared_ptr<LauncherStream>& stream, absl::Status* why);
+  // Takes in a stream that begins: the reason why not, else OK. May end an older one to have room.
+  absl::Status Add(const std::shared_ptr<LauncherStream>& stream, const std::string& peer);
+  // The driver has heard of it.
+  void Joined(const LauncherStream* stream);
   // Logs the first message of a kind that this version does not know.
   void NoteUnknownKind(const absl::Status& what);
-  void Remove(const std::shared_ptr<LauncherStream>& stream);
+  void Remove(const LauncherStream* stream);
+  void OnDeadline(bool ok);
+  void SetTimerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   bool unknown_kind_noted_ ABSL_GUARDED_BY(mutex_) = false;
-  std::unordered_set<std::shared_ptr<LauncherStream>> open_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<const LauncherStream*, std::shared_ptr<LauncherStream>> open_ ABSL_GUARDED_BY(mutex_);
+  StreamLimits limits_ ABSL_GUARDED_BY(mutex_);
+  std::optional<CallCounter::Token> timer_token_ ABSL_GUARDED_BY(mutex_);  // set: the timer runs
+  grpc::Alarm timer_;
+  MemberCompletion<LauncherStreams, &LauncherStreams::OnDeadline> timer_tag_{this};
 };
 
 // One call of Rendezvous.Session: bytes to messages for the driver, and messages of the driver to bytes. Send and End
@@ -104,6 +118,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   grpc::ByteBuffer inbound_;
   bool reading_ = false;
   bool finished_ = false;
+  std::string peer_;           // its address
   bool driver_knows_ = false;  // OnMessage was called
   bool closed_told_ = false;   // OnClosed was called
 

@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/resource_quota.h>
 
 #include <chrono>
@@ -9,12 +10,14 @@
 #include <utility>
 
 #include "rendezvous/server/call_counter.h"
+#include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/health_service.h"
 #include "rendezvous/server/job_queries.h"
 #include "rendezvous/server/launcher_stream.h"
 #include "rendezvous/server/listen_probe.h"
 #include "rendezvous/server/unary_call.h"
 #include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/host_port.h"
 
@@ -23,8 +26,9 @@ namespace {
 
 constexpr size_t kMaxMemoryBytes = 512 << 20;  // of gRPC's buffers
 constexpr int kMaxReflectionThreads = 8;
-constexpr int kMaxStreamsPerConnection = 1000;  // a launcher needs one
-constexpr int kHandshakeTimeoutMs = 5'000;      // for a connection to begin to speak HTTP/2
+constexpr int kMaxStreamsPerConnection = 100;  // a launcher needs one
+constexpr int kMaxIdleMs = 15'000;             // for a connection without any
+constexpr int kHandshakeTimeoutMs = 5'000;     // for a connection to begin to speak HTTP/2
 // Heartbeats find the dead; this only frees their connections. It is long, because a launcher is taken for dead when
 // its connection ends: silence may do that only long after the heartbeats have told (protocol 4.5).
 constexpr int kKeepaliveTimeMs = 30'000;
@@ -41,6 +45,7 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -49,11 +54,19 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, kIdlePollMs);
 }
 
+// Leaves out gRPC's plugins, of which the reflection service is one.
+class WithoutPlugins final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override { plugins->clear(); }
+};
+
 }  // namespace
 
 class Server::Impl {
  public:
-  explicit Impl(Driver* driver) : driver_(driver) {}
+  Impl(Driver* driver, const ServerOptions& options)
+      : driver_(driver), options_(options), guard_(options.credentials) {}
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<HostPort>& listen) {
@@ -61,9 +74,12 @@ class Server::Impl {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built from here on
     grpc::ServerBuilder builder;
     SetLimits(&builder);
+    // It answers by itself, without asking anybody.
+    if (guard_.demanding()) builder.SetOption(std::make_unique<WithoutPlugins>());
+    const std::shared_ptr<grpc::ServerCredentials> credentials = ServerPortCredentials(options_.credentials);
     std::vector<int> ports(listen.size(), 0);
     for (size_t i = 0; i < listen.size(); ++i) {
-      builder.AddListeningPort(ToString(listen[i]), grpc::InsecureServerCredentials(), &ports[i]);
+      builder.AddListeningPort(ToString(listen[i]), credentials, &ports[i]);
     }
     builder.RegisterService(&service_);
     builder.RegisterService(health_.service());
@@ -75,10 +91,10 @@ class Server::Impl {
     }
     for (size_t i = 0; i < listen.size(); ++i) addresses_.push_back(ToString({listen[i].host, ports[i]}));
     port_ = ports.front();
-    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_);
+    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_, &guard_, options_.limits);
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
-    health_.Start(queue_.get(), &calls_);
+    health_.Start(queue_.get(), &calls_, &guard_);
     thread_ = std::thread([this] { RunCompletions(queue_.get()); });
     return absl::OkStatus();
   }
@@ -100,7 +116,7 @@ class Server::Impl {
  private:
   void ServeQueries() {
     UnaryCall<v1::ListJobsRequest, v1::ListJobsResponse>::Serve(
-        &calls_,
+        &calls_, &guard_,
         [this](grpc::ServerContext* context, v1::ListJobsRequest* request,
                grpc::ServerAsyncResponseWriter<v1::ListJobsResponse>* responder,
                void* tag) { service_.RequestListJobs(context, request, responder, queue_.get(), queue_.get(), tag); },
@@ -108,7 +124,7 @@ class Server::Impl {
           return ToGrpcStatus(ListJobs(*driver_, request, response));
         });
     UnaryCall<v1::GetJobRequest, v1::Job>::Serve(
-        &calls_,
+        &calls_, &guard_,
         [this](grpc::ServerContext* context, v1::GetJobRequest* request,
                grpc::ServerAsyncResponseWriter<v1::Job>* responder,
                void* tag) { service_.RequestGetJob(context, request, responder, queue_.get(), queue_.get(), tag); },
@@ -124,7 +140,9 @@ class Server::Impl {
   }
 
   Driver* const driver_;
+  const ServerOptions options_;
   CallCounter calls_;
+  CallGuard guard_;
   AsyncRendezvous service_;
   HealthService health_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -135,8 +153,8 @@ class Server::Impl {
   std::thread thread_;
 };
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver,
-                                                      const std::vector<std::string>& listen_addresses) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std::vector<std::string>& listen_addresses,
+                                                      const ServerOptions& options) {
   if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
   std::vector<HostPort> listen;
   for (const std::string& text : listen_addresses) {
@@ -144,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver,
     if (!address.ok()) return address.status();
     listen.push_back(*std::move(address));
   }
-  auto impl = std::make_unique<Impl>(driver);
+  auto impl = std::make_unique<Impl>(driver, options);
   const absl::Status status = impl->Start(listen);
   if (status.ok()) return std::unique_ptr<Server>(new Server(std::move(impl)));
   for (const HostPort& address : listen) {

@@ -6,20 +6,28 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rendezvous/core/credentials.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/stream_limits.h"
 
 namespace ddprun::rendezvous {
 
+struct ServerOptions {
+  Credentials credentials;  // what callers must prove. REQUIRES: CheckCredentials found no fault
+  StreamLimits::Limits limits;
+};
+
 // Offers a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and
-// reflection services. Messages, queues and memory are bounded. Thread-safe. The driver outlives the server.
+// reflection services. Messages, queues and memory are bounded. With credentials every call is authenticated; reflection,
+// which can't be, is then only offered where TLS alone decides. Thread-safe. The driver outlives the server.
 class Server {
  public:
   // Listens on every address given ("127.0.0.1:29400", "[::1]:0": port 0 is a free one).
   //   ALREADY_EXISTS       another program listens on one of them.
   //   INVALID_ARGUMENT     one is malformed, or there is none.
   //   others               as ProbeListen (listen_probe.h).
-  static absl::StatusOr<std::unique_ptr<Server>> Start(Driver* driver,
-                                                       const std::vector<std::string>& listen_addresses);
+  static absl::StatusOr<std::unique_ptr<Server>> Start(Driver* driver, const std::vector<std::string>& listen_addresses,
+                                                       const ServerOptions& options = {});
 
   // As Shutdown.
   ~Server();

@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "rendezvous/server/call_counter.h"
+#include "rendezvous/server/call_guard.h"
+#include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
 
-// Answers all calls of one method with one request and one answer, on the completion queue's thread. Owns itself
+// Answers all calls of one method with one request and one answer that the guard lets pass, on the completion queue's thread. Owns itself
 // until the server shuts down.
 template <typename Request, typename Response>
 class UnaryCall {
@@ -21,13 +23,13 @@ class UnaryCall {
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
 
-  static void Serve(CallCounter* calls, Await await, Handle handle) {
-    (new UnaryCall(calls, std::move(await), std::move(handle)))->Start();
+  static void Serve(CallCounter* calls, CallGuard* guard, Await await, Handle handle) {
+    (new UnaryCall(calls, guard, std::move(await), std::move(handle)))->Start();
   }
 
  private:
-  UnaryCall(CallCounter* calls, Await await, Handle handle)
-      : calls_(calls), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
+  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, Handle handle)
+      : calls_(calls), guard_(guard), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
 
   void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
 
@@ -36,9 +38,10 @@ class UnaryCall {
       delete this;
       return;
     }
-    Serve(calls_, await_, handle_);
+    Serve(calls_, guard_, await_, handle_);
     Response response;
-    const grpc::Status status = handle_(request_, &response);
+    grpc::Status status = ToGrpcStatus(guard_->Check(context_));
+    if (status.ok()) status = handle_(request_, &response);
     if (status.ok()) {
       responder_.Finish(response, status, static_cast<Completion*>(&finished_tag_));
     } else {
@@ -49,6 +52,7 @@ class UnaryCall {
   void OnFinished(bool) { delete this; }
 
   CallCounter* const calls_;
+  CallGuard* const guard_;
   const CallCounter::Token token_;
   const Await await_;
   const Handle handle_;

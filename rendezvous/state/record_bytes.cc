@@ -9,6 +9,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
+
 v1::RoundRecord ToProto(const RoundRecord& round) {
   v1::RoundRecord proto;
   proto.set_number(round.number);

@@ -15,7 +15,9 @@ constexpr int64_t kLastSecond = 253'402'300'799;           // 9999-12-31T23:59:5
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 constexpr absl::string_view kEllipsis = "...";
 
-bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+bool HasControl(const std::string& text) {
+  return text.find_first_of("\n\t") != std::string::npos || CleanText(text) != text;
+}
 
 bool IsUtf8(absl::string_view text) {
   while (!text.empty()) {
@@ -43,20 +45,23 @@ std::string FieldReader::Name(absl::string_view name, const std::string& value, 
 }
 
 std::string FieldReader::OptionalName(absl::string_view name, const std::string& value, size_t max_bytes) {
-  if (std::any_of(value.begin(), value.end(), IsControl)) Fail(name, "holds a control character");
-  return Text(name, value, max_bytes);
+  if (!Fits(name, value, max_bytes)) return "";
+  if (HasControl(value)) Fail(name, "holds a control character");
+  return value;
 }
 
-std::string FieldReader::Text(absl::string_view name, const std::string& value, size_t max_bytes) {
-  if (value.size() > max_bytes) {
-    Fail(name, absl::StrCat("has ", value.size(), " bytes, more than ", max_bytes));
-    return "";
-  }
-  if (!IsUtf8(value)) {
-    Fail(name, "is not UTF-8");
-    return "";
-  }
-  return value;
+std::string FieldReader::Line(absl::string_view name, const std::string& value, size_t max_bytes) {
+  return Fits(name, value, max_bytes) ? OneLine(value, max_bytes) : "";
+}
+
+std::string FieldReader::Lines(absl::string_view name, const std::string& value, size_t max_bytes) {
+  return Fits(name, value, max_bytes) ? CleanText(value) : "";
+}
+
+bool FieldReader::Fits(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (value.size() > max_bytes) Fail(name, absl::StrCat("has ", value.size(), " bytes, more than ", max_bytes));
+  if (!IsUtf8(value)) Fail(name, "is not UTF-8");
+  return value.size() <= max_bytes && IsUtf8(value);
 }
 
 std::vector<std::string> FieldReader::Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values) {

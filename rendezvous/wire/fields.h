@@ -32,8 +32,10 @@ class FieldReader {
   // A name that may be empty.
   std::string OptionalName(absl::string_view name, const std::string& value, size_t max_bytes);
 
-  // Text for people: any valid UTF-8 of at most `max_bytes`.
-  std::string Text(absl::string_view name, const std::string& value, size_t max_bytes);
+  // Text for people, of at most `max_bytes`, in valid UTF-8. It comes out as OneLine (text.h), or as CleanText where
+  // lines mean something: what a peer says can't forge a line of a log or move a terminal's cursor.
+  std::string Line(absl::string_view name, const std::string& value, size_t max_bytes);
+  std::string Lines(absl::string_view name, const std::string& value, size_t max_bytes);
 
   // At most kMaxCapabilities names of at most kMaxCapabilityBytes.
   std::vector<std::string> Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values);
@@ -51,6 +53,9 @@ class FieldReader {
   absl::Time Time(absl::string_view name, const google::protobuf::Timestamp& value);
 
  private:
+  // Whether it is so long at most, and valid UTF-8.
+  bool Fits(absl::string_view name, const std::string& value, size_t max_bytes);
+
   std::string path_;
   absl::Status* status_;
 };

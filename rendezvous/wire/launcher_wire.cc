@@ -115,7 +115,7 @@ Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
 }
 
 Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {
-  return Leave{fields.Text("reason", proto.reason(), kMaxTextBytes), proto.has_workers()};
+  return Leave{fields.Line("reason", proto.reason(), kMaxTextBytes), proto.has_workers()};
 }
 
 }  // namespace

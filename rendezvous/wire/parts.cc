@@ -69,9 +69,9 @@ WorkerFailure FromProto(const v1::WorkerFailure& proto, FieldReader fields) {
   failure.oom_killed = proto.oom_killed();
   failure.at = fields.Time("at", proto.at());
   failure.ran_for = fields.Duration("ran_for", proto.has_ran_for(), proto.ran_for());
-  failure.message = fields.Text("message", proto.message(), kMaxTextBytes);
-  failure.traceback = fields.Text("traceback", proto.traceback(), kMaxTracebackBytes);
-  failure.error_file = fields.Text("error_file", proto.error_file(), kMaxTextBytes);
+  failure.message = fields.Line("message", proto.message(), kMaxTextBytes);
+  failure.traceback = fields.Lines("traceback", proto.traceback(), kMaxTracebackBytes);
+  failure.error_file = fields.Line("error_file", proto.error_file(), kMaxTextBytes);
   return failure;
 }
 
@@ -87,7 +87,7 @@ v1::Verdict ToProto(const Verdict& verdict) {
 Verdict FromProto(const v1::Verdict& proto, FieldReader fields) {
   Verdict verdict;
   verdict.succeeded = proto.succeeded();
-  verdict.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  verdict.reason = fields.Line("reason", proto.reason(), kMaxTextBytes);
   if (proto.has_first_cause()) {
     verdict.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
   }
@@ -126,10 +126,10 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
       fields.Number("base_role_rank", proto.base_role_rank(), 0, assignment.role_world_size - 1);
   assignment.master_addr = fields.Name("master_addr", proto.master_addr(), kMaxNameBytes);
   assignment.master_port = fields.Number("master_port", proto.master_port(), 1, 65535);
-  assignment.master_host = fields.Text("master_host", proto.master_host(), kMaxNameBytes);
+  assignment.master_host = fields.Line("master_host", proto.master_host(), kMaxNameBytes);
   assignment.store_secret = fields.Secret("store_secret", proto.store_secret());
   assignment.restart_count = fields.Number("restart_count", proto.restart_count(), 0, kMaxInt);
-  assignment.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  assignment.reason = fields.Line("reason", proto.reason(), kMaxTextBytes);
   return assignment;
 }
 

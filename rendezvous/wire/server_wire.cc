@@ -80,7 +80,7 @@ Waiting ReadWaiting(const v1::Waiting& proto, FieldReader fields) {
   }
   waiting.remaining = fields.Duration("remaining", proto.has_remaining(), proto.remaining());
   waiting.last_call = proto.last_call();
-  waiting.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  waiting.reason = fields.Line("reason", proto.reason(), kMaxTextBytes);
   return waiting;
 }
 
@@ -92,7 +92,7 @@ Assign ReadAssign(const v1::Assign& proto, FieldReader fields) {
 StopRound ReadStopRound(const v1::StopRound& proto, FieldReader fields) {
   StopRound stop;
   stop.round = proto.round();
-  stop.reason = fields.Text("reason", proto.reason(), kMaxTextBytes);
+  stop.reason = fields.Line("reason", proto.reason(), kMaxTextBytes);
   if (proto.has_first_cause()) {
     stop.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
   }
@@ -105,7 +105,7 @@ Finish ReadFinish(const v1::Finish& proto, FieldReader fields) {
 }
 
 Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
-  return Rejected{fields.Text("reason", proto.reason(), kMaxTextBytes)};
+  return Rejected{fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -242,6 +243,106 @@ TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
   }
   EXPECT_EQ(said, 2u * kNodes);
   EXPECT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
+}
+
+Join WithSecret(Join join, char c) {
+  join.session_secret = std::string(32, c);
+  return join;
+}
+
+const Rejected* FindRejected(const Effects& effects) {
+  for (const Effect& effect : effects) {
+    if (const auto* rejected = ToldMessage<Rejected>(effect)) return rejected;
+  }
+  return nullptr;
+}
+
+// Protocol 2.4: who knows a node's id only is not that node, whatever incarnation it claims.
+TEST(RegistryTest, Join_WithoutTheNodesSecret_IsRejectedAndChangesNothing) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = WithSecret(Of("x", "a"), 'a');
+  Tell(&registry, a, a, At(0));
+  for (Join stranger : {WithSecret(a, 'b'), WithSecret(a, '\0'), Of("x", "a")}) {
+    stranger.incarnation = uint64_t{1} << 40;
+    stranger.address = "elsewhere";
+    const Effects effects = Tell(&registry, stranger, stranger, At(1));
+    ASSERT_EQ(effects.size(), 2);
+    EXPECT_NE(FindRejected(effects), nullptr);
+    EXPECT_EQ(std::get<Close>(effects[1]).incarnation, stranger.incarnation);
+  }
+  // Its stream stands, and it may come back.
+  const Effects beat = Tell(&registry, a, Heartbeat{}, At(1));
+  ASSERT_EQ(beat.size(), 1);
+  EXPECT_NE(ToldMessage<HeartbeatAck>(beat[0]), nullptr);
+  Join again = a;
+  again.incarnation = 2;
+  EXPECT_EQ(FindRejected(Tell(&registry, again, again, At(1))), nullptr);
+}
+
+TEST(RegistryTest, Join_OfLauncherWithoutSecret_MayComeBackWithoutOne) {
+  Registry registry(SteadyTime::InfinitePast());
+  Join a = Of("x", "a");
+  Tell(&registry, a, a, At(0));
+  a.incarnation = 2;
+  EXPECT_EQ(FindRejected(Tell(&registry, a, a, At(0))), nullptr);
+  a.incarnation = 3;
+  EXPECT_NE(FindRejected(Tell(&registry, a, WithSecret(a, 'a'), At(0))), nullptr);
+}
+
+Join Reporting(Join join, uint64_t round) {
+  Assignment& a = join.current.emplace();
+  a.round = round;
+  a.group_world_size = a.world_size = a.role_world_size = 1;
+  a.master_addr = "elsewhere";
+  a.master_port = 1;
+  return join;
+}
+
+// Protocol 4.6: rounds that nobody can have given out.
+TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = Of("x", "a", 2);
+  const Join b = Of("x", "b", 2);
+  Tell(&registry, a, a, At(0));
+  const Effects start = Tell(&registry, b, b, At(0));
+  ASSERT_NE(FindAssign(start), nullptr);
+  const uint64_t round = FindAssign(start)->round;
+  for (const uint64_t reported : {round + kMaxRoundsAhead + 1, uint64_t{1} << 48, uint64_t{1} << 62, UINT64_MAX}) {
+    const Join stranger = Reporting(Of("x", "s", 2), reported);
+    EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(1))), nullptr) << reported;
+  }
+  EXPECT_EQ(registry.GetJob("x", At(1))->node_count, 2);
+}
+
+// What was believed of a job without a past can always be reported by its true nodes to the next server.
+TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  const auto settings = [](Join join) {
+    join.settings.min_nodes = 1;
+    return join;
+  };
+  Registry poisoned(SteadyTime::InfinitePast(), false, MaxReportedRound(now));
+  const Join liar = settings(Reporting(Of("x", "s", 2), MaxReportedRound(now)));
+  EXPECT_EQ(FindRejected(Tell(&poisoned, liar, liar, At(0))), nullptr);
+  const Join worse = settings(Reporting(Of("y", "s", 2), MaxReportedRound(now) + 1));
+  EXPECT_NE(FindRejected(Tell(&poisoned, worse, worse, At(0))), nullptr);
+  Registry next(SteadyTime::InfinitePast(), false, MaxReportedRound(now + absl::Seconds(1)));
+  const Join honest = settings(Reporting(Of("x", "a", 2), MaxReportedRound(now) + 1000));
+  EXPECT_EQ(FindRejected(Tell(&next, honest, honest, At(0))), nullptr);
+}
+
+// The id that a node joins with is its own business.
+TEST(RegistryTest, GetJob_ShowsNoNodeIds) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = Of("x", "the-id-of-a", 2);
+  Join b = Of("x", "the-id-of-b", 2);
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, b, b, At(0));
+  const JobView job = registry.GetJob("x", At(0)).value();
+  ASSERT_EQ(job.nodes.size(), 2);
+  EXPECT_EQ(job.nodes[0].node_id.find("the-id"), std::string::npos);
+  EXPECT_NE(job.nodes[0].node_id, job.nodes[1].node_id);
+  EXPECT_EQ(job.nodes[0].node_id, registry.GetJob("x", At(1))->nodes[0].node_id);
 }
 
 }  // namespace

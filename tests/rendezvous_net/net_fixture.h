@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/client/grpc_client.h"
@@ -19,7 +20,7 @@ namespace ddprun::rendezvous {
 // an empty memory.
 class TestServer {
  public:
-  TestServer() { Start(0); }
+  explicit TestServer(ServerOptions options = {}) : options_(std::move(options)) { Start(0); }
 
   void Stop() {
     server_.reset();
@@ -35,8 +36,10 @@ class TestServer {
   Server& server() { return *server_; }
 
   TestLauncher::NewClient Grpc() const { return GrpcTo(port_); }
-  static TestLauncher::NewClient GrpcTo(int port) {
-    return [port](Client::Handler handler) { return NewGrpcClient({"127.0.0.1", port}, std::move(handler)); };
+  static TestLauncher::NewClient GrpcTo(int port, const Credentials& credentials = {}) {
+    return [port, credentials](Client::Handler handler) {
+      return NewGrpcClient({"127.0.0.1", port}, std::move(handler), absl::Seconds(5), credentials);
+    };
   }
   TestLauncher::NewClient Local() const {
     return [driver = driver_.get()](Client::Handler handler) { return NewLocalClient(driver, std::move(handler)); };
@@ -45,12 +48,13 @@ class TestServer {
  private:
   void Start(int port) {
     driver_ = std::make_unique<Driver>();
-    auto server = Server::Start(driver_.get(), {absl::StrCat("127.0.0.1:", port)});
+    auto server = Server::Start(driver_.get(), {absl::StrCat("127.0.0.1:", port)}, options_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = server_->port();
   }
 
+  const ServerOptions options_;
   int port_ = 0;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Server> server_;

@@ -237,6 +237,37 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
 }
 
 // Whatever bytes come: an error or a message that survives another trip, never a crash.
+// What a peer says can't forge a line of a log, or speak to a terminal.
+TEST(LauncherWireTest, FromProto_TextsForPeople_AreCleaned) {
+  v1::LauncherMessage leave = ToProto(LauncherMessage(Leave{"x"}));
+  leave.mutable_leave()->set_reason(
+      "gone\nddprun: all is well\x1b[2J\xC2\x9B"
+      "31m\r");
+  EXPECT_EQ(std::get<Leave>(FromProto(leave).value()).reason, "gone ddprun: all is well?[2J?31m");
+  v1::LauncherMessage failed = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+  failed.mutable_worker_failed()->mutable_failure()->set_message("a\nb\x1b");
+  failed.mutable_worker_failed()->mutable_failure()->set_error_file("/a\nb");
+  failed.mutable_worker_failed()->mutable_failure()->set_traceback("line 1\n\x1b[0mline 2");
+  const WorkerFailure read = std::get<WorkerFailed>(FromProto(failed).value()).failure;
+  EXPECT_EQ(read.message, "a b?");
+  EXPECT_EQ(read.error_file, "/a b");
+  EXPECT_EQ(read.traceback, "line 1\n?[0mline 2");
+}
+
+TEST(LauncherWireTest, FromProto_NameWithC1Control_IsRefused) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->set_host(
+      "node\xC2\x9B"
+      "1");
+  EXPECT_EQ(FromProto(message).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ServerWireTest, FromProto_TextsForPeople_AreCleaned) {
+  v1::ServerMessage message = ToProto(ServerMessage(Rejected{"x"}));
+  message.mutable_rejected()->set_reason("no\nyes\x07");
+  EXPECT_EQ(std::get<Rejected>(FromProto(message).value()).reason, "no yes?");
+}
+
 // Protocol 7.2: what an older side does not know.
 TEST(LauncherWireTest, FromProto_UnknownKind_Unimplemented) {
   v1::LauncherMessage newer;

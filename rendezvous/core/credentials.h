@@ -1,0 +1,30 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_CREDENTIALS_H_
+#define DDPRUN_RENDEZVOUS_CORE_CREDENTIALS_H_
+
+#include <string>
+#include <vector>
+
+namespace ddprun::rendezvous {
+
+// Variables that give the token where no flag does.
+inline constexpr char kTokenVariable[] = "DDPRUN_TOKEN";
+inline constexpr char kTokenFileVariable[] = "DDPRUN_TOKEN_FILE";
+
+// What launchers and the rendezvous server prove to each other with (docs/security.md). All may be empty: then nobody has
+// to prove anything. Files are PEM, but for the token's; they are read again when they change.
+struct Credentials {
+  std::string token;       // the shared token itself, or
+  std::string token_file;  // a file of tokens, one a line: the first is shown to the other side, all are accepted
+  std::string tls_cert;    // this side's certificate chain
+  std::string tls_key;     // and its key
+  std::string tls_ca;      // who signs the other side's certificates
+  // Names (of their certificates) that clients must have one of; empty: any that tls_ca signed.
+  std::vector<std::string> tls_allowed_names;
+
+  bool has_token() const { return !token.empty() || !token_file.empty(); }
+  bool has_tls() const { return !tls_cert.empty() || !tls_ca.empty(); }
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_CREDENTIALS_H_

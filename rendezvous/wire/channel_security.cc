@@ -1,0 +1,56 @@
+#include "rendezvous/wire/channel_security.h"
+
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr unsigned kRefreshSeconds = 1;
+
+}  // namespace
+
+ClientSecurity::ClientSecurity(const Credentials& credentials, const std::string& host)
+    : credentials_(credentials), host_(host), tokens_(credentials) {}
+
+std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::ChannelArguments* arguments) {
+  if (!credentials_.has_tls()) return grpc::InsecureChannelCredentials();
+  // Connections go to addresses; what the certificate is for is what the server is called.
+  arguments->SetSslTargetNameOverride(host_);
+  absl::StatusOr<TlsTexts> read = ReadTls(credentials_);
+  MutexLock lock(&mutex_);
+  if (read.ok()) texts_ = *std::move(read);
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = texts_.ca;
+  options.pem_cert_chain = texts_.cert;
+  options.pem_private_key = texts_.key;
+  return grpc::SslCredentials(options);
+}
+
+void ClientSecurity::ShowToken(grpc::ClientContext* context) {
+  // By hand: gRPC's own call credentials refuse connections without TLS.
+  if (credentials_.has_token()) context->AddMetadata(kAuthorization, absl::StrCat(kBearer, tokens_.ToShow()));
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerPortCredentials(const Credentials& credentials) {
+  if (credentials.tls_cert.empty()) return grpc::InsecureServerCredentials();
+  // gRPC offers no other way to hand a running server new certificates than its own look at the files.
+  auto files = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      credentials.tls_key, credentials.tls_cert, credentials.tls_ca, kRefreshSeconds);
+  grpc::experimental::TlsServerCredentialsOptions options(files);
+  options.watch_identity_key_cert_pairs();
+  if (credentials.tls_ca.empty()) {
+    options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  } else {
+    options.watch_root_certs();
+    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,189 @@
+#include "rendezvous/wire/credential_files.h"
+
+#include <openssl/bio.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "rendezvous/base/secret.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kMinTokenBytes = 16;
+constexpr size_t kMaxTokenBytes = 4096;
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+struct FreeOpenSsl {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* cert) const { X509_free(cert); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+template <typename T>
+using OpenSsl = std::unique_ptr<T, FreeOpenSsl>;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": ", strerror(errno)));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) return absl::InvalidArgumentError(absl::StrCat("can't read ", path));
+  if (text.size() > kMaxFileBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
+  return text;
+}
+
+// The text never holds the token.
+absl::Status CheckToken(absl::string_view token, const std::string& where) {
+  if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": a token has ", token.size(), " characters; it must have ",
+                                                   kMinTokenBytes, " to ", kMaxTokenBytes));
+  }
+  if (!std::all_of(token.begin(), token.end(), [](char c) { return absl::ascii_isgraph(c); })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": a token must be of printable ASCII characters without blanks"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  std::vector<std::string> tokens;
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty()) continue;
+    if (absl::Status status = CheckToken(line, path); !status.ok()) return status;
+    tokens.emplace_back(line);
+  }
+  if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat(path, " holds no token"));
+  return tokens;
+}
+
+void WarnIfReadable(const std::string& path, std::vector<std::string>* warnings) {
+  struct stat file;
+  if (stat(path.c_str(), &file) != 0 || (file.st_mode & (S_IRGRP | S_IROTH)) == 0) return;
+  warnings->push_back(absl::StrFormat("other users can read %s (mode %04o); chmod 600 it", path,
+                                      static_cast<unsigned>(file.st_mode & 07777)));
+}
+
+OpenSsl<BIO> Memory(const std::string& text) {
+  return OpenSsl<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+OpenSsl<X509> ParseCertificate(const std::string& text) {
+  return OpenSsl<X509>(PEM_read_bio_X509(Memory(text).get(), nullptr, nullptr, nullptr));
+}
+
+// A password can't be asked for.
+int NoPassword(char*, int, int, void*) { return -1; }
+
+absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths) {
+  if (!texts.cert.empty()) {
+    const OpenSsl<X509> cert = ParseCertificate(texts.cert);
+    if (cert == nullptr) return absl::InvalidArgumentError(absl::StrCat(paths.tls_cert, " holds no PEM certificate"));
+    const OpenSsl<EVP_PKEY> key(PEM_read_bio_PrivateKey(Memory(texts.key).get(), nullptr, NoPassword, nullptr));
+    if (key == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(paths.tls_key, " holds no PEM key without a password"));
+    }
+    if (X509_check_private_key(cert.get(), key.get()) != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(paths.tls_key, " is not the key of ", paths.tls_cert));
+    }
+  }
+  if (!texts.ca.empty() && ParseCertificate(texts.ca) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(paths.tls_ca, " holds no PEM certificate"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
+  if (credentials.tls_cert.empty() != credentials.tls_key.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together: give both");
+  }
+  if (!credentials.tls_allowed_names.empty() && (credentials.tls_cert.empty() || credentials.tls_ca.empty())) {
+    return absl::InvalidArgumentError("--tls-allowed-names needs --tls-cert, --tls-key and --tls-ca");
+  }
+  if (!credentials.has_tls()) return absl::OkStatus();
+  if (side != CredentialSide::kServer && credentials.tls_ca.empty()) {
+    return absl::InvalidArgumentError("--tls-cert needs --tls-ca: who signed the server's certificate");
+  }
+  if (side != CredentialSide::kClient && credentials.tls_cert.empty()) {
+    return absl::InvalidArgumentError("--tls-ca needs --tls-cert and --tls-key where the rendezvous server is hosted");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings) {
+  if (absl::Status status = CheckParts(credentials, side); !status.ok()) return status;
+  if (!credentials.token_file.empty()) {
+    if (absl::Status status = ReadTokens(credentials.token_file).status(); !status.ok()) return status;
+    WarnIfReadable(credentials.token_file, warnings);
+  } else if (!credentials.token.empty()) {
+    if (absl::Status status = CheckToken(credentials.token, "DDPRUN_TOKEN"); !status.ok()) return status;
+  }
+  if (!credentials.tls_key.empty()) WarnIfReadable(credentials.tls_key, warnings);
+  const absl::StatusOr<TlsTexts> tls = ReadTls(credentials);
+  if (!tls.ok()) return tls.status();
+  const OpenSsl<X509> cert = ParseCertificate(tls->cert);
+  if (cert != nullptr && X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the certificate in ", credentials.tls_cert, " has expired"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials) {
+  TlsTexts texts;
+  for (const auto& [path, text] :
+       {std::pair(&credentials.tls_cert, &texts.cert), std::pair(&credentials.tls_key, &texts.key),
+        std::pair(&credentials.tls_ca, &texts.ca)}) {
+    if (path->empty()) continue;
+    absl::StatusOr<std::string> read = ReadFile(*path);
+    if (!read.ok()) return read.status();
+    *text = *std::move(read);
+  }
+  if (absl::Status status = CheckTls(texts, credentials); !status.ok()) return status;
+  return texts;
+}
+
+Tokens::Tokens(const Credentials& credentials) : file_(credentials.token_file) {
+  if (file_.empty() && !credentials.token.empty()) tokens_.push_back(credentials.token);
+}
+
+void Tokens::RefreshLocked() {
+  struct stat file;
+  if (file_.empty() || stat(file_.c_str(), &file) != 0) return;
+  const Stamp stamp{file.st_ino, file.st_size, file.st_mtim};
+  if (stamp == stamp_) return;
+  absl::StatusOr<std::vector<std::string>> read = ReadTokens(file_);
+  if (!read.ok()) return;
+  tokens_ = *std::move(read);
+  stamp_ = stamp;
+}
+
+std::string Tokens::ToShow() {
+  MutexLock lock(&mutex_);
+  RefreshLocked();
+  return tokens_.empty() ? "" : tokens_.front();
+}
+
+bool Tokens::Accept(absl::string_view shown) {
+  MutexLock lock(&mutex_);
+  RefreshLocked();
+  bool accepted = false;
+  for (const std::string& token : tokens_) accepted |= SecretsEqual(token, shown);
+  return accepted;
+}
+
+}  // namespace ddprun::rendezvous

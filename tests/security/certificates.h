@@ -1,0 +1,37 @@
+#ifndef DDPRUN_TESTS_SECURITY_CERTIFICATES_H_
+#define DDPRUN_TESTS_SECURITY_CERTIFICATES_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ddprun::testing {
+
+// A fresh folder of the test's own, named after `name`.
+std::string NewFolder(const std::string& name);
+void WriteFile(const std::string& path, const std::string& text);
+
+// Signs certificates for tests (P-256, PEM). The files lie in the folder: NAME.crt, NAME.key, and ca.crt of its own.
+class TestCa {
+ public:
+  explicit TestCa(const std::string& folder);
+  ~TestCa();
+
+  std::string ca() const { return folder_ + "/ca.crt"; }
+  std::string cert(const std::string& name) const { return folder_ + "/" + name + ".crt"; }
+  std::string key(const std::string& name) const { return folder_ + "/" + name + ".key"; }
+
+  // `names` as OpenSSL writes them: "DNS:node1,IP:127.0.0.1". Valid from an hour before `until` or now.
+  void Issue(const std::string& name, const std::string& names, absl::Time until = absl::Now() + absl::Hours(24));
+
+ private:
+  struct Impl;
+  const std::string folder_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_SECURITY_CERTIFICATES_H_

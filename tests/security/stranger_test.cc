@@ -1,0 +1,201 @@
+// A server without credentials: what strangers who reach its port can't do.
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/launcher_wire.h"
+#include "tests/rendezvous_net/net_fixture.h"
+#include "tests/rendezvous_net/raw_client.h"
+#include "tests/rendezvous_net/test_launcher.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// A true launcher with a running round, for strangers to have a go at.
+class StrangerTest : public testing::Test {
+ protected:
+  StrangerTest() : launcher_(server_.Grpc(), "job", "node1", PatientSettings(1)) {
+    launcher_.join().session_secret = std::string(32, 's');
+    launcher_.ConnectAndJoin();
+    assignment_ = launcher_.AwaitRound();
+  }
+
+  // The launcher's Join, as a stranger would forge it who has come to know the node's id.
+  Join Forged() {
+    Join join = launcher_.join();
+    join.session_secret = std::string(32, 'x');
+    join.incarnation = uint64_t{1} << 60;
+    join.address = "203.0.113.66";
+    return join;
+  }
+
+  void ExpectJobGoesOn() {
+    launcher_.Succeed();
+    const Verdict verdict = launcher_.Await<Finish>().verdict;
+    EXPECT_TRUE(verdict.succeeded) << verdict.reason;
+    EXPECT_EQ(verdict.exit_code, 0);
+  }
+
+  TestServer server_;
+  TestLauncher launcher_;
+  Assignment assignment_;
+};
+
+TEST_F(StrangerTest, GetJob_DoesNotTellTheNodeId) {
+  RawClient stranger(server_.port());
+  const absl::StatusOr<v1::Job> job = stranger.GetJob("job");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->ShortDebugString().find(launcher_.join().node_id), std::string::npos) << job->ShortDebugString();
+  EXPECT_NE(job->nodes(0).node_id(), "");
+}
+
+TEST_F(StrangerTest, JoinWithTheNodesId_IsRejectedAndTheLauncherStays) {
+  for (const Join::Phase phase : {Join::Phase::kRunning, Join::Phase::kIdle, Join::Phase::kStopping}) {
+    Join join = Forged();
+    join.phase = phase;
+    RawClient stranger(server_.port());
+    ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
+    EXPECT_TRUE(stranger.Read()->has_rejected());
+    // What he says next has no place in the round.
+    (void)stranger.Write(ToProto(
+        LauncherMessage(WorkerFailed{assignment_.round, WorkerFailure{.exit_code = 78, .restartable = false}})));
+    EXPECT_TRUE(absl::IsFailedPrecondition(stranger.Finish()));
+  }
+  ExpectJobGoesOn();
+}
+
+TEST_F(StrangerTest, NonRestartableFailureOfNewcomer_DoesNotEndTheJob) {
+  Join join = Forged();
+  join.node_id = "a stranger";
+  join.incarnation = 1;
+  RawClient stranger(server_.port());
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
+  EXPECT_TRUE(stranger.Read()->has_welcome());
+  WorkerFailure failure;
+  failure.exit_code = 78;
+  failure.restartable = false;
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(WorkerFailed{assignment_.round, failure}))));
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(Heartbeat{}))));
+  v1::ServerMessage message;
+  while (!message.has_heartbeat_ack()) message = stranger.Read().value();
+  ExpectJobGoesOn();
+}
+
+TEST_F(StrangerTest, RoundThatNobodyGaveOut_IsRejected) {
+  Join join = Forged();
+  join.node_id = "a stranger";
+  for (const uint64_t round : {assignment_.round + kMaxRoundsAhead + 1, uint64_t{1} << 62, ~uint64_t{0}}) {
+    join.current->round = round;
+    RawClient stranger(server_.port());
+    ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
+    EXPECT_TRUE(stranger.Read()->has_rejected()) << round;
+  }
+  ExpectJobGoesOn();
+}
+
+TEST(StreamsTest, NoMessage_StreamIsEnded) {
+  TestServer server({.limits = {.first_message = absl::Milliseconds(20)}});
+  RawClient stranger(server.port());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stranger.Finish()));
+  // An unknown message is none.
+  RawClient newer(server.port());
+  newer.WriteBytes("\xFA\x01\x02hi");
+  EXPECT_TRUE(absl::IsDeadlineExceeded(newer.Finish()));
+  TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
+  good.ConnectAndJoin();
+  good.AwaitRound();
+}
+
+// Streams that are opened and then say nothing.
+class IdleStreams {
+ public:
+  IdleStreams(int port, int channels, int per_channel) {
+    QuietGrpc();
+    for (int i = 0; i < channels; ++i) {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      auto channel = grpc::CreateCustomChannel(absl::StrCat("ipv4:127.0.0.1:", port),
+                                               grpc::InsecureChannelCredentials(), arguments);
+      stubs_.push_back(std::make_unique<grpc::GenericStub>(channel));
+      for (int j = 0; j < per_channel; ++j) Open(stubs_.back().get());
+    }
+  }
+
+  ~IdleStreams() {
+    for (const auto& call : calls_) call->context.TryCancel();
+    while (in_flight_ > 0) Next();
+    queue_.Shutdown();
+    while (Next() != nullptr) {
+    }
+  }
+
+  // Waits until the server has ended so many.
+  void AwaitEnded(int count) {
+    while (ended_ < count) Next();
+  }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+    grpc::Status status;
+    int step = 0;
+  };
+
+  void Open(grpc::GenericStub* stub) {
+    calls_.push_back(std::make_unique<Call>());
+    Call* call = calls_.back().get();
+    call->stream = stub->PrepareCall(&call->context, "/ddprun.v1.Rendezvous/Session", &queue_);
+    call->stream->StartCall(call);
+    ++in_flight_;
+  }
+
+  Call* Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    if (!queue_.Next(&tag, &ok)) return nullptr;
+    auto* call = static_cast<Call*>(tag);
+    if (++call->step == 1) {  // begun: now wait for the end
+      call->stream->Finish(&call->status, call);
+    } else {
+      --in_flight_;
+      ++ended_;
+    }
+    return call;
+  }
+
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::vector<std::unique_ptr<Call>> calls_;
+  grpc::CompletionQueue queue_;
+  int in_flight_ = 0;
+  int ended_ = 0;
+};
+
+TEST(StreamsTest, ManyIdleStreams_OldestGoAndGoodLaunchersGetIn) {
+  constexpr int kWaiting = 500;
+  TestServer server({.limits = {.waiting = kWaiting, .first_message = absl::Hours(1)}});
+  IdleStreams idle(server.port(), 50, 60);
+  idle.AwaitEnded(50 * 60 - kWaiting);
+  TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
+  good.ConnectAndJoin();
+  good.AwaitRound();
+}
+
+TEST(StreamsTest, ManyStreamsOnOneConnection_OthersGetIn) {
+  TestServer server({.limits = {.first_message = absl::Hours(1)}});
+  IdleStreams idle(server.port(), 1, 300);  // more than one connection may have
+  TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
+  good.ConnectAndJoin();
+  good.AwaitRound();
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
