@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/agent.h"
 #include "launcher/cluster_probe.h"
 #include "launcher/core/launch_config.h"
@@ -24,6 +25,9 @@
 #include "launcher/os/standard_streams.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
+#include "rendezvous/base/secret.h"
+#include "rendezvous/core/credentials.h"
+#include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -55,6 +59,29 @@ HostFacts LookAtHost(const Options& options) {
   return facts;
 }
 
+// Where no flag names a file. Workers and the tools that are asked must not inherit it.
+void TakeToken(Options* options, Origins* origins) {
+  const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
+  const std::optional<std::string> file = TakeVariable(rendezvous::kTokenFileVariable);
+  if (!options->credentials.token_file.empty()) return;
+  if (token) {
+    options->credentials.token = *token;
+    origins->Give("token-file", rendezvous::kTokenVariable);
+  } else if (file) {
+    options->credentials.token_file = *file;
+    origins->Give("token-file", absl::StrCat(rendezvous::kTokenFileVariable, "=", *file));
+  }
+}
+
+absl::Status CheckCredentialsOf(const LaunchConfig& config) {
+  std::vector<std::string> warnings;
+  const bool hosts = config.server_place == ServerPlace::kHere;
+  const absl::Status status = rendezvous::CheckCredentials(
+      config.credentials, hosts ? rendezvous::CredentialSide::kBoth : rendezvous::CredentialSide::kClient, &warnings);
+  for (const std::string& warning : warnings) Log(LogLevel::kWarning, warning);
+  return status;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
   SetLogLevel();
@@ -65,6 +92,7 @@ int Main(const std::vector<std::string>& arguments) {
     return 0;
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
+  TakeToken(&options, &origins);
   const HostFacts facts = LookAtHost(options);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
@@ -76,6 +104,9 @@ int Main(const std::vector<std::string>& arguments) {
     return 0;
   }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
+  if (config->server_place != ServerPlace::kInProcess) {
+    if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kUsageError);
+  }
 
   const std::string launcher_id = RandomId();
   absl::StatusOr<Guard> guard = Guard::Start(launcher_id);

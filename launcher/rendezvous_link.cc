@@ -11,6 +11,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
+#include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -114,12 +115,17 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
 absl::Status RendezvousLink::Host() {
   auto driver = std::make_unique<rendezvous::Driver>(rendezvous::Driver::Host::kLauncher);
   if (config_->server_place != ServerPlace::kInProcess) {
+    std::vector<std::string> ignored;  // has been said
+    const absl::Status credentials =
+        CheckCredentials(config_->credentials, rendezvous::CredentialSide::kBoth, &ignored);
+    if (!credentials.ok()) return credentials;
     const ServingPlace place = PlaceFor(*config_, local_address_);
     std::vector<std::string> addresses;
     for (const std::string& host : place.addresses) {
       addresses.push_back(Endpoint{host, config_->endpoint.port}.ToString());
     }
-    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server = rendezvous::Server::Start(driver.get(), addresses);
+    absl::StatusOr<std::unique_ptr<rendezvous::Server>> server =
+        rendezvous::Server::Start(driver.get(), addresses, {.credentials = config_->credentials});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
@@ -138,7 +144,8 @@ void RendezvousLink::Connect() {
   ++generation_;
   // Tries shorter than a round trip would never succeed; they soon get longer anyway.
   const absl::Duration patience = std::max(config_->settings.heartbeat_timeout / 12, kShortestTry);
-  client_ = rendezvous::NewGrpcClient({config_->endpoint.host, config_->endpoint.port}, ForwardToLoop(), patience);
+  client_ = rendezvous::NewGrpcClient({config_->endpoint.host, config_->endpoint.port}, ForwardToLoop(), patience,
+                                      config_->credentials);
 }
 
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {

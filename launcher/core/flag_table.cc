@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/core/flag_value.h"
 #include "launcher/core/nearest_word.h"
@@ -51,6 +52,18 @@ absl::Status StoreLogDir(string_view text, Options* options) {
   return absl::OkStatus();
 }
 
+absl::Status StorePath(string_view text, std::string* path) {
+  if (text.empty()) return absl::InvalidArgumentError("the file's name is empty");
+  *path = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status StoreNames(string_view text, std::vector<std::string>* names) {
+  *names = absl::StrSplit(text, ',', absl::SkipEmpty());
+  if (names->empty()) return absl::InvalidArgumentError("no name is given");
+  return absl::OkStatus();
+}
+
 // "-r=3" reaches us as "=3": in short flags '=' is part of the value, but torchrun takes it for a separator.
 absl::Status StoreStreams(string_view text, StreamChoice* streams) {
   return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
@@ -58,6 +71,7 @@ absl::Status StoreStreams(string_view text, StreamChoice* streams) {
 
 constexpr char kJob[] = "Job";
 constexpr char kRendezvous[] = "Rendezvous";
+constexpr char kCredentials[] = "Credentials";
 constexpr char kWorkers[] = "Workers";
 constexpr char kOutput[] = "Output";
 constexpr char kStopping[] = "Watching and stopping";
@@ -95,6 +109,19 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
     {"port-range", "", "FIRST-LAST", kRendezvous, "every port that is listened on lies in it (any)",
      [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
+    {"token-file", "", "FILE", kCredentials,
+     "show the server the first line of this file, and\nwhere this launcher hosts it, accept any line\n"
+     "(DDPRUN_TOKEN_FILE, or the token in DDPRUN_TOKEN)",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.token_file); }},
+    {"tls-cert", "", "FILE", kCredentials, "PEM certificate chain of this launcher",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_cert); }},
+    {"tls-key", "", "FILE", kCredentials, "PEM key of --tls-cert",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_key); }},
+    {"tls-ca", "", "FILE", kCredentials, "PEM certificates of who signed the other side's",
+     [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_ca); }},
+    {"tls-allowed-names", "", "NAME,...", kCredentials,
+     "where this launcher hosts the server: names that\nlaunchers' certificates must have one of",
+     [](string_view v, Options* o) { return StoreNames(v, &o->credentials.tls_allowed_names); }},
     {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
     {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",

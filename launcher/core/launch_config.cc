@@ -211,6 +211,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   if (absl::Status status = SetNodeRank(options, &config); !status.ok()) return status;
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
   SetJob(options, facts, &config);
+  config.credentials = options.credentials;
   config.command = MakeCommand(options, facts);
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);

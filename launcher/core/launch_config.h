@@ -14,6 +14,7 @@
 #include "launcher/core/port_range.h"
 #include "launcher/core/script_file.h"
 #include "launcher/core/std_streams.h"
+#include "rendezvous/core/credentials.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -59,6 +60,7 @@ struct LaunchConfig {
   Endpoint endpoint;                        // of no meaning if kInProcess
   std::optional<int32_t> node_rank;         // requested group rank
   std::string local_addr;                   // empty: to be found out
+  rendezvous::Credentials credentials;      // for the server, and of it where this launcher hosts it
   absl::Duration reconnect_timeout;         // how long to go on without reaching the server
   std::optional<PortRange> port_range;      // of every port that is listened on; absent: any
   std::string host;                         // this node's name; empty: the system's

@@ -14,6 +14,7 @@
 #include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
+#include "rendezvous/core/credentials.h"
 
 namespace ddprun::launcher {
 
@@ -40,6 +41,7 @@ struct Options {
   std::optional<int> master_port;
   std::optional<std::string> local_addr;
   std::optional<PortRange> port_range;
+  rendezvous::Credentials credentials;  // the token itself is never a flag: every user of the host sees those
 
   // The workers.
   bool no_python = false;

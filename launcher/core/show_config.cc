@@ -33,6 +33,7 @@ class Table {
   std::vector<Line> Lines(absl::TimeZone zone) {
     AddJob();
     AddServer();
+    AddCredentials();
     AddNode();
     AddPatience();
     AddWorkers();
@@ -72,6 +73,17 @@ class Table {
       case ServerPlace::kInProcess:
         return Add("rendezvous server", "hosted by that host's launcher", "default, unless somebody listens there");
     }
+  }
+
+  // Paths and names only: no secret is shown.
+  void AddCredentials() {
+    const rendezvous::Credentials& c = config_.credentials;
+    if (!c.token.empty()) Add("token", "given", origins_.Of("token-file"));
+    if (!c.token_file.empty()) AddFlag("token-file", c.token_file);
+    if (!c.tls_cert.empty()) AddFlag("tls-cert", c.tls_cert);
+    if (!c.tls_key.empty()) AddFlag("tls-key", c.tls_key);
+    if (!c.tls_ca.empty()) AddFlag("tls-ca", c.tls_ca);
+    if (!c.tls_allowed_names.empty()) AddFlag("tls-allowed-names", absl::StrJoin(c.tls_allowed_names, ","));
   }
 
   void AddNode() {

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/secret.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/core/credentials.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/state/sqlite_store.h"
+#include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
@@ -29,6 +33,7 @@ struct Options {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
   std::string log_level = "INFO";
   std::string state_dir;
+  Credentials credentials;
 };
 
 // -1: go on; else the exit status to end with.
@@ -41,6 +46,19 @@ int ParseOptions(int argc, char** argv, Options* options) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
       ->capture_default_str();
+  app.add_option("--token-file", options->credentials.token_file,
+                 "Launchers must show a token of this file, one a line (also DDPRUN_TOKEN_FILE, or the token itself in "
+                 "DDPRUN_TOKEN)")
+      ->type_name("FILE");
+  app.add_option("--tls-cert", options->credentials.tls_cert, "PEM certificate chain of this server")
+      ->type_name("FILE");
+  app.add_option("--tls-key", options->credentials.tls_key, "PEM key of --tls-cert")->type_name("FILE");
+  app.add_option("--tls-ca", options->credentials.tls_ca, "Launchers must have a certificate that this PEM CA signed")
+      ->type_name("FILE");
+  app.add_option("--tls-allowed-names", options->credentials.tls_allowed_names,
+                 "Names that launchers' certificates must have one of")
+      ->type_name("NAME,...")
+      ->delimiter(',');
   app.add_option("--log-level", options->log_level, "What to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
       ->capture_default_str();
@@ -56,6 +74,12 @@ int ParseOptions(int argc, char** argv, Options* options) {
   } catch (const CLI::ParseError& error) {
     fprintf(stderr, "rendezvousd: %s (see --help)\n", error.what());
     return kExitUsage;
+  }
+  const std::optional<std::string> token = TakeVariable(kTokenVariable);
+  const std::optional<std::string> token_file = TakeVariable(kTokenFileVariable);
+  if (options->credentials.token_file.empty()) {
+    options->credentials.token = token.value_or("");
+    options->credentials.token_file = token ? "" : token_file.value_or("");
   }
   return -1;
 }
@@ -78,6 +102,14 @@ int Run(const Options& options) {
   InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
   RaiseFileLimit();
 
+  std::vector<std::string> warnings;
+  const absl::Status credentials = CheckCredentials(options.credentials, CredentialSide::kServer, &warnings);
+  if (!credentials.ok()) {
+    fprintf(stderr, "rendezvousd: %s\n", std::string(credentials.message()).c_str());
+    return kExitUsage;
+  }
+  for (const std::string& warning : warnings) Log(LogLevel::kWarning, warning);
+
   std::unique_ptr<SqliteStore> store;
   SavedState saved;
   if (!options.state_dir.empty()) {
@@ -91,7 +123,8 @@ int Run(const Options& options) {
     Log(LogLevel::kInfo, absl::StrCat("found ", saved.jobs.size(), " jobs in ", options.state_dir));
   }
   Driver driver(Driver::Host::kDaemon, std::move(saved), store.get());
-  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(&driver, options.listen);
+  const absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(&driver, options.listen, {.credentials = options.credentials});
   if (!server.ok()) {
     fprintf(stderr, "rendezvousd: %s\n", std::string(server.status().message()).c_str());
     return kExitFailed;
