@@ -35,7 +35,7 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   // `target` is gRPC's name of one address. The queue and `security` outlive the stream.
   ClientStream(const std::string& target, ClientSecurity* security, grpc::CompletionQueue* queue, Events events);
 
-  static constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+  static constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 
   // Begins to connect, and gives up after `timeout`, at most kConnectTimeout. To be called once.
   void Connect(absl::Duration timeout);

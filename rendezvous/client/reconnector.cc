@@ -33,6 +33,7 @@ void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
   next_target_ = 0;
   tried_.clear();
   refused_.reset();
+  no_answer_ = false;
   TryNextAddress(now, effects);
 }
 
@@ -45,8 +46,8 @@ void Reconnector::TryNextAddress(SteadyTime now, Effects* effects) {
 }
 
 absl::Duration Reconnector::Timeout(SteadyTime now) const {
-  if (!lost_at_) return kConnectTimeout;
-  return std::min(std::max((now - *lost_at_) / 2, settings_.patience), kConnectTimeout);
+  if (!lost_at_) return backoff_.longest_try();
+  return std::min(std::max((now - *lost_at_) / 2, settings_.patience), backoff_.longest_try());
 }
 
 void Reconnector::OnOpen(uint64_t stream, Effects* effects) {
@@ -75,6 +76,7 @@ void Reconnector::OnEnd(uint64_t stream, StreamProgress progress, const absl::St
   if (stream != stream_) return;
   stream_ = 0;
   NoteLoss(now);
+  if (progress == StreamProgress::kTimedOut) no_answer_ = true;
   const bool failed = progress == StreamProgress::kNone || progress == StreamProgress::kTimedOut;
   if (!failed) return RetryAfter(DescribeEnd(settings_.address, progress, status), now, effects);
   absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ", DescribeEnd(target(), progress, status).reason);
@@ -110,7 +112,7 @@ void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects)
     state_ = State::kOver;
     return;
   }
-  const absl::Duration wait = backoff_.Next();
+  const absl::Duration wait = backoff_.Next(no_answer_);
   if (wait == absl::ZeroDuration()) return TryAddresses(now, effects);
   state_ = State::kPausing;
   retry_.Set(now + wait);

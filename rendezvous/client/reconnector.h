@@ -81,7 +81,7 @@ class Reconnector {
   };
 
   // The most that a try lasts.
-  static constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+  static constexpr absl::Duration kConnectTimeout = Backoff::kLongestTry;
 
   explicit Reconnector(Settings settings) : settings_(std::move(settings)), backoff_(settings_.seed) {}
 
@@ -127,6 +127,7 @@ class Reconnector {
   JoinFirst join_first_;
   Timer retry_;
   bool was_reset_ = false;
+  bool no_answer_ = false;  // a try of this round over the addresses was given up
   std::vector<std::string> targets_;
   size_t next_target_ = 0;
   std::string tried_;                  // each of targets_ that failed since the first, and why

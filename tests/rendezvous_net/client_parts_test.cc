@@ -52,6 +52,18 @@ TEST(BackoffTest, Next_DoublesFromTenMillisecondsToASecond) {
   }
 }
 
+TEST(BackoffTest, Next_WithoutAnswer_WaitsAndTriesGetLongerUntilThereIsOne) {
+  Backoff backoff(3);
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(5));
+  absl::Duration wait;
+  for (int i = 0; i < 12; ++i) wait = backoff.Next(true);
+  EXPECT_GE(wait, absl::Seconds(2));
+  EXPECT_LE(wait, absl::Seconds(4));
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(10));
+  EXPECT_LE(backoff.Next(false), absl::Seconds(1)) << "refused: the server may be back at any moment";
+  EXPECT_EQ(backoff.longest_try(), absl::Seconds(5));
+}
+
 TEST(BackoffTest, Reset_NextIsAtOnceAndOnlyThat) {
   Backoff backoff(2);
   for (int i = 0; i < 8; ++i) backoff.Next();

@@ -122,7 +122,8 @@ TEST_F(ReconnectorTest, TriesAfterALoss_LastHalfOfTheTimeSinceIt) {
   End(3, StreamProgress::kTimedOut);
   EXPECT_EQ(Due(), "resolve") << "ten seconds are over";
   Resolved({kB});
-  EXPECT_EQ(timeout_, absl::Seconds(5));
+  EXPECT_GE(timeout_, absl::Seconds(5.5)) << "nothing came back so far: the server may be slow";
+  EXPECT_LT(timeout_, absl::Seconds(5.6));
 }
 
 // Evidence that the server is gone (protocol 4.5): what the kernel says of a connection that is begun after the loss.
