@@ -20,6 +20,8 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/secret.h"
 #include "rendezvous/base/signal_name.h"
+#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;
@@ -27,8 +29,11 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// Time for the other launchers to fetch the verdict from a server that this one hosts.
-constexpr absl::Duration kLinger = absl::Seconds(2);
+// Time for the other launchers to fetch the verdict from a server that this one hosts: those whose network is cut for
+// a moment count for so long.
+absl::Duration Linger(const rendezvous::JobSettings& settings) {
+  return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
+}
 // Between two questions for the endpoint's name, where it may appear late.
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Time for output that workers left in their pipes.
@@ -404,7 +409,8 @@ int Agent::Finish() {
   }
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const SteadyTime now = SteadyNow();
-  link_->Close(now + (exit_->verdict ? kLinger : absl::ZeroDuration()), now + settings_.config.shutdown_timeout);
+  link_->Close(now + (exit_->verdict ? Linger(settings_.config.settings) : absl::ZeroDuration()),
+               now + settings_.config.shutdown_timeout);
   return exit_->code;
 }
 

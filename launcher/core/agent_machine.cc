@@ -51,6 +51,7 @@ void AgentMachine::SendJoin(uint64_t incarnation, Effects* effects) {
   Join join = settings_.join;
   join.incarnation = incarnation;
   join.current = current_;
+  join.heartbeat_timeout = line_.lease().timeout();
   if (store_) {
     join.store_port = store_->port;
     join.store_secret = store_->secret;
@@ -75,6 +76,7 @@ void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
                                   SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
+  unconfirmed_.reset();
   const bool was_up = line_.OnDisconnected(reason, refused, now);
   if (exit_) return;
   if (!permanent) return ReportLostServer(was_up, now, effects);
@@ -94,6 +96,7 @@ void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effect
 }
 
 void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
+  unconfirmed_.reset();
   const bool was_up = line_.OnReset(absl::StrCat(settings_.server, " is silent"), now);
   if (!exit_) ReportLostServer(was_up, now, effects);
   effects->push_back(effect::ResetConnection{});
@@ -114,8 +117,13 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   switch (line_.OnMessage(std::holds_alternative<rendezvous::HeartbeatAck>(message), now)) {
     case ServerLine::Reading::kStale: return;
     // A round may have begun without this node.
-    case ServerLine::Reading::kTooLate: return LeaveSilentServer(now, effects);
-    case ServerLine::Reading::kCounts: break;
+    case ServerLine::Reading::kTooLate:
+      if (workers_.AnyAlive()) return LeaveSilentServer(now, effects);
+      if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return Confirm(m->assignment, now, effects);
+      break;
+    case ServerLine::Reading::kCounts:
+      if (unconfirmed_) OnAssign(*std::exchange(unconfirmed_, std::nullopt), now, effects);
+      break;
   }
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
@@ -139,7 +147,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
     effects->push_back(effect::Print{LogLevel::kWarning,
                                      absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
   }
-  line_.OnWelcome(welcome.heartbeat_interval, now);
+  line_.OnWelcome(welcome.heartbeat_interval, welcome.heartbeat_timeout, now);
   if (state_ == State::kConnecting) {
     state_ = State::kIdle;
     reports_.StartWait(now);
@@ -155,6 +163,13 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   }
 }
 
+void AgentMachine::Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
+  if (state_ != State::kIdle) return;
+  unconfirmed_ = assignment;
+  line_.Confirm(now);
+  effects->push_back(effect::Send{rendezvous::Heartbeat{}});
+}
+
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
   if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
   state_ = State::kRunning;
@@ -167,6 +182,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
       effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
   const LocalRanks ranks = workers_.All();
   workers_.Start(ranks);
+  line_.SetHasWorkers(true);
   effects->push_back(effect::SpawnWorkers{assignment, ranks});
 }
 
@@ -185,6 +201,8 @@ std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment
 }
 
 void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects) {
+  // An Assign that was to be confirmed is over: as if its workers had ended at once.
+  if (unconfirmed_ && stop.round >= unconfirmed_->round) current_ = std::exchange(unconfirmed_, std::nullopt);
   if (exit_ || !current_ || stop.round < current_->round) return;
   reported_.reset();  // the server knows
   switch (state_) {
@@ -229,6 +247,7 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime
   if (failures_.Take(now)) return TellFailure(failures_.cause(), now, effects);
   if (!workers_.AllSucceeded()) return;
   state_ = State::kSucceeded;
+  line_.SetHasWorkers(false);
   reports_.EndRound();
   effects->push_back(effect::SweepOrphans{});
   if (line_.up()) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});

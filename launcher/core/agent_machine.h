@@ -129,6 +129,8 @@ class AgentMachine {
   void LeaveSilentServer(SteadyTime now, Effects* effects);
   void GiveUpServer(SteadyTime now, Effects* effects);
   void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
+  // An Assign that was long on its way counts once the server has answered what is sent now (protocol 4.7).
+  void Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
@@ -162,6 +164,7 @@ class AgentMachine {
   std::optional<OpenedStore> store_;  // unset: it is being opened
 
   std::optional<rendezvous::Assignment> current_;                       // the last one taken
+  std::optional<rendezvous::Assignment> unconfirmed_;                   // see Confirm
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
   std::optional<rendezvous::WorkerFailure> reported_;                   // of current_; told again after a reconnection
 

@@ -151,6 +151,7 @@ SteadyTime AgentMachine::KillAt() const {
 void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
   kill_.Clear();
   abandon_.Clear();
+  line_.SetHasWorkers(false);
   const bool was_waiting_to_open = state_ == State::kStopping && !store_;
   state_ = State::kStopping;
   if (leave_.running()) return;

@@ -23,6 +23,10 @@ class Lease {
  public:
   explicit Lease(absl::Duration heartbeat_timeout) : timeout_(heartbeat_timeout) {}
 
+  // By which the server goes from now on.
+  void SetTimeout(absl::Duration heartbeat_timeout) { timeout_ = heartbeat_timeout; }
+  absl::Duration timeout() const { return timeout_; }
+
   // Something goes out on the present stream that the server answers in the order in which it came.
   void Asked(SteadyTime now) { asked_.push_back(now); }
   // The oldest of those was answered. Ignored if there is none.
@@ -37,13 +41,14 @@ class Lease {
 
   // The last moment at which the node is certain to have counted.
   SteadyTime since() const { return since_; }
-  // Workers are told to stop; they are killed; the server is taken for silent if it has not spoken since `heard`.
+  // Workers are told to stop; they are killed; the stream of a node with workers is reset if the server has not spoken
+  // since `heard`.
   SteadyTime StopAt() const { return since_ + timeout_ * 5 / 6; }
   SteadyTime KillAt() const { return since_ + timeout_ * 11 / 12; }
   SteadyTime SilentAt(SteadyTime heard) const { return heard + timeout_ / 2; }
 
  private:
-  const absl::Duration timeout_;
+  absl::Duration timeout_;
   SteadyTime since_ = SteadyTime::InfinitePast();
   std::deque<SteadyTime> asked_;
   bool refusals_count_ = false;

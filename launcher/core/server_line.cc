@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rendezvous/core/beat_plan.h"
+
 namespace ddprun::launcher {
 
 ServerLine::ServerLine(const Settings& settings, SteadyTime now)
@@ -12,7 +14,7 @@ ServerLine::ServerLine(const Settings& settings, SteadyTime now)
 uint64_t ServerLine::OnConnected(SteadyTime now) {
   state_ = State::kJoining;
   // A server that takes the connection but never answers the Join is as silent as one that misses heartbeats.
-  silent_.Set(lease_.SilentAt(now));
+  Heard(now);
   lease_.Asked(now);
   return ++incarnation_;
 }
@@ -43,13 +45,25 @@ ServerLine::Reading ServerLine::OnMessage(bool is_ack, SteadyTime now) {
   if (state_ == State::kDown) return Reading::kStale;
   // Whatever comes first on a stream answers its Join.
   if (is_ack || state_ == State::kJoining) lease_.Answered();
-  if (lease_.StopAt() <= now) return Reading::kTooLate;
+  const bool too_late = lease_.StopAt() <= now;
   const bool beats = heartbeat_interval_ != absl::InfiniteDuration() || state_ == State::kJoining;
-  if (beats && (!ending_ || leaving_)) silent_.Set(lease_.SilentAt(now));
-  return Reading::kCounts;
+  if (beats && (!ending_ || leaving_) && !(too_late && has_workers_)) Heard(now);
+  return too_late ? Reading::kTooLate : Reading::kCounts;
 }
 
-void ServerLine::OnWelcome(absl::Duration heartbeat_interval, SteadyTime now) {
+void ServerLine::Heard(SteadyTime now) {
+  heard_ = now;
+  silent_.Set(has_workers_ ? lease_.SilentAt(now) : now + rendezvous::IdleTimeout(lease_.timeout()) / 2);
+}
+
+void ServerLine::SetHasWorkers(bool has_workers) {
+  if (has_workers == has_workers_) return;
+  has_workers_ = has_workers;
+  if (silent_.running()) Heard(heard_);
+}
+
+void ServerLine::OnWelcome(absl::Duration heartbeat_interval, absl::Duration heartbeat_timeout, SteadyTime now) {
+  lease_.SetTimeout(heartbeat_timeout > absl::ZeroDuration() ? heartbeat_timeout : settings_.heartbeat_timeout);
   state_ = State::kUp;
   ever_up_ = true;
   give_up_.Clear();
@@ -65,7 +79,7 @@ void ServerLine::OnLeave(bool has_workers, SteadyTime now) {
   leaving_ = has_workers;
   if (!leaving_ || !up() || heartbeat_interval_ == absl::InfiniteDuration()) return;
   heartbeat_.Set(now + heartbeat_interval_);
-  silent_.Set(lease_.SilentAt(now));
+  Heard(now);
 }
 
 void ServerLine::OnEnding() {

@@ -45,14 +45,24 @@ class ServerLine {
 
   enum class Reading {
     kCounts,
-    kStale,    // of a stream that was given up: drop it
-    kTooLate,  // it was on the way for so long that it may be over: drop it, and give up the stream
+    kStale,  // of a stream that was given up: drop it
+    // It was on the way for so long that it may be over. A node with workers drops it and gives up the stream; one
+    // without takes no Assign before the server has answered again (see Confirm).
+    kTooLate,
   };
   // A message came; `is_ack`: a HeartbeatAck. To be called before the message is looked at.
   Reading OnMessage(bool is_ack, SteadyTime now);
 
-  // The Join was accepted. The interval is infinite where the server is in this process.
-  void OnWelcome(absl::Duration heartbeat_interval, SteadyTime now);
+  // The Join was accepted. The interval is infinite where the server is in this process. A timeout of zero is
+  // the job's.
+  void OnWelcome(absl::Duration heartbeat_interval, absl::Duration heartbeat_timeout, SteadyTime now);
+
+  // Whether the node has workers. One without has nothing to fence: it waits longer for a server that is slow
+  // (protocol 4.7).
+  void SetHasWorkers(bool has_workers);
+
+  // A heartbeat is sent now, out of turn, to learn whether the node still counts.
+  void Confirm(SteadyTime now) { lease_.Asked(now); }
 
   // A Leave is sent. A node that still has workers goes on with its heartbeats until they are gone (protocol 4.2).
   void OnLeave(bool has_workers, SteadyTime now);
@@ -77,12 +87,15 @@ class ServerLine {
 
  private:
   bool Down(const std::string& reason, SteadyTime now);
+  void Heard(SteadyTime now);
 
   const Settings settings_;
   State state_ = State::kDown;
   uint64_t incarnation_ = 0;
   Lease lease_;
   bool ever_up_ = false;
+  bool has_workers_ = false;
+  SteadyTime heard_;  // when silent_ was set
   bool ending_ = false;
   bool leaving_ = false;  // the server was told so on the present stream: heartbeats go on
   absl::Duration heartbeat_interval_ = absl::InfiniteDuration();

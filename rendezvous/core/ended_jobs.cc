@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fence.h"
 
 namespace ddprun::rendezvous {
@@ -71,8 +72,21 @@ bool EndedJobs::OnHeartbeat(absl::string_view job_id, const std::string& node_id
   const auto it = jobs_.find(job_id);
   if (it == jobs_.end()) return false;
   EndedJob& job = it->second.job;
-  const SteadyTime gone = now + FenceTime(job.view.settings.heartbeat_timeout);
+  const SteadyTime gone = now + FenceTime(LongestTimeout(job.view.settings));
   return job.gone.StillThere(node_id, incarnation, gone) || job.Has(node_id);
+}
+
+void EndedJobs::OnTold(absl::string_view job_id, const std::string& node_id) {
+  const auto it = jobs_.find(job_id);
+  if (it != jobs_.end()) it->second.job.unheard.erase(node_id);
+}
+
+SteadyTime EndedJobs::UnheardUntil() const {
+  SteadyTime until = SteadyTime::InfinitePast();
+  for (const auto& [unused, entry] : jobs_) {
+    for (const auto& [node_id, expected_until] : entry.job.unheard) until = std::max(until, expected_until);
+  }
+  return until;
 }
 
 const EndedJob* EndedJobs::Find(absl::string_view job_id) const {

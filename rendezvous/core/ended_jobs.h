@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct EndedJob {
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
   std::vector<std::string> node_ids;  // sorted: who was told
   FencedNodes gone;                   // who still had workers, before or at the end
+  // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
+  std::map<std::string, SteadyTime> unheard;
 
   // As a server left it that ended before `began`, when this one began.
   static EndedJob FromRecord(JobRecord record, SteadyTime began);
@@ -53,6 +56,12 @@ class EndedJobs {
 
   // A node beats that stops its workers after it left, or after the end. Whether it belonged to the job.
   bool OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
+
+  // The node has been told the verdict of that job.
+  void OnTold(absl::string_view job_id, const std::string& node_id);
+
+  // From when on nobody is to be expected any more who has not heard the verdict of its job.
+  SteadyTime UnheardUntil() const;
 
   // nullptr: not (or no longer) remembered.
   const EndedJob* Find(absl::string_view job_id) const;

@@ -2,10 +2,12 @@
 
 #include <utility>
 
+#include "rendezvous/core/beat_plan.h"
+
 namespace ddprun::rendezvous {
 
 Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited)
-    : heartbeat_timeout_(settings.heartbeat_timeout),
+    : longest_timeout_(LongestTimeout(settings)),
       reconnect_grace_(settings.reconnect_grace),
       gone_(std::move(inherited)) {
   gone_.AddUnknown(UnknownGone(settings, server_began));
@@ -23,7 +25,7 @@ void Fence::Complete() {
 
 SteadyTime Fence::WorkersGone(const Node& node, SteadyTime heard) const {
   // In this process it is never silent: the end of its stream tells.
-  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(heartbeat_timeout_);
+  return node.in_process ? SteadyTime::InfiniteFuture() : heard + FenceTime(node.heartbeat_timeout);
 }
 
 void Fence::OnLeft(const Node& node, SteadyTime now) {
@@ -31,7 +33,7 @@ void Fence::OnLeft(const Node& node, SteadyTime now) {
 }
 
 void Fence::OnSilent(const Node& node) {
-  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.last_heard));
+  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.quiet_since));
 }
 
 void Fence::OnJobEnd(const Node& node, SteadyTime now) {
@@ -40,7 +42,7 @@ void Fence::OnJobEnd(const Node& node, SteadyTime now) {
 }
 
 bool Fence::OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
-  return gone_.StillThere(node_id, incarnation, now + FenceTime(heartbeat_timeout_));
+  return gone_.StillThere(node_id, incarnation, now + FenceTime(longest_timeout_));
 }
 
 }  // namespace ddprun::rendezvous

@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
@@ -20,7 +21,7 @@ class Fence {
   // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
   static constexpr double kUnknownHeartbeats = 1.5;
   static SteadyTime UnknownGone(const JobSettings& settings, SteadyTime server_began) {
-    return server_began + settings.heartbeat_timeout * kUnknownHeartbeats;
+    return server_began + LongestTimeout(settings) * kUnknownHeartbeats;
   }
 
   // `inherited`: nodes of the last job of this id that may still have workers.
@@ -56,7 +57,7 @@ class Fence {
   // When a silent node that was last heard then has no workers any more.
   SteadyTime WorkersGone(const Node& node, SteadyTime heard) const;
 
-  const absl::Duration heartbeat_timeout_;
+  const absl::Duration longest_timeout_;  // that any node of the job goes by
   const absl::Duration reconnect_grace_;
   FencedNodes gone_;
   bool has_veterans_ = false;  // some node has been with a server before, this one or another

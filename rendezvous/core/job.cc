@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/phrases.h"
@@ -39,13 +40,14 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
       keeps_records_(keeps_records),
-      members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
+      lateness_(past.lateness),
+      members_(settings_.heartbeat_timeout, settings_.reconnect_grace, past.lateness),
       fence_(settings_, past.server_began, std::move(past.gone)),
       budget_(settings_.max_restarts),
       round_(past.round_floor, past.max_reported),
       waiting_since_(now) {}
 
-Job::Job(JobRecord record, SteadyTime server_began)
+Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
     : job_id_(std::move(record.job_id)),
       settings_(record.settings),
       settings_host_(std::move(record.settings_host)),
@@ -55,7 +57,8 @@ Job::Job(JobRecord record, SteadyTime server_began)
       keeps_records_(true),
       state_(JobState::kRecovering),
       state_reason_(kRecoveringReason),
-      members_(settings_.heartbeat_timeout, settings_.reconnect_grace),
+      lateness_(lateness),
+      members_(settings_.heartbeat_timeout, settings_.reconnect_grace, lateness),
       fence_(settings_, server_began, FencedNodes()),
       budget_(settings_.max_restarts),
       round_(std::move(record.round), record.highest_round),
@@ -66,15 +69,32 @@ Job::Job(JobRecord record, SteadyTime server_began)
 }
 
 absl::Duration Job::BeatInterval(const Node& node) const {
-  return node.in_process ? absl::InfiniteDuration() : settings_.heartbeat_timeout / kBeatsPerTimeout;
+  return node.in_process ? absl::InfiniteDuration() : node.heartbeat_timeout / kBeatsPerTimeout;
+}
+
+void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
+  Welcome welcome;
+  if (join.heartbeat_timeout > absl::ZeroDuration() && !node->in_process) {
+    const int64_t nodes = std::max<int64_t>(settings_.min_nodes, static_cast<int64_t>(members_.size()));
+    const absl::Duration planned = StretchedTimeout(settings_.heartbeat_timeout, nodes);
+    // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
+    // given it a longer one than the longest.
+    const absl::Duration present = std::max(node->heartbeat_timeout, join.heartbeat_timeout);
+    members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
+    welcome.heartbeat_timeout = node->heartbeat_timeout;
+  }
+  welcome.heartbeat_interval = BeatInterval(*node);
+  Tell(*node, std::move(welcome), turn);
 }
 
 void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn) {
   Node* node = members_.Find(node_id);
   if (node == nullptr) return OnMessageOfGone(std::string(node_id), incarnation, message, turn);
   if (node->incarnation != incarnation || !node->connected) return;
+  const bool is_beat = std::holds_alternative<Heartbeat>(message);
+  if (is_beat && lateness_ != nullptr) lateness_->OnBeat(turn.now - node->last_heard, BeatInterval(*node));
   members_.Heard(node, turn.now);
-  if (std::holds_alternative<Heartbeat>(message)) return Tell(*node, HeartbeatAck{}, turn);
+  if (is_beat) return Tell(*node, HeartbeatAck{}, turn);
   if (const auto* m = std::get_if<WorkerFailed>(&message)) return OnWorkerFailed(node, *m, turn);
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
@@ -170,6 +190,7 @@ SteadyTime Job::StateDeadline() const {
 
 void Job::OnDeadline(const Turn& turn) {
   RemoveExpired(turn);
+  if (state_ == JobState::kStopping) TryAssign(turn);
   if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
   if (!ended() && notices_.Due() <= turn.now) SendNotices(turn);
 }
@@ -177,19 +198,31 @@ void Job::OnDeadline(const Turn& turn) {
 void Job::RemoveExpired(const Turn& turn) {
   Departure departure;
   while (Node* node = members_.Expired(turn.now)) {
-    std::string what;
     if (node->connected) {
-      what = absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ",
-                          absl::FormatDuration(settings_.heartbeat_timeout));
-      if (node->may_have_workers()) fence_.OnSilent(*node);
-      Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
+      RemoveSilent(node, &departure, turn);
     } else {
-      what = absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
-                          absl::FormatDuration(settings_.reconnect_grace));
+      if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+      Remove(node,
+             absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
+                          absl::FormatDuration(settings_.reconnect_grace)),
+             &departure, turn);
     }
-    Remove(node, std::move(what), &departure, turn);
   }
   if (!departure.empty()) OnDeparture(departure, turn);
+}
+
+void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
+  if (node->may_have_workers()) fence_.OnSilent(*node);
+  Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
+  if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
+  const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
+  Remove(node,
+         absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ", absl::FormatDuration(silence)),
+         departure, turn);
+}
+
+void Job::ExpectForVerdict(const Node& node) {
+  unheard_[node.node_id] = node.last_heard + FenceTime(LongestTimeout(settings_));
 }
 
 void Job::OnStateDeadline(const Turn& turn) {
@@ -202,7 +235,7 @@ void Job::OnStateDeadline(const Turn& turn) {
     case JobState::kLastCall:
       return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
     case JobState::kStopping: {
-      if (turn.now < stop_deadline_) return TryAssign(turn);
+      if (turn.now < stop_deadline_) return;
       std::vector<std::string> hosts;
       size_t all = 0;
       for (const auto& node : members_.nodes()) {
@@ -312,6 +345,7 @@ EndedJob Job::Ended() const {
   ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
+  ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
   return ended;
 }

@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_JOB_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
+#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/notice_timer.h"
@@ -42,16 +44,16 @@ class Job {
 
   // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
-  static constexpr int kBeatsPerTimeout = 6;
 
   // What a server knows of a job id before the job begins.
   struct Past {
-    SteadyTime server_began;    // nodes of before may look for a server that was there until then
-    uint64_t round_floor = 0;   // rounds will be greater
-    uint64_t max_reported = 0;  // a round that a node reports is at most this, if nothing else is known of the job
-    uint64_t recover_from = 1;  // a reported round is taken up from this one on, if nothing was given out yet
-    int32_t restarts = 0;       // charged to the job that is taken up
-    FencedNodes gone;           // nodes of the last job of this id that may still have workers
+    SteadyTime server_began;       // nodes of before may look for a server that was there until then
+    uint64_t round_floor = 0;      // rounds will be greater
+    uint64_t max_reported = 0;     // a round that a node reports is at most this, if nothing else is known of the job
+    uint64_t recover_from = 1;     // a reported round is taken up from this one on, if nothing was given out yet
+    int32_t restarts = 0;          // charged to the job that is taken up
+    FencedNodes gone;              // nodes of the last job of this id that may still have workers
+    Lateness* lateness = nullptr;  // of the server, which outlives the job; null: it is never late
   };
 
   // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
@@ -59,7 +61,7 @@ class Job {
   Job(const Join& first, Past past, bool keeps_records, SteadyTime now);
   // Goes on with a job of a server before this one, which began at `server_began`: its nodes will report. Keeps
   // records. REQUIRES: a round was given out, and there is no verdict.
-  Job(JobRecord record, SteadyTime server_began);
+  Job(JobRecord record, SteadyTime server_began, Lateness* lateness);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -82,7 +84,12 @@ class Job {
  private:
   // job.cc
   void RemoveExpired(const Turn& turn);
+  void RemoveSilent(Node* node, Departure* departure, const Turn& turn);
+  // A node is lost that may come back for the verdict, because its workers have succeeded.
+  void ExpectForVerdict(const Node& node);
   absl::Duration BeatInterval(const Node& node) const;
+  // Settles how long the node may be silent from this Join on, and tells it.
+  void SayWelcome(Node* node, const Join& join, const Turn& turn);
   void OnLeave(Node* node, const Leave& leave, const Turn& turn);
   void OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
                        const Turn& turn);
@@ -131,6 +138,8 @@ class Job {
   // The nodes at hand are ready for the next round.
   bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes); }
   void TryAssign(const Turn& turn);
+  // A round is not given to a node that may be gone. Whether there was one, which is lost then.
+  bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
   // Takes away a node that is gone for good; `what` happened, as a sentence that names it.
@@ -150,6 +159,7 @@ class Job {
 
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
+  Lateness* const lateness_;
   Membership members_;
   Fence fence_;
   RestartBudget budget_;
@@ -164,6 +174,7 @@ class Job {
   SteadyTime stop_deadline_;
   NoticeTimer notices_;
   std::optional<Verdict> verdict_;
+  std::map<std::string, SteadyTime> unheard_;  // see EndedJob
 };
 
 }  // namespace ddprun::rendezvous

@@ -42,7 +42,7 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   }
   if (join.node_rank) {
     const Node* holder = members_.FindByRequestedRank(*join.node_rank);
-    if (holder != nullptr && holder->connected) {
+    if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
       return Refuse(join.node_id, join.incarnation,
                     absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already taken by ",
                                  holder->host, "; give each node of job \"", job_id_, "\" its own"),
@@ -58,9 +58,10 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
+  unheard_.erase(join.node_id);
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
-  Tell(*node, Welcome{BeatInterval(*node)}, turn);
+  SayWelcome(node, join, turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
@@ -89,7 +90,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   if (node->connected) Close(node->node_id, node->incarnation, rendezvous::Close::Why::kReplaced, turn);
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
-  Tell(*node, Welcome{BeatInterval(*node)}, turn);
+  SayWelcome(node, join, turn);
   LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:

@@ -51,6 +51,8 @@ void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
     Tell(*node, round_.StopOf(node->round), turn);
+    // Without workers it may have been silent for longer.
+    if (node->state == NodeState::kSucceeded) members_.Expect(node.get(), turn.now);
     members_.SetState(node.get(), NodeState::kStopping);
   }
 }
@@ -65,7 +67,18 @@ void Job::TryAssign(const Turn& turn) {
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
   if (fence_.OpensAt() > turn.now) return;
-  Assign(turn);
+  if (!RemoveQuiet(turn)) Assign(turn);
+}
+
+bool Job::RemoveQuiet(const Turn& turn) {
+  std::vector<Node*> quiet;
+  for (const auto& node : members_.nodes()) {
+    if (node->ready() && members_.IsQuiet(*node, turn.now)) quiet.push_back(node.get());
+  }
+  Departure departure;
+  for (Node* node : quiet) RemoveSilent(node, &departure, turn);
+  if (!departure.empty()) OnDeparture(departure, turn);
+  return !departure.empty();
 }
 
 void Job::Assign(const Turn& turn) {
@@ -75,6 +88,7 @@ void Job::Assign(const Turn& turn) {
   waiting_since_.reset();
   held_.Drop();
   loss_.reset();
+  unheard_.clear();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];
@@ -83,6 +97,7 @@ void Job::Assign(const Turn& turn) {
     node->base_role_rank = table.places[i].base_role_rank;
     node->role_world_size = table.places[i].role_world_size;
     members_.SetGroupRank(node, table.places[i].group_rank);
+    members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
   }
   Keep(absl::StrCat("round ", round_.number(), " given out to ", Counted(table.order.size(), "node"), ": ",
@@ -166,6 +181,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 void Job::End(Verdict verdict, const Turn& turn) {
   Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
   for (const auto& node : members_.nodes()) {
+    if (!node->connected && !node->in_process) ExpectForVerdict(*node);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);

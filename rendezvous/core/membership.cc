@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/secret.h"
+#include "rendezvous/core/beat_plan.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -31,7 +32,9 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   node->in_process = join.in_process;
   node->session = SessionOf(join);
   node->join_order = joins_++;
+  node->heartbeat_timeout = heartbeat_timeout_;
   node->last_heard = now;
+  Hear(node, now);
   if (join.node_rank) {
     Node*& holder = by_requested_rank_[*join.node_rank];
     if (holder != nullptr) holder->node_rank.reset();
@@ -40,15 +43,14 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   }
   node->self = nodes_.insert(nodes_.end(), std::move(owned));
   by_id_[node->node_id] = node;
-  std::list<Node*>* line = LineOf(*node);
-  node->place = line->insert(line->end(), node);
+  PutIn(node);
   Count(*node, +1);
   return node;
 }
 
 void Membership::Remove(Node* node) {
   Count(*node, -1);
-  LineOf(*node)->erase(node->place);
+  TakeOut(node);
   if (node->node_rank) by_requested_rank_.erase(*node->node_rank);
   by_id_.erase(node->node_id);
   nodes_.erase(node->self);
@@ -67,34 +69,47 @@ Node* Membership::FindByRequestedRank(int32_t node_rank) const {
 void Membership::Heard(Node* node, SteadyTime now) {
   if (!node->connected) return;
   node->last_heard = now;
-  std::list<Node*>* line = LineOf(*node);
-  line->splice(line->end(), *line, node->place);
+  Expect(node, now);
+}
+
+void Membership::SetHeartbeatTimeout(Node* node, absl::Duration timeout) {
+  TakeOut(node);
+  node->heartbeat_timeout = timeout;
+  PutIn(node);
+}
+
+void Membership::Expect(Node* node, SteadyTime now) {
+  if (!node->connected) return;
+  TakeOut(node);
+  Hear(node, now);
+  PutIn(node);
 }
 
 void Membership::Disconnected(Node* node, SteadyTime now) {
   if (!node->connected) return;
   Count(*node, -1);
-  std::list<Node*>* from = LineOf(*node);
+  TakeOut(node);
   node->connected = false;
   node->last_heard = now;
-  std::list<Node*>* to = LineOf(*node);
-  to->splice(to->end(), *from, node->place);
+  PutIn(node);
   Count(*node, +1);
 }
 
 void Membership::Reconnected(Node* node, SteadyTime now) {
   Count(*node, -1);
-  std::list<Node*>* from = LineOf(*node);
+  TakeOut(node);
   node->connected = true;
   node->last_heard = now;
-  std::list<Node*>* to = LineOf(*node);
-  to->splice(to->end(), *from, node->place);
+  Hear(node, now);
+  PutIn(node);
   Count(*node, +1);
 }
 
 void Membership::SetState(Node* node, NodeState state) {
   Count(*node, -1);
+  TakeOut(node);
   node->state = state;
+  PutIn(node);
   Count(*node, +1);
 }
 
@@ -105,16 +120,26 @@ void Membership::SetGroupRank(Node* node, int32_t group_rank) {
 }
 
 Node* Membership::Expired(SteadyTime now) const {
-  if (!broken_.empty() && broken_.front()->last_heard + reconnect_grace_ <= now) return broken_.front();
-  if (!heard_.empty() && heard_.front()->last_heard + heartbeat_timeout_ <= now) return heard_.front();
+  if (!broken_.empty() && (*broken_.begin())->expires <= now) return *broken_.begin();
+  if (!heard_.empty() && NextExpiry() <= now) return *heard_.begin();
   return nullptr;
 }
 
 SteadyTime Membership::NextExpiry() const {
   SteadyTime next = SteadyTime::InfiniteFuture();
-  if (!broken_.empty()) next = std::min(next, broken_.front()->last_heard + reconnect_grace_);
-  if (!heard_.empty()) next = std::min(next, heard_.front()->last_heard + heartbeat_timeout_);
-  return next;
+  if (!broken_.empty()) next = std::min(next, (*broken_.begin())->expires);
+  if (heard_.empty()) return next;
+  const SteadyTime silent = (*heard_.begin())->expires;
+  return std::min(next, lateness_ == nullptr ? silent : std::max(silent, lateness_->excused_until()));
+}
+
+absl::Duration Membership::Patience(const Node& node) const {
+  return node.may_have_workers() ? node.heartbeat_timeout : IdleTimeout(node.heartbeat_timeout);
+}
+
+bool Membership::IsQuiet(const Node& node, SteadyTime now) const {
+  if (node.in_process || MissedAt(node, node.heartbeat_timeout) > now) return false;
+  return lateness_ == nullptr || lateness_->excused_until() <= now;
 }
 
 std::vector<std::string> Membership::FirstHosts(size_t most) const {
@@ -134,9 +159,27 @@ std::vector<std::string> Membership::SortedIds() const {
   return ids;
 }
 
-std::list<Node*>* Membership::LineOf(const Node& node) {
-  if (!node.connected) return &broken_;
-  return node.in_process ? &in_process_ : &heard_;
+SteadyTime Membership::MissedAt(const Node& node, absl::Duration patience) const {
+  return node.quiet_since + patience + node.allowance;
+}
+
+void Membership::Hear(Node* node, SteadyTime now) {
+  node->quiet_since = now;
+  node->allowance = lateness_ == nullptr ? absl::ZeroDuration() : lateness_->Allowance();
+}
+
+void Membership::TakeOut(Node* node) {
+  if (node->expires != SteadyTime::InfiniteFuture()) OrderOf(*node)->erase(node);
+}
+
+void Membership::PutIn(Node* node) {
+  if (!node->connected) {
+    node->expires = node->last_heard + reconnect_grace_;
+  } else {
+    node->expires = node->in_process ? SteadyTime::InfiniteFuture() : MissedAt(*node, Patience(*node));
+  }
+  node->turn = ++turns_;
+  if (node->expires != SteadyTime::InfiniteFuture()) OrderOf(*node)->insert(node);
 }
 
 void Membership::Count(const Node& node, int by) {

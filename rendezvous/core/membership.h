@@ -5,12 +5,15 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -42,14 +45,18 @@ struct Node {
 
   // ----
   std::string session;  // digest of its first Join's session_secret; empty: it had none
+  absl::Duration heartbeat_timeout;  // of this node: the job's, or longer (beat_plan.h)
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // requested group rank
   NodeState state = NodeState::kIdle;
   int32_t group_rank = -1;  // in the job's latest round; -1: it is not in it
   bool connected = true;
-  SteadyTime last_heard;  // of a node that is not connected: when its stream broke
+  SteadyTime last_heard;     // of a node that is not connected: when its stream broke
+  SteadyTime quiet_since;    // of a connected one: last heard, or told to do something after that
+  absl::Duration allowance;  // by how much longer it may be quiet because the server was late then
   std::list<std::unique_ptr<Node>>::iterator self;
-  std::list<Node*>::iterator place;  // in the line that tells when it expires
+  SteadyTime expires = SteadyTime::InfiniteFuture();  // where one of the two orders has it; infinite: none has
+  uint64_t turn = 0;                                  // among those that expire in the same moment
 
   bool ready() const { return state == NodeState::kIdle && connected; }
   bool in_round() const { return group_rank >= 0; }
@@ -57,15 +64,16 @@ struct Node {
 };
 
 // The nodes of one job: who is there, when each was last heard, and how many can take part in a round. Thread-
-// compatible. Pointers to nodes are valid until Remove. Everything is O(1).
+// compatible. Pointers to nodes are valid until Remove. Everything is O(log n).
 class Membership {
  public:
   using Nodes = std::list<std::unique_ptr<Node>>;
 
-  Membership(absl::Duration heartbeat_timeout, absl::Duration reconnect_grace)
-      : heartbeat_timeout_(heartbeat_timeout), reconnect_grace_(reconnect_grace) {}
+  // `lateness` is the server's and outlives this; null: the server is never late.
+  Membership(absl::Duration heartbeat_timeout, absl::Duration reconnect_grace, const Lateness* lateness = nullptr)
+      : heartbeat_timeout_(heartbeat_timeout), reconnect_grace_(reconnect_grace), lateness_(lateness) {}
 
-  // REQUIRES: no such node is there, and nobody connected holds the same requested rank; a disconnected holder loses it.
+  // REQUIRES: no such node is there. Whoever holds the same requested rank loses it.
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
@@ -77,15 +85,24 @@ class Membership {
   Node* FindByRequestedRank(int32_t node_rank) const;
 
   void Heard(Node* node, SteadyTime now);
+  // What the node is told, and what it may still go by.
+  void SetHeartbeatTimeout(Node* node, absl::Duration timeout);
+  // The node is told to do something, and has its whole time to be heard.
+  void Expect(Node* node, SteadyTime now);
   void Disconnected(Node* node, SteadyTime now);
   void Reconnected(Node* node, SteadyTime now);
   void SetState(Node* node, NodeState state);
   void SetGroupRank(Node* node, int32_t group_rank);
 
   // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
-  // of it for the heartbeat timeout (nodes of the server's own process are never silent). nullptr: none.
+  // of it for the heartbeat timeout, or IdleTimeout if it has no workers (nodes of the server's own process are never
+  // silent). nullptr: none.
   Node* Expired(SteadyTime now) const;
   SteadyTime NextExpiry() const;
+  // For how long the node may be silent.
+  absl::Duration Patience(const Node& node) const;
+  // Nothing was heard of it for the heartbeat timeout, workers or not: it may be gone.
+  bool IsQuiet(const Node& node, SteadyTime now) const;
 
   size_t size() const { return nodes_.size(); }
   const Nodes& nodes() const { return nodes_; }  // in the order in which they joined
@@ -98,18 +115,31 @@ class Membership {
   size_t with_workers() const { return with_workers_; }
 
  private:
-  std::list<Node*>* LineOf(const Node& node);
+  // By when they expire; of those of the same moment, who was put there first.
+  struct Sooner {
+    bool operator()(const Node* a, const Node* b) const {
+      return a->expires != b->expires ? a->expires < b->expires : a->turn < b->turn;
+    }
+  };
+  using Order = std::set<Node*, Sooner>;
+
+  Order* OrderOf(const Node& node) { return node.connected ? &heard_ : &broken_; }
+  SteadyTime MissedAt(const Node& node, absl::Duration patience) const;
+  void Hear(Node* node, SteadyTime now);
+  void TakeOut(Node* node);
+  // After any change that decides when it expires. REQUIRES: TakeOut was called before the change.
+  void PutIn(Node* node);
   void Count(const Node& node, int by);
 
   const absl::Duration heartbeat_timeout_;
   const absl::Duration reconnect_grace_;
+  const Lateness* const lateness_;
   Nodes nodes_;
   absl::flat_hash_map<absl::string_view, Node*> by_id_;  // keys lie in the nodes
   absl::flat_hash_map<int32_t, Node*> by_requested_rank_;
-  // Every node is in one line, the one that expires first at the front: all nodes of a job have the same timeouts.
-  std::list<Node*> heard_;
-  std::list<Node*> broken_;
-  std::list<Node*> in_process_;
+  Order heard_;   // connected, but for those of the server's own process
+  Order broken_;  // the others
+  uint64_t turns_ = 0;
   uint64_t joins_ = 0;
   size_t ready_ = 0;
   size_t unready_in_round_ = 0;

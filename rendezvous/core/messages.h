@@ -111,8 +111,10 @@ struct Join {
   // (protocol 2.4). Empty: a launcher of before it.
   std::string session_secret;
   std::string store_secret;  // random, fresh with each store; for the nodes of its round only
-  std::string peer;          // the address that it comes from; set by the server, empty if unknown
-  bool in_process = false;   // of the server's own process: it sends no heartbeats; never set by a remote node
+  // By which it goes at present: the job's, or what a Welcome said. Zero: a launcher that goes by the job's always.
+  absl::Duration heartbeat_timeout;
+  std::string peer;         // the address that it comes from; set by the server, empty if unknown
+  bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
 
   friend bool operator==(const Join&, const Join&) = default;
 };
@@ -160,6 +162,7 @@ struct Welcome {
   bool by_launcher = false;                      // the server lives in a launcher, and dies with it
   uint32_t protocol_version = kProtocolVersion;  // 0: a server of before versions
   std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
+  absl::Duration heartbeat_timeout;              // of this node from now on (protocol 4.7); zero: the job's
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

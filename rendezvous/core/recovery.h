@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -14,12 +15,12 @@ namespace ddprun::rendezvous {
 // future meanwhile (protocol 4.4). Means something while the job is recovering. Thread-compatible.
 class Recovery {
  public:
-  // Nodes have this many heartbeat timeouts and the reconnect grace to report.
+  // Nodes have this many of the longest heartbeat timeouts and the reconnect grace to report.
   static constexpr int kHeartbeats = 3;
 
   // The first node has reported, or the server begins with the record of a job.
   void Begin(const JobSettings& settings, SteadyTime now) {
-    until_ = now + kHeartbeats * settings.heartbeat_timeout + settings.reconnect_grace;
+    until_ = now + kHeartbeats * LongestTimeout(settings) + settings.reconnect_grace;
   }
   // The round had been left before the server was restarted, as its record says.
   void BeginLeft() { leaving_ = left_before_ = true; }

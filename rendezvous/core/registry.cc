@@ -22,7 +22,7 @@ void Registry::Restore(SavedState saved) {
       ended_.Forgotten(record.highest_round);  // nothing of it has begun: its nodes begin it anew
     } else {
       const auto it = live_.emplace(record.job_id, LiveJob{}).first;
-      it->second.job = std::make_unique<Job>(std::move(record), began_);
+      it->second.job = std::make_unique<Job>(std::move(record), began_, &lateness_);
       Settle(it);
     }
   }
@@ -30,6 +30,7 @@ void Registry::Restore(SavedState saved) {
 
 void Registry::OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                          const LauncherMessage& message, SteadyTime now, Effects* effects) {
+  lateness_.OnTurn(NextDeadline(), now);
   if (const auto* join = std::get_if<Join>(&message)) {
     assert(join->job_id == job_id && join->node_id == node_id && join->incarnation == incarnation);
     return OnJoin(*join, now, effects);
@@ -56,6 +57,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     const EndedJob* ended = ended_.Find(join.job_id);
     if (ended != nullptr && ended->Concerns(join)) {
       effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}});
+      ended_.OnTold(join.job_id, join.node_id);
       return;
     }
     if (live_.size() >= kMaxLiveJobs) {
@@ -70,6 +72,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     Job::Past past;
     past.server_began = began_;
     past.max_reported = max_reported_;
+    past.lateness = &lateness_;
     past.round_floor = ended_.RoundFloor(join.job_id);
     if (ended != nullptr) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
@@ -94,6 +97,7 @@ void Registry::OnStreamClosed(const std::string& job_id, const std::string& node
 }
 
 void Registry::OnDeadline(SteadyTime now, Effects* effects) {
+  lateness_.OnTurn(NextDeadline(), now);
   // Each job once: what a job finds due it does, but a deadline of zero length must not keep this from returning.
   std::vector<std::string> due;
   for (const auto& [deadline, job_id] : deadlines_) {

@@ -20,6 +20,7 @@
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
+#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -67,7 +68,12 @@ class Registry {
   // One job with its nodes in the order in which they joined (an ended job has none left); nullopt: no such job.
   std::optional<JobView> GetJob(absl::string_view job_id, SteadyTime now) const;
 
+  // From when on nobody is to be expected any more who has not heard the verdict of its job: a server that ends by
+  // itself stays until then.
+  SteadyTime UnheardUntil() const { return ended_.UnheardUntil(); }
+
   size_t live_jobs() const { return live_.size(); }
+  const Lateness& lateness() const { return lateness_; }
 
  private:
   struct LiveJob {
@@ -84,6 +90,7 @@ class Registry {
   const SteadyTime began_;
   const bool keeps_records_;
   const uint64_t max_reported_;
+  Lateness lateness_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
   absl::flat_hash_map<std::string, size_t> jobs_of_peer_;       // live ones

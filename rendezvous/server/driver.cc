@@ -1,5 +1,6 @@
 #include "rendezvous/server/driver.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -142,11 +143,13 @@ void Driver::PeerGoneLocked(const Peer& peer) {
 
 bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
   MutexLock lock(&mutex_);
-  while (remote_launchers_ > 0) {
-    if (SteadyNow() >= deadline) return false;
-    everyone_left_.WaitUntil(&mutex_, deadline);
+  while (true) {
+    const SteadyTime now = SteadyNow();
+    const SteadyTime unheard_until = registry_.UnheardUntil();
+    if (remote_launchers_ == 0 && unheard_until <= now) return true;
+    if (now >= deadline) return false;
+    everyone_left_.WaitUntil(&mutex_, remote_launchers_ > 0 ? deadline : std::min(deadline, unheard_until));
   }
-  return true;
 }
 
 void Driver::QueueEffectsLocked(Effects effects) {

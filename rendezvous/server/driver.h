@@ -55,8 +55,9 @@ class Driver {
   // or a Leave, else with INVALID_ARGUMENT) or the stream broke. The last call for a session; needed for each.
   void OnClosed(const std::shared_ptr<Session>& session);
 
-  // Blocks until the streams of all launchers in other processes are closed, so that each could fetch its Finish;
-  // false at `deadline` if some are still open.
+  // Blocks until the streams of all launchers in other processes are closed, so that each could fetch its Finish, and
+  // until nobody is expected any more who was cut off when its job ended (Registry::UnheardUntil). False at `deadline`
+  // if it is not so by then.
   bool WaitUntilEveryoneLeft(SteadyTime deadline);
 
   // The same for those that left and stop their workers: without a server they would have to kill them (protocol 4.5).

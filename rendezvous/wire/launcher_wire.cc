@@ -55,6 +55,9 @@ struct Writer {
     out->set_protocol_version(join.protocol_version);
     for (const std::string& name : join.capabilities) out->add_capabilities(name);
     out->set_session_secret(join.session_secret);
+    if (join.heartbeat_timeout > absl::ZeroDuration()) {
+      SetDuration(join.heartbeat_timeout, out->mutable_heartbeat_timeout());
+    }
   }
   void operator()(const Heartbeat&) const { proto->mutable_heartbeat(); }
   void operator()(const WorkerFailed& failed) const {
@@ -101,6 +104,9 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   join.protocol_version = proto.protocol_version();
   join.capabilities = fields.Capabilities(proto.capabilities());
   join.session_secret = fields.Secret("session_secret", proto.session_secret());
+  if (proto.has_heartbeat_timeout()) {
+    join.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
+  }
   return join;
 }
 

@@ -23,6 +23,9 @@ struct Writer {
     out->set_by_launcher(welcome.by_launcher);
     out->set_protocol_version(welcome.protocol_version);
     for (const std::string& name : welcome.capabilities) out->add_capabilities(name);
+    if (welcome.heartbeat_timeout > absl::ZeroDuration()) {
+      SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
+    }
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
   void operator()(const Waiting& waiting) const {
@@ -62,6 +65,9 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
     }
   }
   welcome.capabilities = fields.Capabilities(proto.capabilities());
+  if (proto.has_heartbeat_timeout()) {
+    welcome.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
+  }
   return welcome;
 }
 

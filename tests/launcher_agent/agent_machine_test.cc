@@ -526,16 +526,22 @@ TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
   Say(rendezvous::Welcome{absl::Milliseconds(500)});
   EXPECT_EQ(Due(), "heartbeat");
   Say(rendezvous::HeartbeatAck{});
-  EXPECT_EQ(Due(), "heartbeat");
-  EXPECT_EQ(Due(), "heartbeat");
-  EXPECT_EQ(Due(), "reset");
-  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(2)) << "1.5 s after the last answer";
+  std::string due;
+  do {
+    due = Due();
+  } while (due == "heartbeat" || due.empty());
+  EXPECT_EQ(due, "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(15.5)) << "15 s after the last answer";
 }
 
 TEST_F(AgentMachineTest, OnConnected_ServerNeverAnswers_ConnectsAnew) {
   Connect();
-  EXPECT_EQ(Due(), "reset");
-  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Milliseconds(1500));
+  std::string due;
+  do {
+    due = Due();
+  } while (due.empty());
+  EXPECT_EQ(due, "reset");
+  EXPECT_EQ(now_ - SteadyTime::FromStart(absl::Seconds(1000)), absl::Seconds(15));
 }
 
 TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUntilAllHaveCome) {

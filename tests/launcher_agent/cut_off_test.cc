@@ -192,14 +192,45 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
 }
 
 // A launcher that was stopped for a while finds messages that are as old.
-TEST_F(CutOffTest, MessagesReadTooLate_AreDroppedWithTheirStream) {
+TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
   Say(rendezvous::StopRound{1, "", std::nullopt});
   EndWorker();
   Clear();
   now_ = kStart + absl::Seconds(10);
   Say(rendezvous::Assign{Round(2)});
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
-  EXPECT_EQ(Count<effect::ResetConnection>(), 1);
+  EXPECT_EQ(Count<effect::ResetConnection>(), 0);
+  EXPECT_NE(Sent<rendezvous::Heartbeat>(), nullptr);
+  Say(rendezvous::Waiting{});
+  EXPECT_EQ(Count<effect::SpawnWorkers>(), 0) << "no answer to that";
+  Say(rendezvous::HeartbeatAck{});
+  EXPECT_EQ(Count<effect::SpawnWorkers>(), 1);
+  EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(21));
+}
+
+TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
+  Say(rendezvous::StopRound{1, "", std::nullopt});
+  EndWorker();
+  Clear();
+  now_ = kStart + absl::Seconds(10);
+  Say(rendezvous::Assign{Round(2)});
+  Say(rendezvous::StopRound{2, "", std::nullopt});
+  Say(rendezvous::HeartbeatAck{});
+  EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
+  ASSERT_NE(Sent<rendezvous::Ready>(), nullptr);
+  EXPECT_EQ(Sent<rendezvous::Ready>()->left_round, 2u);
+}
+
+TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
+  Say(rendezvous::StopRound{1, "", std::nullopt});
+  EndWorker();
+  Clear();
+  now_ = kStart + absl::Seconds(10);
+  Say(rendezvous::Assign{Round(2)});
+  Disconnect(std::nullopt);
+  machine_.OnConnected(now_, &effects_);
+  Say(rendezvous::Welcome{kTimeout / 6});
+  EXPECT_EQ(Count<effect::SpawnWorkers>(), 0) << "the server tells it again, if it still counts";
 }
 
 TEST_F(CutOffTest, WorkersKilledByTheGuardMeanwhile_AreNoFailure) {

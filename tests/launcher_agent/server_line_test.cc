@@ -20,7 +20,7 @@ class ServerLineTest : public ::testing::Test {
   void Up(absl::Duration interval = kTimeout / 6) {
     line_.OnConnected(kStart);
     line_.OnMessage(false, kStart);
-    line_.OnWelcome(interval, kStart);
+    line_.OnWelcome(interval, absl::ZeroDuration(), kStart);
   }
   ServerLine line_;
 };
@@ -62,9 +62,34 @@ TEST_F(ServerLineTest, Up_BeatsAtTheServersInterval) {
 
 TEST_F(ServerLineTest, Silence_IsHalfTheTimeoutWithoutAMessage) {
   Up();
+  line_.SetHasWorkers(true);
   line_.OnMessage(true, At(3));
   EXPECT_FALSE(line_.TakeSilence(At(8.9)));
   EXPECT_TRUE(line_.TakeSilence(At(9)));
+}
+
+TEST_F(ServerLineTest, Silence_WithoutWorkersIsBorneForLonger) {
+  Up();
+  line_.OnMessage(true, At(3));
+  EXPECT_FALSE(line_.TakeSilence(At(17.9)));
+  line_.SetHasWorkers(true);
+  EXPECT_TRUE(line_.TakeSilence(At(9))) << "counted from when it was last heard";
+}
+
+TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
+  line_.OnConnected(kStart);
+  line_.SetHasWorkers(true);
+  line_.OnMessage(false, At(1));
+  line_.OnWelcome(absl::Seconds(4), absl::Seconds(24), At(1));
+  EXPECT_EQ(line_.lease().StopAt(), At(20));
+  EXPECT_EQ(line_.lease().KillAt(), At(22));
+  EXPECT_TRUE(line_.TakeHeartbeat(At(5)));
+  // A server that knows nothing of it fences by the job's timeout.
+  line_.OnDisconnected("closed", std::nullopt, At(6));
+  line_.OnConnected(At(6));
+  line_.OnMessage(false, At(6));
+  line_.OnWelcome(absl::Seconds(2), absl::ZeroDuration(), At(6));
+  EXPECT_EQ(line_.lease().StopAt(), At(16));
 }
 
 TEST_F(ServerLineTest, OnMessage_OfAStreamThatWasGivenUp_IsStale) {
@@ -110,6 +135,7 @@ TEST_F(ServerLineTest, OnEnding_NothingIsDueAnyMore) {
 
 TEST_F(ServerLineTest, OnLeave_WithWorkers_BeatsGoOn) {
   Up(absl::Seconds(2));
+  line_.SetHasWorkers(true);
   line_.OnEnding();
   line_.OnLeave(true, At(1));
   EXPECT_TRUE(line_.TakeHeartbeat(At(3)));

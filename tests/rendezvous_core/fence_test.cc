@@ -21,7 +21,8 @@ class FenceTest : public testing::Test {
     node.node_id = "a";
     node.incarnation = 2;
     node.in_process = in_process;
-    node.last_heard = At(200);
+    node.heartbeat_timeout = Settings().heartbeat_timeout;
+    node.last_heard = node.quiet_since = At(200);
     return node;
   }
 
@@ -46,6 +47,19 @@ TEST_F(FenceTest, LatestRoundRuns_NobodyIsUnknown) {
   fence_.OnSilent(NodeOf());
   fence_.LatestRoundRuns();
   EXPECT_EQ(fence_.OpensAt(), At(207)) << "7/6 of the timeout after it was last heard";
+}
+
+TEST_F(FenceTest, ANodeThatWasToldALongerTimeout_IsWaitedForAccordingly) {
+  Node node = NodeOf();
+  node.heartbeat_timeout = absl::Seconds(12);
+  fence_.OnSilent(node);
+  EXPECT_EQ(fence_.OpensAt(), At(214));
+}
+
+TEST_F(FenceTest, LargeJob_NodesOfAServerBeforeMayHaveTheLongestTimeout) {
+  JobSettings settings = Settings();
+  settings.max_nodes = 1000;
+  EXPECT_EQ(Fence(settings, At(100), FencedNodes()).OpensAt(), At(118));
 }
 
 TEST_F(FenceTest, ANodeThatLeft_UntilItsStreamEnds) {

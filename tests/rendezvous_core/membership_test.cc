@@ -27,6 +27,7 @@ TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   Membership m(kTimeout, kGrace);
   Node* a = m.Add(Named("a"), At(absl::Seconds(0)));
   Node* b = m.Add(Named("b"), At(absl::Seconds(1)));
+  for (Node* node : {a, b}) m.SetState(node, NodeState::kRunning);
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(3)));
   m.Heard(a, At(absl::Seconds(2)));
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(4)));
@@ -36,6 +37,36 @@ TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(5)));
   EXPECT_EQ(m.Find("b"), nullptr);
   EXPECT_EQ(m.Find("a"), a);
+}
+
+TEST(MembershipTest, Silence_WithoutWorkersExpiresLater) {
+  Membership m(kTimeout, kGrace);
+  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(30)));
+  EXPECT_FALSE(m.IsQuiet(*a, At(absl::Milliseconds(2999))));
+  EXPECT_TRUE(m.IsQuiet(*a, At(absl::Seconds(3))));
+  EXPECT_EQ(m.Expired(At(absl::Seconds(3))), nullptr);
+  m.SetState(a, NodeState::kSucceeded);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(30)));
+  // It is given something to do: from then on its heartbeat timeout counts, and not from when it was last heard.
+  m.Expect(a, At(absl::Seconds(20)));
+  m.SetState(a, NodeState::kRunning);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(23)));
+  EXPECT_EQ(m.Expired(At(absl::Seconds(23))), a);
+  EXPECT_EQ(a->last_heard, At(absl::ZeroDuration()));
+}
+
+TEST(MembershipTest, Silence_OfALateServerIsPutOffButBrokenStreamsAreNot) {
+  Lateness lateness;
+  Membership m(kTimeout, kGrace, &lateness);
+  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+  m.SetState(a, NodeState::kRunning);
+  lateness.OnTurn(At(absl::Seconds(3)), At(absl::Seconds(7)));
+  EXPECT_EQ(m.Expired(At(absl::Seconds(10))), nullptr);
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(11)));
+  EXPECT_EQ(m.Expired(At(absl::Seconds(11))), a);
+  m.Disconnected(a, At(absl::Seconds(7)));
+  EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(7) + kGrace));
 }
 
 TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
@@ -48,7 +79,7 @@ TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
   EXPECT_EQ(m.NextExpiry(), At(absl::Seconds(1) + kGrace));
   m.Reconnected(a, At(absl::Milliseconds(1010)));
   EXPECT_EQ(m.ready(), 1u);
-  EXPECT_EQ(m.NextExpiry(), At(absl::Milliseconds(1010) + kTimeout));
+  EXPECT_EQ(m.NextExpiry(), At(absl::Milliseconds(1010) + m.Patience(*a)));
 }
 
 TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
@@ -104,7 +135,7 @@ TEST(MembershipTest, RandomChanges_KeepTheCountsAndTheOrder) {
     for (const Node* n : nodes) {
       if (n->ready()) ++ready;
       if (n->in_round() && !n->ready()) ++unready_in_round;
-      next = std::min(next, n->last_heard + (n->connected ? kTimeout : kGrace));
+      next = std::min(next, n->connected ? n->quiet_since + m.Patience(*n) : n->last_heard + kGrace);
     }
     ASSERT_EQ(m.ready(), ready);
     ASSERT_EQ(m.unready_in_round(), unready_in_round);

@@ -40,10 +40,12 @@ NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
       settings_(first.settings),
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
+      lateness_(past.lateness),
       unknown_gone_(past.server_began + 1.5 * settings_.heartbeat_timeout),
       waiting_since_(now) {}
 
-void NaiveJob::Restart(SteadyTime now) {
+void NaiveJob::Restart(SteadyTime now, const Lateness* lateness) {
+  lateness_ = lateness;
   unknown_gone_ = now + 1.5 * settings_.heartbeat_timeout;
   gone = ended() ? gone_at_end : std::map<std::string, GoneNode>();
   for (auto& [unused, node] : gone) node.workers_gone = unknown_gone_;
@@ -71,7 +73,15 @@ void NaiveJob::Say(const Node& node, const std::string& what) {
   if (node.connected) lines_->push_back(absl::StrCat(node.join.node_id, "#", node.join.incarnation, " ", what));
 }
 
-void NaiveJob::Touch(Node* node, SteadyTime now) { node->stamp = now; }
+void NaiveJob::Touch(Node* node, SteadyTime now) {
+  node->stamp = now;
+  node->allowance = lateness_->Allowance();
+}
+
+bool NaiveJob::Silent(const Node& node, absl::Duration limit, SteadyTime now) const {
+  if (!node.connected || node.join.in_process || lateness_->excused_until() > now) return false;
+  return node.stamp + limit + node.allowance <= now;
+}
 
 void NaiveJob::TakePhase(Node* node, const Join& join) {
   node->round = RoundOf(join);
@@ -96,7 +106,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   if (old != nullptr) return Rejoin(old, join, now);
   for (Node& other : nodes) {
     if (!join.node_rank || other.join.node_rank != join.node_rank) continue;
-    if (other.connected) return lines->push_back(who + " rejected");
+    if (other.connected && !Silent(other, settings_.heartbeat_timeout, now)) return lines->push_back(who + " rejected");
     other.join.node_rank.reset();
   }
   nodes.emplace_back();
@@ -110,7 +120,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
   if (gathering && round == 0 && join.current && RoundOf(join) >= recover_from_) {
     state = State::kRecovering;
-    restarts = std::max(restarts, restarts_before_);
+    restarts = std::max(restarts, std::min(restarts_before_, settings_.max_restarts));
     recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
   highest = std::max(highest, RoundOf(join));
@@ -302,6 +312,7 @@ void NaiveJob::StopAll() {
   for (Node& node : nodes) {
     if (!Works(node)) continue;
     Say(node, absl::StrCat("stop_round ", node.round, has_cause_ ? " cause" : ""));
+    if (node.phase == Phase::kSucceeded && node.connected) Touch(&node, now_);
     node.phase = Phase::kStopping;
   }
 }
@@ -311,9 +322,9 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   now_ = now;
   for (size_t i = nodes.size(); i-- > 0;) {
     const Node& node = nodes[i];
-    if (node.connected && node.join.in_process) continue;
-    const absl::Duration limit = node.connected ? settings_.heartbeat_timeout : settings_.reconnect_grace;
-    if (node.stamp + limit > now) continue;
+    absl::Duration limit = settings_.heartbeat_timeout;
+    if (!MayHaveWorkers(node)) limit = std::max(limit, std::min(10 * limit, absl::Seconds(30)));
+    if (node.connected ? !Silent(node, limit, now) : node.stamp + settings_.reconnect_grace > now) continue;
     Say(node, "close");
     if (node.connected && MayHaveWorkers(node)) {
       gone[node.join.node_id] = {node.join.incarnation, node.stamp + settings_.heartbeat_timeout * 7 / 6};
@@ -419,10 +430,20 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     return true;
   }
   if (state == State::kStopping && Complete(now)) {
-    AssignAll();
+    if (!RemoveQuiet(now)) AssignAll();
     return true;
   }
   return false;
+}
+
+bool NaiveJob::RemoveQuiet(SteadyTime now) {
+  const size_t before = nodes.size();
+  for (size_t i = nodes.size(); i-- > 0;) {
+    if (nodes[i].busy() || !Silent(nodes[i], settings_.heartbeat_timeout, now)) continue;
+    Say(nodes[i], "close");
+    Gone(i);
+  }
+  return nodes.size() < before;
 }
 
 void NaiveJob::AssignAll() {
@@ -467,6 +488,7 @@ void NaiveJob::AssignAll() {
       if (i < r && same_role) role_base += slots;
     }
     Node* node = order[r];
+    Touch(node, now_);
     node->rank = r;
     node->round = round;
     node->phase = Phase::kRunning;
@@ -476,12 +498,13 @@ void NaiveJob::AssignAll() {
   }
 }
 
-NaiveServer::NaiveServer(const NaiveServer& before, SteadyTime began) : began_(began) {
+NaiveServer::NaiveServer(const NaiveServer& before, SteadyTime began, const Lateness* lateness)
+    : began_(began), lateness_(lateness) {
   for (const auto& [job_id, job] : before.jobs) {
     if (job.ended() || job.round > 0) {
-      jobs.emplace(job_id, job).first->second.Restart(began);
+      jobs.emplace(job_id, job).first->second.Restart(began, lateness);
     } else if (const auto old = before.replaced_.find(job_id); old != before.replaced_.end()) {
-      jobs.emplace(job_id, old->second).first->second.Restart(began);
+      jobs.emplace(job_id, old->second).first->second.Restart(began, lateness);
     }
   }
 }
@@ -509,6 +532,7 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
   if (!Acceptable(*join)) return lines->push_back(who + " rejected");
   NaiveJob::Past past;
   past.server_began = began_;
+  past.lateness = lateness_;
   if (ended) {
     const bool told = !it->second.nodes.empty();
     past.floor = it->second.highest;

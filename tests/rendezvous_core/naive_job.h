@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/lateness.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -33,10 +34,11 @@ class NaiveJob {
     uint64_t recover_from = 1;
     int restarts = 0;
     std::map<std::string, GoneNode> gone;
+    const Lateness* lateness = nullptr;
   };
   NaiveJob(const Join& first, const Past& past, SteadyTime now);
   // The same job on a server that was started again at `now` and remembers it.
-  void Restart(SteadyTime now);
+  void Restart(SteadyTime now, const Lateness* lateness);
 
   void OnJoin(const Join& join, SteadyTime now, Lines* lines);
   void OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message, SteadyTime now,
@@ -59,6 +61,7 @@ class NaiveJob {
     Join::Phase phase = Join::Phase::kIdle;
     bool connected = true;
     SteadyTime stamp;
+    absl::Duration allowance;  // after that, because the server was late
     uint64_t order = 0;
     uint64_t round = 0;
     int rank = -1;
@@ -80,6 +83,9 @@ class NaiveJob {
   void Gone(size_t index);
   SteadyTime WorkersGone(const Node& node) const;
   void StopAll();
+  // Connected, and missed after so long.
+  bool Silent(const Node& node, absl::Duration limit, SteadyTime now) const;
+  bool RemoveQuiet(SteadyTime now);
   void AssignAll();
   void End(State to, const std::string& line);
   bool ApplyOneRule(SteadyTime now);
@@ -89,6 +95,7 @@ class NaiveJob {
   JobSettings settings_;
   uint64_t recover_from_;
   int restarts_before_;
+  const Lateness* lateness_;
   Lines* lines_ = nullptr;
   SteadyTime now_;
   uint64_t counter_ = 0;
@@ -113,9 +120,10 @@ class NaiveJob {
 // Many naive jobs, with the ended ones.
 class NaiveServer {
  public:
-  explicit NaiveServer(SteadyTime began) : began_(began) {}
+  // How late the server is the twin does not judge again: it asks the real one, which is called first.
+  NaiveServer(SteadyTime began, const Lateness* lateness) : began_(began), lateness_(lateness) {}
   // After a restart with all that matters of the server before.
-  NaiveServer(const NaiveServer& before, SteadyTime began);
+  NaiveServer(const NaiveServer& before, SteadyTime began, const Lateness* lateness);
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
@@ -127,6 +135,7 @@ class NaiveServer {
  private:
   std::map<std::string, NaiveJob> replaced_;  // ended jobs whose ids were used again
   const SteadyTime began_;
+  const Lateness* const lateness_;
 };
 
 }  // namespace ddprun::rendezvous

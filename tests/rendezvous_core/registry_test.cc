@@ -110,6 +110,58 @@ TEST(RegistryTest, StrangersMessages_AreIgnored) {
   EXPECT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
 }
 
+// Protocol 5: a server that ends by itself stays for those who may still come for the verdict.
+TEST(RegistryTest, UnheardUntil_LostAfterItSucceeded_UntilItHasHeard) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = Of("x", "a", 2);
+  Join b = Of("x", "b", 2);
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, b, b, At(0));
+  Tell(&registry, b, GroupSucceeded{1}, At(1));
+  Effects effects;
+  registry.OnStreamClosed("x", "b", 1, At(2), &effects);
+  registry.OnDeadline(At(3), &effects);
+  EXPECT_EQ(registry.GetJob("x", At(3))->node_count, 1);
+  EXPECT_EQ(registry.UnheardUntil(), SteadyTime::InfinitePast()) << "the job has not ended";
+  Tell(&registry, a, GroupSucceeded{1}, At(3));
+  EXPECT_EQ(registry.UnheardUntil(), At(2) + absl::Milliseconds(3500));
+  b.incarnation = 2;
+  b.phase = Join::Phase::kSucceeded;
+  b.current = Assignment{.round = 1, .group_world_size = 2, .world_size = 2, .role_world_size = 2, .master_addr = "a", .master_port = 1000};
+  effects = Tell(&registry, b, b, At(4));
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_NE(ToldMessage<Finish>(effects[0]), nullptr);
+  EXPECT_EQ(registry.UnheardUntil(), SteadyTime::InfinitePast());
+}
+
+TEST(RegistryTest, UnheardUntil_NodesThatLeftOrFailedAreNotExpected) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = Of("x", "a"), b = Of("y", "b");
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, a, Leave{"received SIGTERM", false}, At(1));
+  Tell(&registry, b, b, At(0));
+  Effects effects;
+  registry.OnStreamClosed("y", "b", 1, At(1), &effects);
+  registry.OnDeadline(At(2), &effects);
+  EXPECT_EQ(registry.live_jobs(), 0u);
+  EXPECT_EQ(registry.UnheardUntil(), SteadyTime::InfinitePast());
+}
+
+// Protocol 4.7.
+TEST(RegistryTest, ServerStopsForAWhile_NobodyIsLostBeforeItHasReadWhatArrived) {
+  Registry registry(SteadyTime::InfinitePast());
+  const Join a = Of("x", "a", 2), b = Of("x", "b", 2);
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, b, b, At(0));
+  Effects effects;
+  registry.OnDeadline(At(10), &effects);
+  for (const Effect& effect : effects) EXPECT_FALSE(std::holds_alternative<Close>(effect));
+  Tell(&registry, a, Heartbeat{}, At(11));
+  EXPECT_EQ(registry.NextDeadline(), At(17)) << "as long again as it was late";
+  registry.OnDeadline(At(17), &effects);
+  EXPECT_EQ(registry.GetJob("x", At(17))->node_count, 0) << "a was silent for six seconds since, b for 17";
+}
+
 // Protocol 5.
 TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
   Registry registry(SteadyTime::InfinitePast());

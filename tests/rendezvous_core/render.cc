@@ -8,7 +8,11 @@ namespace {
 
 struct Renderer {
   std::string operator()(const Welcome& m) const {
-    return absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
+    std::string text = absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
+    if (m.heartbeat_timeout > absl::ZeroDuration()) {
+      absl::StrAppend(&text, ", timeout ", absl::FormatDuration(m.heartbeat_timeout));
+    }
+    return text;
   }
   std::string operator()(const HeartbeatAck&) const { return "ack"; }
   std::string operator()(const Waiting& m) const {

@@ -104,6 +104,40 @@ TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   EXPECT_EQ(b.join().current->round, round);
 }
 
+// A launcher that hosts the server ends with its job, but not before a node that was cut off then has come back.
+TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
+  TestServer server;
+  TcpProxy proxy(server.port());
+  TestLauncher host(server.Local(), "job", "node1", PatientSettings(2));
+  TestLauncher b(TestServer::GrpcTo(proxy.port()), "job", "node2", PatientSettings(2));
+  host.join().in_process = true;
+  host.ConnectAndJoin();
+  b.ConnectAndJoin();
+  host.AwaitRound();
+  b.AwaitRound();
+  proxy.Cut();
+  b.Await<Disconnected>();
+  const auto connected = [&] {
+    for (const NodeView& node : server.driver().GetJob("job")->nodes) {
+      if (node.host == "node2") return node.connected;
+    }
+    return false;
+  };
+  const SteadyTime hang = SteadyNow() + kHang;
+  while (connected() && SteadyNow() < hang) std::this_thread::yield();
+  b.Succeed();  // goes nowhere
+  WorkerFailure failure;
+  failure.restartable = false;
+  failure.exit_code = 7;
+  host.client().Send(WorkerFailed{host.join().current->round, failure});
+  EXPECT_EQ(host.Await<Finish>().verdict.exit_code, 7);
+  EXPECT_FALSE(server.driver().WaitUntilEveryoneLeft(SteadyNow()));
+  b.ConnectAndJoin();
+  EXPECT_EQ(b.Await<Finish>().verdict.exit_code, 7);
+  b.Disappear();
+  EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
+}
+
 TEST(ReconnectTest, ServerGone_RefusalsSayWhenTheyWereAskedFor) {
   auto server = std::make_unique<TestServer>();
   TestLauncher a(server->Grpc(), "job", "node1", PatientSettings(2));

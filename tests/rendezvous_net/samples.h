@@ -81,6 +81,7 @@ inline Join SampleJoin() {
   join.settings = SampleSettings();
   join.phase = Join::Phase::kRunning;
   join.current = SampleAssignment();
+  join.heartbeat_timeout = absl::Seconds(12);
   join.protocol_version = 7;
   join.capabilities = {"recovery", "trace"};
   join.session_secret = std::string(

@@ -1,0 +1,21 @@
+#include "rendezvous/core/lateness.h"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous {
+
+void Lateness::OnTurn(SteadyTime due, SteadyTime now) {
+  if (now <= due + kTolerance) return;
+  excused_until_ = std::max(excused_until_, now + std::min(now - due, kMost));
+}
+
+void Lateness::OnBeat(absl::Duration gap, absl::Duration interval) {
+  // A beat half an interval late is nothing; one node that is very late must not excuse all others.
+  const absl::Duration late = std::clamp(gap - interval * 3 / 2, absl::ZeroDuration(), kMost);
+  beats_late_ += (late - beats_late_) / kBeatsAveraged;
+}
+
+// A beat may well be later than the average.
+absl::Duration Lateness::Allowance() const { return std::min(2 * beats_late_, kMost); }
+
+}  // namespace ddprun::rendezvous
