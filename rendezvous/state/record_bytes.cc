@@ -17,6 +17,7 @@ v1::RoundRecord ToProto(const RoundRecord& round) {
   proto.set_master_addr(round.master_addr);
   proto.set_master_port(round.master_port);
   proto.set_master_host(round.master_host);
+  proto.set_store_secret(round.store_secret);
   proto.set_reason(FitText(round.reason, kMaxTextBytes));
   proto.set_leave_reason(FitText(round.leave_reason, kMaxTextBytes));
   if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = ToProto(*round.leave_cause);
@@ -32,6 +33,7 @@ RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
   round.master_addr = fields.OptionalName("master_addr", proto.master_addr(), kMaxNameBytes);
   round.master_port = fields.Number("master_port", proto.master_port(), 0, 65535);
   round.master_host = fields.OptionalName("master_host", proto.master_host(), kMaxNameBytes);
+  round.store_secret = fields.Secret("store_secret", proto.store_secret());
   round.reason = proto.reason();
   round.leave_reason = proto.leave_reason();
   if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), fields.Inside("leave_cause"));

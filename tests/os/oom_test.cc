@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -51,9 +52,19 @@ TEST_F(OomTest, Sample_NothingReadable_IsAbsent) {
   EXPECT_FALSE(sample.on_host.has_value());
 }
 
-TEST_F(OomTest, Sample_ThisMachine_ReadsWithoutTrouble) {
+TEST_F(OomTest, Sample_ThisMachine_IsWhatTheKernelCounts) {
   const OomSample before = SampleOom();
-  EXPECT_EQ(before.in_cgroup.has_value(), SampleOom().in_cgroup.has_value());
+  std::optional<int64_t> counted;
+  std::ifstream vmstat("/proc/vmstat");
+  int64_t value;
+  for (std::string name; vmstat >> name >> value;) {
+    if (name == "oom_kill") counted = value;
+  }
+  const OomSample after = SampleOom();
+  ASSERT_EQ(before.on_host.has_value(), counted.has_value());
+  if (!counted) GTEST_SKIP() << "this kernel does not count them";
+  EXPECT_LE(*before.on_host, *counted);
+  EXPECT_GE(*after.on_host, *counted);
 }
 
 TEST_F(OomTest, Evidence_SaysWhatIsKnownAndNoMore) {

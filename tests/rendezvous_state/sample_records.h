@@ -25,6 +25,7 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                              .master_addr = "10.0.0.5",
                              .master_port = 41141,
                              .master_host = "node-b",
+                             .store_secret = "0123456789abcdef",
                              .reason = "all 3 nodes joined",
                              .leave_reason = "rank 3 exited with code 7",
                              .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7}};

@@ -6,13 +6,17 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 extern char** environ;
@@ -156,15 +160,30 @@ TempDir::~TempDir() {
 }
 
 int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) abort();
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
+  // Below the ports that the kernel hands out (32768 unless somebody has changed it).
+  constexpr int kFirst = 10240, kLast = 32767;
+  static std::mt19937 random{std::random_device{}()};
+  for (int tries = 0; tries < 10000; ++tries) {
+    const int port = std::uniform_int_distribution<int>(kFirst, kLast)(random);
+    // An abstract name, which the kernel frees with this process, says that the port is taken.
+    sockaddr_un name = {};
+    name.sun_family = AF_UNIX;
+    const int length = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "ddprun-test-port-%d", port);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+    const int claim = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (claim < 0) abort();
+    if (bind(claim, reinterpret_cast<sockaddr*>(&name), size) == 0) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in address = {};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(static_cast<uint16_t>(port));
+      const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+      close(fd);
+      if (free) return port;  // `claim` stays open
+    }
+    close(claim);
+  }
+  abort();
 }
 
 bool CanConnect(int port) {

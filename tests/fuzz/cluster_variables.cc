@@ -1,0 +1,11 @@
+// The variables of whatever started a launcher: SLURM, MPI, Kubernetes. Lines of NAME=value.
+#include "launcher/cluster/detect.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ddprun::launcher;  // NOLINT
+  const auto found =
+      DetectCluster(ddprun::fuzz::Variables(ddprun::fuzz::Bytes(data, size)), std::nullopt, "node1.cluster");
+  if (!found.ok()) FUZZ_CHECK(absl::IsInvalidArgument(found.status()));
+  return 0;
+}
