@@ -399,8 +399,7 @@ int Agent::Finish() {
     report.verdict = *exit_->verdict;
     report.others = exit_->siblings;
     report.time_zone = absl::LocalTimeZone();
-    const std::string summary = FailureSummary(report);
-    (void)!write(2, summary.data(), summary.size());
+    LogVerbatim(FailureSummary(report));
   }
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const SteadyTime now = SteadyNow();

@@ -5,17 +5,20 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
+#include "rendezvous/base/file_limit.h"
 
 // The child runs on memory that it shares with us: no instrumentation may look at its stack or keep books.
 #define DDPRUN_NO_SANITIZE __attribute__((no_sanitize("address", "undefined", "thread")))
@@ -40,6 +43,7 @@ struct ChildPlan {
   char* const* envp;
   int fds[3];
   uint64_t ignored;  // bit n-1 is signal n
+  const rlimit* file_limit;  // null: as it is
   pid_t parent;
   int error;  // written by the child: errno of the step that failed
 };
@@ -65,6 +69,8 @@ DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
     const bool ignored = (plan->ignored >> (signal - 1) & 1) != 0;
     syscall(SYS_rt_sigaction, signal, ignored ? kIgnore : kDefaultAction, nullptr, kSignalSetSize);
   }
+  // Lowering can't fail, and descriptors above the limit stay open.
+  if (plan->file_limit != nullptr) syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan->file_limit, nullptr);
   // After the handlers: one of the launcher's must not run here.
   const uint64_t none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSetSize);
@@ -132,7 +138,9 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   const ChildStack stack;
   if (!stack.valid()) return ExplainExecError(request.program, ENOMEM);
 
-  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, 0, getpid(), 0};
+  const std::optional<rlimit> file_limit = InheritedFileLimit();
+  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, 0, nullptr, getpid(), 0};
+  if (file_limit) plan.file_limit = &*file_limit;
   for (const int signal : request.ignored_signals) plan.ignored |= uint64_t{1} << (signal - 1);
   const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
   UniqueFd moved[3];

@@ -35,6 +35,7 @@ struct Child {
 // - is killed by the kernel when the thread that called Spawn ends. That is PR_SET_PDEATHSIG, which watches the
 //   thread and not the process: call Spawn from the main thread only;
 // - begins with an empty signal mask and every signal at its default, SIGPIPE too, but for those to be ignored;
+// - has the limit of open files that this process was started with (rendezvous/base/file_limit.h);
 // - inherits the descriptors that are not close-on-exec. All of ours are; those that the launcher was started with
 //   are passed on, as torchrun does.
 //

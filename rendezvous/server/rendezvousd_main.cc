@@ -1,7 +1,6 @@
 // rendezvousd: the rendezvous server as a program of its own, for any number of jobs.
 
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -12,7 +11,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/crash_report.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/server.h"
@@ -24,6 +26,8 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+// For log lines that are still to be written at the end.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 struct Options {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
@@ -54,18 +58,11 @@ int ParseOptions(int argc, char** argv, Options* options) {
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    fprintf(stderr, "rendezvousd: %s (see --help)\n", error.what());
+    Log(LogLevel::kError, absl::StrCat(error.what(), " (see --help)"));
     return kExitUsage;
   }
+  InitLog("rendezvousd", ParseLogLevel(options->log_level, LogLevel::kInfo));
   return -1;
-}
-
-// A launcher takes a file descriptor each.
-void RaiseFileLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int Run(const Options& options) {
@@ -75,7 +72,9 @@ int Run(const Options& options) {
   sigaddset(&stop_signals, SIGTERM);
   sigaddset(&stop_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
+  // A reader of the log that goes away is no reason to end the jobs, nor is one that does not read to hold them up.
+  signal(SIGPIPE, SIG_IGN);
+  StartLogThread();
   RaiseFileLimit();
 
   std::unique_ptr<SqliteStore> store;
@@ -93,7 +92,7 @@ int Run(const Options& options) {
   Driver driver(Driver::Host::kDaemon, std::move(saved), store.get());
   const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(&driver, options.listen);
   if (!server.ok()) {
-    fprintf(stderr, "rendezvousd: %s\n", std::string(server.status().message()).c_str());
+    Log(LogLevel::kError, server.status().message());
     return kExitFailed;
   }
   for (const std::string& address : (*server)->addresses()) {
@@ -115,6 +114,10 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   ddprun::rendezvous::Options options;
-  const int exit_status = ddprun::rendezvous::ParseOptions(argc, argv, &options);
-  return exit_status >= 0 ? exit_status : ddprun::rendezvous::Run(options);
+  ddprun::InitLog("rendezvousd", ddprun::LogLevel::kInfo);
+  ddprun::InstallCrashReport("rendezvousd");
+  int exit_status = ddprun::rendezvous::ParseOptions(argc, argv, &options);
+  if (exit_status < 0) exit_status = ddprun::rendezvous::Run(options);
+  ddprun::FlushLog(ddprun::SteadyNow() + ddprun::rendezvous::kLastWords);
+  return exit_status;
 }
