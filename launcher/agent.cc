@@ -14,6 +14,7 @@
 #include "launcher/core/failure_summary.h"
 #include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
+#include "launcher/os/background_call.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/resolve_program.h"
@@ -52,6 +53,7 @@ Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
       signals_(std::move(signals)) {}
 
 Agent::~Agent() {
+  settings_.guard->Unwatch();
   link_ = nullptr;
   if (loop_ != nullptr) {
     CloseStore();
@@ -78,10 +80,11 @@ absl::Status Agent::SetUp() {
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = FindAddress(); !status.ok()) return status;
+  if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
+  if (absl::Status status = FindPlace(); !status.ok()) return status;
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
-        absl::StrCat("this node is ", host_, ", address ", address_,
+        absl::StrCat("this node is ", host_, ", address ", place_.address,
                      config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
                                                  " overrides it)"
                                                : " (--local-addr)"));
@@ -92,7 +95,7 @@ absl::Status Agent::SetUp() {
   agent.join.node_id = settings_.launcher_id;
   agent.join.session_secret = RandomSecret();
   agent.join.host = host_;
-  agent.join.address = address_;
+  agent.join.address = place_.address;
   agent.join.slots = config.slots;
   agent.join.role = config.role;
   agent.join.node_rank = config.node_rank;
@@ -111,7 +114,7 @@ absl::Status Agent::SetUp() {
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
-                              host_, Environment(), InterfaceOf(address_)};
+                              host_, Environment(), InterfaceOf(place_.address)};
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](const std::vector<WorkerEnd>& ends) {
         // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
@@ -124,36 +127,46 @@ absl::Status Agent::SetUp() {
   AskForEndTime();
   Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
-      &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
+      &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
   if (!link.ok()) return link.status();
   link_ = *std::move(link);
   machine_->OnServing(link_->serving());
   return absl::OkStatus();
 }
 
-absl::Status Agent::FindAddress() {
+absl::Status Agent::FindPlace() {
   const LaunchConfig& config = settings_.config;
-  absl::StatusOr<std::string> address = RendezvousLink::LocalAddress(config);
-  if (!address.ok() && config.endpoint_appears_late) {
-    const absl::Duration patience = config.settings.join_timeout;
-    Log(LogLevel::kWarning,
-        absl::StrCat(address.status().message(), "; trying again for ", absl::FormatDuration(patience)));
-    const SteadyTime give_up = SteadyNow() + patience;
-    SteadyTime next = SteadyNow() + kNameInterval;
-    // A name server that does not answer delays a signal until it is given up.
-    loop_->SetTimer([&next] { return next; },
-                    [&](SteadyTime now) {
-                      address = RendezvousLink::LocalAddress(config);
-                      next = SteadyNow() + kNameInterval;
-                      if (address.ok() || now >= give_up) loop_->Quit();
-                    });
+  const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
+  const SteadyTime give_up = SteadyNow() + patience;
+  for (bool first = true;; first = false) {
+    std::optional<absl::StatusOr<HostPlace>> found;
+    {
+      // The thread may outlive this object: it has a configuration of its own.
+      const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
+          loop_.get(), [config] { return LookUpHostPlace(config); },
+          [&](absl::StatusOr<HostPlace> result) {
+            found = std::move(result);
+            loop_->Quit();
+          });
+      loop_->Run();
+    }
+    if (exit_) return absl::CancelledError(absl::StrCat("stopped while looking up ", config.endpoint.host));
+    if (found->ok()) {
+      place_ = **std::move(found);
+      return absl::OkStatus();
+    }
+    if (!config.endpoint_appears_late) return absl::InvalidArgumentError(found->status().message());
+    if (SteadyNow() >= give_up) return absl::UnavailableError(found->status().message());
+    if (first) {
+      Log(LogLevel::kWarning,
+          absl::StrCat(found->status().message(), "; trying again for ", absl::FormatDuration(patience)));
+    }
+    const SteadyTime next = SteadyNow() + kNameInterval;
+    loop_->SetTimer([next] { return next; }, [this](SteadyTime) { loop_->Quit(); });
     loop_->Run();
+    loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
     if (exit_) return absl::CancelledError(absl::StrCat("stopped while ", config.endpoint.host, " had no address"));
-    if (!address.ok()) return absl::Status(absl::StatusCode::kUnavailable, address.status().message());
   }
-  if (!address.ok()) return absl::InvalidArgumentError(address.status().message());
-  address_ = *std::move(address);
-  return absl::OkStatus();
 }
 
 void Agent::Handle(const rendezvous::ClientEvent& event) {
@@ -265,7 +278,7 @@ void Agent::Do(const effect::OpenStore&) {
     const OpenedStore opened = {store_->port(), store_secret_};
     return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened, now, e); });
   }
-  const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
+  const std::string reason = absl::StrCat("can't open a store at ", place_.address, ": ", status.message(), "; ",
                                           settings_.config.port_range ? "a wider --port-range or " : "",
                                           "--local-addr with another address helps");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
@@ -273,7 +286,7 @@ void Agent::Do(const effect::OpenStore&) {
 
 absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
   StoreOptions options;
-  options.address = address_;
+  options.address = place_.address;
   options.secret = store_secret_;
   const LaunchConfig& config = settings_.config;
   if (!config.port_range) return StoreServer::Open(std::move(options));

@@ -41,8 +41,9 @@ class Agent {
 
  private:
   absl::Status SetUp();
-  // Sets address_. If the endpoint's name may become known later, waits for that, at most for the join timeout.
-  absl::Status FindAddress();
+  // Sets place_. If the endpoint's name may become known later, waits for that, at most for the join timeout. The loop
+  // runs meanwhile.
+  absl::Status FindPlace();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
   // Asks SLURM when the job's time is over, if it has not said so by itself.
@@ -76,7 +77,7 @@ class Agent {
 
   const Settings settings_;
   std::string host_;
-  std::string address_;
+  HostPlace place_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   LogPump pump_;

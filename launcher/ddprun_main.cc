@@ -112,6 +112,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
+  ddprun::launcher::Guard::RunIfAsked(argc, argv);
   const int code = ddprun::launcher::Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   ddprun::FlushLog(ddprun::SteadyNow() + ddprun::launcher::kLastWords);
   return code;

@@ -42,8 +42,9 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   int fds[3];
-  uint64_t ignored;  // bit n-1 is signal n
+  uint64_t ignored;          // bit n-1 is signal n
   const rlimit* file_limit;  // null: as it is
+  bool dies_with_parent;
   pid_t parent;
   int error;  // written by the child: errno of the step that failed
 };
@@ -51,9 +52,11 @@ struct ChildPlan {
 DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
   ChildPlan* plan = static_cast<ChildPlan*>(argument);
   syscall(SYS_setsid);
-  syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  // The launcher may have died before the line above took effect.
-  if (syscall(SYS_getppid) != plan->parent) syscall(SYS_exit_group, 128 + SIGKILL);
+  if (plan->dies_with_parent) {
+    syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    // The launcher may have died before the line above took effect.
+    if (syscall(SYS_getppid) != plan->parent) syscall(SYS_exit_group, 128 + SIGKILL);
+  }
   for (int target = 0; target < 3; ++target) {
     const int source = plan->fds[target];
     if (source < 0) continue;
@@ -139,7 +142,15 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   if (!stack.valid()) return ExplainExecError(request.program, ENOMEM);
 
   const std::optional<rlimit> file_limit = InheritedFileLimit();
-  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, 0, nullptr, getpid(), 0};
+  ChildPlan plan{request.program.c_str(),
+                 argv.data(),
+                 envp.data(),
+                 {-1, -1, -1},
+                 0,
+                 nullptr,
+                 request.dies_with_parent,
+                 getpid(),
+                 0};
   if (file_limit) plan.file_limit = &*file_limit;
   for (const int signal : request.ignored_signals) plan.ignored |= uint64_t{1} << (signal - 1);
   const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};

@@ -206,6 +206,31 @@ TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   EXPECT_EQ(b.Wait(), 0) << b.Err();
 }
 
+TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=1"};
+  Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  const std::string said = b.Out();
+  const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
+  Process kill_guard({"/bin/sh", "-c",
+                      absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
+                                   "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || kill -9 $p; done")});
+  ASSERT_EQ(kill_guard.Wait(), 0);
+  ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
+  b.Signal(SIGSTOP);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  EXPECT_FALSE(Alive(worker)) << "its second guard has to see to it";
+  b.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
 TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
   const int port = FreePort();
   Rendezvousd server(port);

@@ -38,6 +38,7 @@ std::vector<std::string> WorkerEnvironment(const std::string& id) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  Guard::RunIfAsked(argc, argv);
   if (argc < 3) return 99;
   const std::string id = ddprun::RandomId();
   auto guard = Guard::Start(id);
@@ -66,6 +67,8 @@ int main(int argc, char** argv) {
     return 98;
   }
 
+  if (!guard->Watch(loop->get()).ok()) return 98;
+
   SpawnRequest request;
   request.program = argv[2];
   request.argv.assign(argv + 2, argv + argc);
@@ -83,6 +86,7 @@ int main(int argc, char** argv) {
   printf("started\n");
   fflush(stdout);
   (*loop)->Run();
+  guard->Unwatch();
   SweepOrphans({guard->pid()});
   guard->Dismiss();
   return exit_code;
