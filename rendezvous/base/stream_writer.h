@@ -19,9 +19,8 @@ namespace ddprun {
 // What waits to be written is bounded. Text that does not fit is dropped, and once half of the bound is free again a
 // line in its place says how many lines are missing.
 //
-// Not spdlog's asynchronous logger: its end joins a thread that may be blocked, and text that is no log line (the
-// status line, the failure summary) could not be kept in order with it. O_NONBLOCK would be no way either: it belongs
-// to the open file, which the shell and the workers share.
+// Setting O_NONBLOCK would not do: it belongs to the open file, which the shell and the workers share. A logging
+// library with a thread (spdlog) would not do either: at the end it joins a thread that may be blocked.
 //
 // Thread-safe.
 class StreamWriter {
