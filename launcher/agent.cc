@@ -34,6 +34,8 @@ constexpr absl::Duration kLinger = absl::Seconds(2);
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Time for output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
+// For orphans to die of SIGKILL.
+constexpr absl::Duration kSweepPatience = absl::Seconds(2);
 // Of a batch system's tool, until it answers.
 constexpr absl::Duration kToolPatience = absl::Seconds(10);
 // In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
@@ -108,8 +110,8 @@ absl::Status Agent::SetUp() {
   agent.batch = config.batch;
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
-  loop_->SetTimer([this] { return machine_->NextDeadline(); },
-                  [this](SteadyTime) { Step([](auto& m, auto now, auto* e) { m.OnDeadline(now, e); }); });
+  loop_->SetTimer([this] { return std::min(machine_->NextDeadline(), sweep_until_); },
+                  [this](SteadyTime now) { OnTimer(now); });
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
@@ -150,7 +152,9 @@ absl::Status Agent::FindPlace() {
           });
       loop_->Run();
     }
-    if (exit_) return absl::CancelledError(absl::StrCat("stopped while looking up ", config.endpoint.host));
+    if (exit_) {
+      return absl::CancelledError(absl::StrCat("stopped while looking up the address of ", config.endpoint.host));
+    }
     if (found->ok()) {
       place_ = **std::move(found);
       return absl::OkStatus();
@@ -165,7 +169,10 @@ absl::Status Agent::FindPlace() {
     loop_->SetTimer([next] { return next; }, [this](SteadyTime) { loop_->Quit(); });
     loop_->Run();
     loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
-    if (exit_) return absl::CancelledError(absl::StrCat("stopped while ", config.endpoint.host, " had no address"));
+    if (exit_) {
+      return absl::CancelledError(
+          absl::StrCat("stopped while waiting for ", config.endpoint.host, " to have an address"));
+    }
   }
 }
 
@@ -194,9 +201,9 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   if (signal.number == SIGCHLD) {
-    std::vector<pid_t> known = workers_->running_pids();
-    known.push_back(settings_.guard->pid());
-    return ReapDeadOrphans(known);
+    if (!sweeping()) return ReapDeadOrphans(KnownChildren());
+    ContinueSweep();
+    return ExecutePending();
   }
   Signal told;
   told.number = signal.number;
@@ -240,16 +247,37 @@ void Agent::Step(Call call) {
     guard_kills_at_ = until;
     settings_.guard->KillWorkersAt(until);
   }
-  for (AgentEffect& effect : effects) pending_.push_back(std::move(effect));
+  for (AgentEffect& effect : effects) {
+    // The server must not take a node for lost while it sweeps. A heartbeat has no order with anything else.
+    const auto* const send = std::get_if<effect::Send>(&effect);
+    const bool beat = send != nullptr && std::holds_alternative<rendezvous::Heartbeat>(send->message);
+    if (beat && sweeping()) {
+      Execute(effect);
+    } else {
+      pending_.push_back(std::move(effect));
+    }
+  }
+  ExecutePending();
+}
+
+void Agent::ExecutePending() {
   // Carrying out an effect may lead to another step: its effects come after those that are under way.
   if (executing_) return;
   executing_ = true;
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    const AgentEffect effect = std::move(pending_[i]);
+  while (!pending_.empty() && !sweeping()) {
+    const AgentEffect effect = std::move(pending_.front());
+    pending_.pop_front();
     Execute(effect);
   }
-  pending_.clear();
   executing_ = false;
+}
+
+void Agent::OnTimer(SteadyTime now) {
+  if (sweeping() && now >= sweep_until_) {
+    ContinueSweep();
+    ExecutePending();
+  }
+  if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 
 void Agent::Execute(const AgentEffect& effect) {
@@ -278,9 +306,9 @@ void Agent::Do(const effect::OpenStore&) {
     const OpenedStore opened = {store_->port(), store_secret_};
     return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened, now, e); });
   }
-  const std::string reason = absl::StrCat("can't open a store at ", place_.address, ": ", status.message(), "; ",
-                                          settings_.config.port_range ? "a wider --port-range or " : "",
-                                          "--local-addr with another address helps");
+  const std::string reason =
+      absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; ", "try ",
+                   settings_.config.port_range ? "a wider --port-range or " : "", "another --local-addr");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
 }
 
@@ -362,9 +390,29 @@ void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.si
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
+  sweep_until_ = SteadyNow() + kSweepPatience;
+  ContinueSweep();
+}
+
+void Agent::ContinueSweep() {
+  std::vector<pid_t> left = KillOrphans(KnownChildren());
+  left.erase(std::remove_if(left.begin(), left.end(),
+                            [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); }),
+             left.end());
+  const bool give_up = SteadyNow() >= sweep_until_;
+  if (!left.empty() && !give_up) return;
+  sweep_until_ = SteadyTime::InfiniteFuture();
+  if (left.empty()) return;
+  stuck_.insert(stuck_.end(), left.begin(), left.end());
+  Do(effect::Print{LogLevel::kWarning,
+                   absl::StrCat(left.size(), left.size() == 1 ? " process" : " processes",
+                                " started by workers still alive after SIGKILL (uninterruptible?)")});
+}
+
+std::vector<pid_t> Agent::KnownChildren() const {
   std::vector<pid_t> known = workers_->running_pids();
   known.push_back(settings_.guard->pid());
-  SweepOrphans(known);
+  return known;
 }
 
 void Agent::Do(const effect::ReportMissingRanks&) {

@@ -209,7 +209,7 @@ TEST_F(LogPumpTest, ConsoleGone_FilesGoOnAndTheWorkerIsNotHurt) {
   EXPECT_TRUE(WaitFor(child).ok());
   EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
   EXPECT_EQ(testing::ReadFile(dir_.File("out")).size(), 100000);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("can't show the workers' output any more"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no longer showing the workers' output"));
 }
 
 TEST_F(LogPumpTest, ConsoleThatDoesNotBlock_NothingIsLost) {

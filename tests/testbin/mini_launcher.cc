@@ -1,6 +1,7 @@
 // `mini_launcher N PROGRAM [ARGUMENT...]`: the least launcher: a guard, N workers, SIGTERM passed on to them, orphans
 // swept at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker that
 // ended otherwise than well, or 0.
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   fflush(stdout);
   (*loop)->Run();
   guard->Unwatch();
-  SweepOrphans({guard->pid()});
+  while (!KillOrphans({guard->pid()}).empty()) poll(nullptr, 0, 1);
   guard->Dismiss();
   return exit_code;
 }
