@@ -120,7 +120,7 @@ absl::Status RendezvousLink::Host() {
     serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
                             host_.note.empty() ? "" : absl::StrCat(" (", host_.note, ")"),
                             loopback ? ", which no other host can reach" : "");
-    Log(LogLevel::kInfo, absl::StrCat("hosts the rendezvous server: ", serving_));
+    Log(LogLevel::kInfo, absl::StrCat("hosting the rendezvous server: ", serving_));
   }
   driver_ = std::move(driver);
   hosting_ = true;

@@ -44,7 +44,7 @@ std::unique_ptr<StreamWriter> NewConsole(int fd) {
                         " of output not shown: the terminal did not read them\n");
   };
   options.on_broken = [](int error) {
-    Log(LogLevel::kWarning, absl::StrCat("can't show the workers' output any more: ", strerror(error)));
+    Log(LogLevel::kWarning, absl::StrCat("no longer showing the workers' output: ", strerror(error)));
   };
   return std::make_unique<StreamWriter>(std::move(options));
 }

@@ -229,8 +229,7 @@ TEST(RendezvousdTest, PortTaken_OneLineNamesItAndExitOne) {
   const std::string errors = second.ReadErrors();
   EXPECT_EQ(second.Wait(), 1);
   EXPECT_EQ(Lines(errors), 1) << errors;
-  EXPECT_TRUE(
-      absl::EndsWith(errors, absl::StrCat(" rendezvousd: cannot listen on ", address, ": another program does\n")))
+  EXPECT_TRUE(absl::EndsWith(errors, absl::StrCat(" rendezvousd: can't listen on ", address, ": address in use\n")))
       << errors;
 }
 
