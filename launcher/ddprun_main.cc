@@ -62,8 +62,9 @@ HostFacts LookAtHost(const Options& options) {
 
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
-  // A reader of our output that goes away is no reason to die.
+  // A reader of our output that goes away is no reason to die, nor is a log file that grows beyond `ulimit -f`.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   SetLogLevel();
   InstallCrashReport("ddprun");
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);

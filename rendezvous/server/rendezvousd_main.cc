@@ -74,6 +74,7 @@ int Run(const Options& options) {
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
   // A reader of the log that goes away is no reason to end the jobs, nor is one that does not read to hold them up.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
   StartLogThread();
   RaiseFileLimit();
 

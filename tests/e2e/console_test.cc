@@ -99,6 +99,14 @@ TEST_F(ConsoleTest, Tee_ConsoleIsNotRead_WorkersEndAndFilesAreWhole) {
   EXPECT_EQ(sizes.Out(), "20000020\n20000020\n40000040\n");
 }
 
+TEST_F(ConsoleTest, LogFileReachesTheSizeLimit_LauncherGoesOnAndSaysSo) {
+  Process launcher({"/bin/sh", "-c",
+                    absl::StrCat("ulimit -f 100; exec launcher/ddprun --standalone --tee=3 --log-dir=", folder_.path(),
+                                 " --no-python sh -c 'head -c 300000 /dev/zero | tr \\0 x; exit 7'")});
+  EXPECT_EQ(launcher.Wait(), 7) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), "stdout.log: File too large; some output is missing in it"), 1) << launcher.Err();
+}
+
 // What the launcher raises for itself is not the workers' to have.
 TEST_F(ConsoleTest, FileLimit_WorkersHaveTheOneThatTheLauncherWasStartedWith) {
   Process launcher({"/bin/sh", "-c",
