@@ -83,7 +83,7 @@ int Run(const Options& options) {
   if (!options.state_dir.empty()) {
     absl::StatusOr<std::unique_ptr<SqliteStore>> opened = SqliteStore::Open(options.state_dir);
     if (!opened.ok()) {
-      fprintf(stderr, "rendezvousd: %s\n", std::string(opened.status().message()).c_str());
+      Log(LogLevel::kError, opened.status().message());
       return kExitFailed;
     }
     store = *std::move(opened);
