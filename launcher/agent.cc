@@ -14,6 +14,7 @@
 #include "launcher/core/failure_summary.h"
 #include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
+#include "launcher/os/background_call.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/resolve_program.h"
@@ -38,6 +39,8 @@ absl::Duration Linger(const rendezvous::JobSettings& settings) {
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Time for output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
+// For orphans to die of SIGKILL.
+constexpr absl::Duration kSweepPatience = absl::Seconds(2);
 // Of a batch system's tool, until it answers.
 constexpr absl::Duration kToolPatience = absl::Seconds(10);
 // In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
@@ -57,6 +60,7 @@ Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
       signals_(std::move(signals)) {}
 
 Agent::~Agent() {
+  settings_.guard->Unwatch();
   link_ = nullptr;
   if (loop_ != nullptr) {
     CloseStore();
@@ -83,10 +87,11 @@ absl::Status Agent::SetUp() {
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = FindAddress(); !status.ok()) return status;
+  if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
+  if (absl::Status status = FindPlace(); !status.ok()) return status;
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
-        absl::StrCat("this node is ", host_, ", address ", address_,
+        absl::StrCat("this node is ", host_, ", address ", place_.address,
                      config.local_addr.empty() ? " (of the route to the rendezvous server; --local-addr"
                                                  " overrides it)"
                                                : " (--local-addr)"));
@@ -97,7 +102,7 @@ absl::Status Agent::SetUp() {
   agent.join.node_id = settings_.launcher_id;
   agent.join.session_secret = RandomSecret();
   agent.join.host = host_;
-  agent.join.address = address_;
+  agent.join.address = place_.address;
   agent.join.slots = config.slots;
   agent.join.role = config.role;
   agent.join.node_rank = config.node_rank;
@@ -110,13 +115,13 @@ absl::Status Agent::SetUp() {
   agent.batch = config.batch;
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
-  loop_->SetTimer([this] { return machine_->NextDeadline(); },
-                  [this](SteadyTime) { Step([](auto& m, auto now, auto* e) { m.OnDeadline(now, e); }); });
+  loop_->SetTimer([this] { return std::min(machine_->NextDeadline(), sweep_until_); },
+                  [this](SteadyTime now) { OnTimer(now); });
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
-                              host_, Environment(), InterfaceOf(address_)};
+                              host_, Environment(), InterfaceOf(place_.address)};
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](const std::vector<WorkerEnd>& ends) {
         // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
@@ -129,36 +134,51 @@ absl::Status Agent::SetUp() {
   AskForEndTime();
   Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
-      &config, address_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
+      &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
   if (!link.ok()) return link.status();
   link_ = *std::move(link);
   machine_->OnServing(link_->serving());
   return absl::OkStatus();
 }
 
-absl::Status Agent::FindAddress() {
+absl::Status Agent::FindPlace() {
   const LaunchConfig& config = settings_.config;
-  absl::StatusOr<std::string> address = RendezvousLink::LocalAddress(config);
-  if (!address.ok() && config.endpoint_appears_late) {
-    const absl::Duration patience = config.settings.join_timeout;
-    Log(LogLevel::kWarning,
-        absl::StrCat(address.status().message(), "; trying again for ", absl::FormatDuration(patience)));
-    const SteadyTime give_up = SteadyNow() + patience;
-    SteadyTime next = SteadyNow() + kNameInterval;
-    // A name server that does not answer delays a signal until it is given up.
-    loop_->SetTimer([&next] { return next; },
-                    [&](SteadyTime now) {
-                      address = RendezvousLink::LocalAddress(config);
-                      next = SteadyNow() + kNameInterval;
-                      if (address.ok() || now >= give_up) loop_->Quit();
-                    });
+  const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
+  const SteadyTime give_up = SteadyNow() + patience;
+  for (bool first = true;; first = false) {
+    std::optional<absl::StatusOr<HostPlace>> found;
+    {
+      // The thread may outlive this object: it has a configuration of its own.
+      const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
+          loop_.get(), [config] { return LookUpHostPlace(config); },
+          [&](absl::StatusOr<HostPlace> result) {
+            found = std::move(result);
+            loop_->Quit();
+          });
+      loop_->Run();
+    }
+    if (exit_) {
+      return absl::CancelledError(absl::StrCat("stopped while looking up the address of ", config.endpoint.host));
+    }
+    if (found->ok()) {
+      place_ = **std::move(found);
+      return absl::OkStatus();
+    }
+    if (!config.endpoint_appears_late) return absl::InvalidArgumentError(found->status().message());
+    if (SteadyNow() >= give_up) return absl::UnavailableError(found->status().message());
+    if (first) {
+      Log(LogLevel::kWarning,
+          absl::StrCat(found->status().message(), "; trying again for ", absl::FormatDuration(patience)));
+    }
+    const SteadyTime next = SteadyNow() + kNameInterval;
+    loop_->SetTimer([next] { return next; }, [this](SteadyTime) { loop_->Quit(); });
     loop_->Run();
-    if (exit_) return absl::CancelledError(absl::StrCat("stopped while ", config.endpoint.host, " had no address"));
-    if (!address.ok()) return absl::Status(absl::StatusCode::kUnavailable, address.status().message());
+    loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
+    if (exit_) {
+      return absl::CancelledError(
+          absl::StrCat("stopped while waiting for ", config.endpoint.host, " to have an address"));
+    }
   }
-  if (!address.ok()) return absl::InvalidArgumentError(address.status().message());
-  address_ = *std::move(address);
-  return absl::OkStatus();
 }
 
 void Agent::Handle(const rendezvous::ClientEvent& event) {
@@ -186,9 +206,9 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   if (signal.number == SIGCHLD) {
-    std::vector<pid_t> known = workers_->running_pids();
-    known.push_back(settings_.guard->pid());
-    return ReapDeadOrphans(known);
+    if (!sweeping()) return ReapDeadOrphans(KnownChildren());
+    ContinueSweep();
+    return ExecutePending();
   }
   Signal told;
   told.number = signal.number;
@@ -232,16 +252,37 @@ void Agent::Step(Call call) {
     guard_kills_at_ = until;
     settings_.guard->KillWorkersAt(until);
   }
-  for (AgentEffect& effect : effects) pending_.push_back(std::move(effect));
+  for (AgentEffect& effect : effects) {
+    // The server must not take a node for lost while it sweeps. A heartbeat has no order with anything else.
+    const auto* const send = std::get_if<effect::Send>(&effect);
+    const bool beat = send != nullptr && std::holds_alternative<rendezvous::Heartbeat>(send->message);
+    if (beat && sweeping()) {
+      Execute(effect);
+    } else {
+      pending_.push_back(std::move(effect));
+    }
+  }
+  ExecutePending();
+}
+
+void Agent::ExecutePending() {
   // Carrying out an effect may lead to another step: its effects come after those that are under way.
   if (executing_) return;
   executing_ = true;
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    const AgentEffect effect = std::move(pending_[i]);
+  while (!pending_.empty() && !sweeping()) {
+    const AgentEffect effect = std::move(pending_.front());
+    pending_.pop_front();
     Execute(effect);
   }
-  pending_.clear();
   executing_ = false;
+}
+
+void Agent::OnTimer(SteadyTime now) {
+  if (sweeping() && now >= sweep_until_) {
+    ContinueSweep();
+    ExecutePending();
+  }
+  if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 
 void Agent::Execute(const AgentEffect& effect) {
@@ -270,15 +311,15 @@ void Agent::Do(const effect::OpenStore&) {
     const OpenedStore opened = {store_->port(), store_secret_};
     return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened, now, e); });
   }
-  const std::string reason = absl::StrCat("can't open a store at ", address_, ": ", status.message(), "; ",
-                                          settings_.config.port_range ? "a wider --port-range or " : "",
-                                          "--local-addr with another address helps");
+  const std::string reason =
+      absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; ", "try ",
+                   settings_.config.port_range ? "a wider --port-range or " : "", "another --local-addr");
   Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
 }
 
 absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
   StoreOptions options;
-  options.address = address_;
+  options.address = place_.address;
   options.secret = store_secret_;
   const LaunchConfig& config = settings_.config;
   if (!config.port_range) return StoreServer::Open(std::move(options));
@@ -354,9 +395,29 @@ void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.si
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
+  sweep_until_ = SteadyNow() + kSweepPatience;
+  ContinueSweep();
+}
+
+void Agent::ContinueSweep() {
+  std::vector<pid_t> left = KillOrphans(KnownChildren());
+  left.erase(std::remove_if(left.begin(), left.end(),
+                            [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); }),
+             left.end());
+  const bool give_up = SteadyNow() >= sweep_until_;
+  if (!left.empty() && !give_up) return;
+  sweep_until_ = SteadyTime::InfiniteFuture();
+  if (left.empty()) return;
+  stuck_.insert(stuck_.end(), left.begin(), left.end());
+  Do(effect::Print{LogLevel::kWarning,
+                   absl::StrCat(left.size(), left.size() == 1 ? " process" : " processes",
+                                " started by workers still alive after SIGKILL (uninterruptible?)")});
+}
+
+std::vector<pid_t> Agent::KnownChildren() const {
   std::vector<pid_t> known = workers_->running_pids();
   known.push_back(settings_.guard->pid());
-  SweepOrphans(known);
+  return known;
 }
 
 void Agent::Do(const effect::ReportMissingRanks&) {
@@ -404,8 +465,7 @@ int Agent::Finish() {
     report.verdict = *exit_->verdict;
     report.others = exit_->siblings;
     report.time_zone = absl::LocalTimeZone();
-    const std::string summary = FailureSummary(report);
-    (void)!write(2, summary.data(), summary.size());
+    LogVerbatim(FailureSummary(report));
   }
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const SteadyTime now = SteadyNow();

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_AGENT_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,8 +42,9 @@ class Agent {
 
  private:
   absl::Status SetUp();
-  // Sets address_. If the endpoint's name may become known later, waits for that, at most for the join timeout.
-  absl::Status FindAddress();
+  // Sets place_. If the endpoint's name may become known later, waits for that, at most for the join timeout. The loop
+  // runs meanwhile.
+  absl::Status FindPlace();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
   // Asks SLURM when the job's time is over, if it has not said so by itself.
@@ -51,6 +53,9 @@ class Agent {
   // Calls a method of the machine with the time now, then carries out what it decided.
   template <typename Call>
   void Step(Call call);
+  // Carries out what is pending, up to a sweep that takes its time.
+  void ExecutePending();
+  void OnTimer(SteadyTime now);
   void Execute(const AgentEffect& effect);
   void Do(const effect::Send& send);
   void Do(const effect::ResetConnection&);
@@ -58,7 +63,12 @@ class Agent {
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
   void Do(const effect::KillWorkers& kill);
+  // Effects after it wait until the orphans are gone; the loop does not.
   void Do(const effect::SweepOrphans&);
+  void ContinueSweep();
+  bool sweeping() const { return sweep_until_ != SteadyTime::InfiniteFuture(); }
+  // Children that are no orphans.
+  std::vector<pid_t> KnownChildren() const;
   void Do(const effect::ReportMissingRanks&);
   void Do(const effect::Print& print);
   void Do(const effect::ShowStatus& status);
@@ -76,7 +86,7 @@ class Agent {
 
   const Settings settings_;
   std::string host_;
-  std::string address_;
+  HostPlace place_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   LogPump pump_;
@@ -95,8 +105,10 @@ class Agent {
   SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();
   // The server that was lost or is looked for lives in a launcher, or has never been seen: it may be taken over.
   bool may_take_over_ = true;
-  std::vector<AgentEffect> pending_;  // effects that are still to be carried out, oldest first
+  std::deque<AgentEffect> pending_;  // effects that are still to be carried out, oldest first
   bool executing_ = false;
+  std::vector<pid_t> stuck_;  // orphans that did not die in an earlier sweep: not waited for again
+  SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep is under way
   std::optional<effect::Exit> exit_;
 };
 

@@ -23,9 +23,12 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
+#include "rendezvous/base/crash_report.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
 
@@ -33,6 +36,8 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int kUsageError = 2;
+// For log lines that are still to be written at the end.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 std::optional<std::string> Variable(const std::string& name) {
   const char* value = getenv(name.c_str());
@@ -84,7 +89,11 @@ absl::Status CheckCredentialsOf(const LaunchConfig& config) {
 
 int Main(const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
+  // A reader of our output that goes away is no reason to die, nor is a log file that grows beyond `ulimit -f`.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   SetLogLevel();
+  InstallCrashReport("ddprun");
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
   if (!parsed.ok()) return Fail(parsed.status(), kUsageError);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {
@@ -117,8 +126,10 @@ int Main(const std::vector<std::string>& arguments) {
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
   if (!source.ok()) return Fail(source.status(), 1);
-  // A reader of our output that goes away is no reason to die.
-  signal(SIGPIPE, SIG_IGN);
+  // From here on a signal is an event of the loop, which therefore must not wait for a terminal.
+  StartLogThread();
+  // For the stores and the server that it may host.
+  RaiseFileLimit();
 
   int code;
   {
@@ -133,5 +144,8 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
-  return ddprun::launcher::Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  ddprun::launcher::Guard::RunIfAsked(argc, argv);
+  const int code = ddprun::launcher::Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  ddprun::FlushLog(ddprun::SteadyNow() + ddprun::launcher::kLastWords);
+  return code;
 }

@@ -19,13 +19,6 @@ namespace {
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kShortestTry = absl::Milliseconds(50);
 
-// Where a server for `config` has to listen.
-struct ServingPlace {
-  std::vector<std::string> addresses;
-  bool loopback = true;  // all of them are
-  std::string note;      // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
-};
-
 bool IsIn(const std::string& address, const std::vector<std::string>& list) {
   return std::find(list.begin(), list.end(), address) != list.end();
 }
@@ -33,31 +26,26 @@ bool IsIn(const std::string& address, const std::vector<std::string>& list) {
 // At the addresses of this host that the endpoint's name stands for. If others can't use those, because they are
 // loopback or the name means another host here, also at the address that other nodes are told; so too if that was
 // given by hand. Never at all addresses, unless the endpoint is 0.0.0.0.
-ServingPlace PlaceFor(const LaunchConfig& config, const std::string& local_address) {
+void FindServingAddresses(const LaunchConfig& config, HostPlace* host) {
   const std::string& name = config.endpoint.host;
   const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
-  ServingPlace place;
   if (resolved.ok()) {
     for (const std::string& address : *resolved) {
       // The hosts file may know ::1 where the kernel has no IPv6; all of 127.0.0.0/8 is there without being said.
       if (IsLocalHost(address) && (address != "::1" || !InterfaceOf(address).empty())) {
-        place.addresses.push_back(address);
+        host->serving.push_back(address);
       }
     }
   }
-  const bool others_can = !std::all_of(place.addresses.begin(), place.addresses.end(), IsLoopbackText);
-  if ((!others_can || !config.local_addr.empty()) && !IsIn(local_address, place.addresses)) {
-    place.note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
+  const bool others_can = !std::all_of(host->serving.begin(), host->serving.end(), IsLoopbackText);
+  if ((!others_can || !config.local_addr.empty()) && !IsIn(host->address, host->serving)) {
+    host->note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
                                : absl::StrCat(name, " has no address here");
-    place.addresses.push_back(local_address);
+    host->serving.push_back(host->address);
   }
-  place.loopback = std::all_of(place.addresses.begin(), place.addresses.end(), IsLoopbackText);
-  return place;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> RendezvousLink::LocalAddress(const LaunchConfig& config) {
+absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
   if (!config.local_addr.empty()) {
     absl::StatusOr<std::vector<std::string>> numeric = ResolveHost(config.local_addr);
     if (numeric.ok()) return numeric->front();
@@ -76,17 +64,25 @@ absl::StatusOr<std::string> RendezvousLink::LocalAddress(const LaunchConfig& con
                                    "; give a name or an address that ", Hostname(), " can reach"));
 }
 
+}  // namespace
+
+absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
+  absl::StatusOr<std::string> address = LocalAddress(config);
+  if (!address.ok()) return address.status();
+  HostPlace host;
+  host.address = *std::move(address);
+  host.may_host = config.server_place == ServerPlace::kHere ||
+                  (config.server_place == ServerPlace::kHereIfLocal && IsLocalHost(config.endpoint.host));
+  if (host.may_host) FindServingAddresses(config, &host);
+  return host;
+}
+
 std::string RendezvousLink::ServerName(const LaunchConfig& config) {
   return config.server_place == ServerPlace::kInProcess ? "this process" : config.endpoint.ToString();
 }
 
-RendezvousLink::RendezvousLink(const LaunchConfig* config, std::string local_address, EventLoop* loop, Handler handler)
-    : config_(config),
-      local_address_(std::move(local_address)),
-      loop_(loop),
-      handler_(std::move(handler)),
-      may_host_(config->server_place == ServerPlace::kHere ||
-                (config->server_place == ServerPlace::kHereIfLocal && IsLocalHost(config->endpoint.host))) {}
+RendezvousLink::RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler)
+    : config_(config), host_(std::move(host)), loop_(loop), handler_(std::move(handler)) {}
 
 // The client first: nothing may be called on a driver that is gone.
 RendezvousLink::~RendezvousLink() {
@@ -94,14 +90,13 @@ RendezvousLink::~RendezvousLink() {
   server_ = nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config,
-                                                                     const std::string& local_address, EventLoop* loop,
-                                                                     Handler handler) {
-  std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, local_address, loop, std::move(handler)));
-  if (link->may_host_) {
+absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostPlace host,
+                                                                     EventLoop* loop, Handler handler) {
+  std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, std::move(host), loop, std::move(handler)));
+  if (link->host_.may_host) {
     if (absl::Status status = CheckHostedPort(*config); !status.ok()) return status;
   }
-  if (config->server_place == ServerPlace::kInProcess || link->may_host_) {
+  if (config->server_place == ServerPlace::kInProcess || link->host_.may_host) {
     const absl::Status status = link->Host();
     const bool required = config->server_place != ServerPlace::kHereIfLocal;
     if (!status.ok() && (required || !absl::IsAlreadyExists(status))) {
@@ -119,19 +114,19 @@ absl::Status RendezvousLink::Host() {
     const absl::Status credentials =
         CheckCredentials(config_->credentials, rendezvous::CredentialSide::kBoth, &ignored);
     if (!credentials.ok()) return credentials;
-    const ServingPlace place = PlaceFor(*config_, local_address_);
     std::vector<std::string> addresses;
-    for (const std::string& host : place.addresses) {
+    for (const std::string& host : host_.serving) {
       addresses.push_back(Endpoint{host, config_->endpoint.port}.ToString());
     }
     absl::StatusOr<std::unique_ptr<rendezvous::Server>> server =
         rendezvous::Server::Start(driver.get(), addresses, {.credentials = config_->credentials});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
+    const bool loopback = std::all_of(host_.serving.begin(), host_.serving.end(), IsLoopbackText);
     serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
-                            place.note.empty() ? "" : absl::StrCat(" (", place.note, ")"),
-                            place.loopback ? ", which no other host can reach" : "");
-    Log(LogLevel::kInfo, absl::StrCat("hosts the rendezvous server: ", serving_));
+                            host_.note.empty() ? "" : absl::StrCat(" (", host_.note, ")"),
+                            loopback ? ", which no other host can reach" : "");
+    Log(LogLevel::kInfo, absl::StrCat("hosting the rendezvous server: ", serving_));
   }
   driver_ = std::move(driver);
   hosting_ = true;
@@ -157,7 +152,7 @@ rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {
 }
 
 void RendezvousLink::TakeOver() {
-  if (hosting_ || !may_host_) return;
+  if (hosting_ || !host_.may_host) return;
   const absl::Status status = Host();
   if (status.ok()) {
     Log(LogLevel::kWarning, absl::StrCat("took over the rendezvous server at ", config_->endpoint.ToString()));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,19 @@
 
 namespace ddprun::launcher {
 
+// This host as the job's other nodes are to see it.
+struct HostPlace {
+  std::string address;    // by which other nodes reach it: --local-addr, else that of the route to the server
+  bool may_host = false;  // the endpoint is of this host: the server may live in this launcher
+  std::vector<std::string> serving;  // where that would listen
+  std::string note;                  // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
+};
+
+// Looks up the names that `config` gives. Waits for name servers for as long as the system's settings allow: not for
+// the loop's thread. Everything later is done with these addresses, so that no name server can hold up a job that runs.
+// NOT_FOUND: a name is not known; UNAVAILABLE: there is no route to the endpoint. The text says what to set.
+absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config);
+
 // This launcher's way to the rendezvous server, which it may host itself: as `config` says, in its own process for a
 // job of one node, at the endpoint if that is an address of this host on which nobody listens yet, else elsewhere.
 // Belongs to the loop's thread.
@@ -25,15 +39,10 @@ class RendezvousLink {
   // On the loop's thread.
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
-  // The address by which other nodes reach this one: --local-addr, else that of the route to the server.
-  // NOT_FOUND: a name is not known; UNAVAILABLE: there is no route to the endpoint. The text says what to set.
-  static absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config);
-
   // Starts to connect. `config` and `loop` must outlive the result. Errors are those of hosting: no port, with the
   // reason.
-  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config,
-                                                              const std::string& local_address, EventLoop* loop,
-                                                              Handler handler);
+  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostPlace host,
+                                                              EventLoop* loop, Handler handler);
   ~RendezvousLink();
 
   void Send(rendezvous::LauncherMessage message) { client_->Send(std::move(message)); }
@@ -54,17 +63,16 @@ class RendezvousLink {
   static std::string ServerName(const LaunchConfig& config);
 
  private:
-  RendezvousLink(const LaunchConfig* config, std::string local_address, EventLoop* loop, Handler handler);
+  RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler);
   // ALREADY_EXISTS: somebody listens at the endpoint.
   absl::Status Host();
   void Connect();
   rendezvous::Client::Handler ForwardToLoop();
 
   const LaunchConfig* const config_;
-  const std::string local_address_;
+  const HostPlace host_;
   EventLoop* const loop_;
   const Handler handler_;
-  const bool may_host_;
   bool hosting_ = false;
   std::string serving_;
   uint64_t generation_ = 0;  // of client_: events of an older one are dropped

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/log.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -26,7 +27,7 @@ void StatusLine::Show(absl::string_view text) {
   // A line that wraps could not be taken back.
   line.resize(std::min(line.size(), TerminalWidth() - 1));
   line.insert(0, "\r\033[K");
-  (void)!write(2, line.data(), line.size());
+  LogVerbatim(line);
 }
 
 }  // namespace ddprun::launcher

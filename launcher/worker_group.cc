@@ -24,11 +24,11 @@ namespace {
 absl::StatusOr<std::string> FindPortGuard() {
   absl::StatusOr<std::string> file = CompanionFile("libddprun_ports.so");
   if (!file.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--port-range can't be kept: ", file.status().message(),
+    return absl::InvalidArgumentError(absl::StrCat("can't enforce --port-range: ", file.status().message(),
                                                    "; install it there, or leave out --port-range"));
   }
   if (file->find_first_of(" :") != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("--port-range can't be kept: ", *file,
+    return absl::InvalidArgumentError(absl::StrCat("can't enforce --port-range: ", *file,
                                                    " can't be preloaded, because its path has a space or a colon; "
                                                    "install ddprun elsewhere, or leave out --port-range"));
   }

@@ -22,15 +22,15 @@ absl::Status MakeFolder(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (!error) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("can't make the log folder ", path, ": ", error.message(), "; give another --log-dir"));
+      absl::StrCat("can't create the log directory ", path, ": ", error.message(), "; choose another --log-dir"));
 }
 
 absl::StatusOr<std::string> TemporaryFolder() {
   const char* base = getenv("TMPDIR");
   std::string pattern = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/ddprun_XXXXXX");
   if (mkdtemp(pattern.data()) == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("can't make a folder for logs at ", pattern, ": ",
-                                                      std::generic_category().message(errno), "; give --log-dir"));
+    return absl::FailedPreconditionError(absl::StrCat("can't create a temporary log directory ", pattern, ": ",
+                                                      std::generic_category().message(errno), "; set --log-dir"));
   }
   return pattern;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,8 @@
 #include <climits>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,10 +24,19 @@
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
+#include "launcher/os/spawn.h"
+#include "rendezvous/base/log.h"
 #include "worker_contract/environment.h"
+
+extern char** environ;
 
 namespace ddprun::launcher {
 namespace {
+
+// argv[0] of a guard that was executed, with the launcher's id in argv[1] and the socket as its standard input.
+constexpr char kProgramName[] = "ddprun-guard";
+// For a guard to end after the goodbye.
+constexpr int kGoodbyeMillis = 1000;
 
 // How long a killed process may take to die, and how often all are searched: bounds for what is stuck in the kernel.
 constexpr int kDeathWaitMillis = 1000;
@@ -74,7 +86,7 @@ void Detach(int socket) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP}) {
     ::signal(signal, SIG_IGN);
   }
-  prctl(PR_SET_NAME, "ddprun-guard", 0, 0, 0);
+  prctl(PR_SET_NAME, kProgramName, 0, 0, 0);
   // So that no file system is kept busy. It can't fail: the root is always there.
   if (chdir("/") != 0) return;
   dup2(socket, kSocket);
@@ -146,23 +158,88 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
     ours.reset();
     GuardMain(theirs.get(), id);
   }
-  return Guard(pid, std::move(ours));
+  return Guard(id, pid, OpenPidfd(pid), std::move(ours));
 }
+
+Guard::Guard(std::string id, pid_t pid, UniqueFd process, UniqueFd socket)
+    : id_(std::move(id)), pid_(pid), process_(std::move(process)), socket_(std::move(socket)) {}
 
 Guard::~Guard() { Dismiss(); }
 
+void Guard::RunIfAsked(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[0], kProgramName) == 0) GuardMain(STDIN_FILENO, argv[1]);
+}
+
 void Guard::KillWorkersAt(SteadyTime time) {
+  kill_time_ = time;
   if (!socket_.valid()) return;
   const KillTime word = time == SteadyTime::InfiniteFuture() ? kNever : absl::ToInt64Nanoseconds(time.since_start());
-  // A guard that was killed or does not read is one that there is not.
-  (void)send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN) return;
+  // It has not read for hundreds of words, and would act on one that is long out of date: another one is to take its
+  // place.
+  SignalPidfd(process_.get(), SIGKILL);
+}
+
+absl::Status Guard::Watch(EventLoop* loop) {
+  loop_ = loop;
+  if (!process_.valid()) return absl::UnimplementedError("this kernel has no pidfd; Linux 5.4 or later is needed");
+  return loop->AddFd(process_.get(), EPOLLIN, [this](uint32_t) { OnDeath(); });
+}
+
+void Guard::Unwatch() {
+  if (loop_ != nullptr && process_.valid()) loop_->RemoveFd(process_.get());
+  loop_ = nullptr;
+}
+
+void Guard::OnDeath() {
+  const pid_t dead = pid_;
+  loop_->RemoveFd(process_.get());
+  waitpid(dead, nullptr, 0);
+  socket_.reset();
+  process_.reset();
+  absl::Status status = absl::ResourceExhaustedError(absl::StrCat("it died ", replacements_, " times"));
+  if (replacements_ < kMaxReplacements) {
+    ++replacements_;
+    status = Replace();
+  }
+  if (status.ok()) status = Watch(loop_);
+  if (status.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("the guard process ", dead, " was killed; started another one (", pid_, ")"));
+  } else {
+    Log(LogLevel::kError,
+        absl::StrCat("the guard process ", dead, " was killed and can't be replaced: ", status.message(),
+                     "; if this launcher hangs or is killed, its workers may run on"));
+  }
+}
+
+absl::Status Guard::Replace() {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  UniqueFd ours(sockets[0]);
+  const UniqueFd theirs(sockets[1]);
+  SpawnRequest request;
+  request.program = "/proc/self/exe";
+  request.argv = {kProgramName, id_};
+  for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
+  request.stdin_fd = theirs.get();
+  request.dies_with_parent = false;
+  absl::StatusOr<Child> child = Spawn(request);
+  if (!child.ok()) return child.status();
+  pid_ = child->pid;
+  process_ = std::move(child->pidfd);
+  socket_ = std::move(ours);
+  KillWorkersAt(kill_time_);
+  return absl::OkStatus();
 }
 
 void Guard::Dismiss() {
+  Unwatch();
   if (!socket_.valid()) return;
   const char goodbye = 1;
-  // Fails if the guard was killed, which does not matter now.
-  send(socket_.get(), &goodbye, 1, MSG_NOSIGNAL);
+  // Fails if the guard was killed or is stopped and has not read for long, which does not matter now.
+  send(socket_.get(), &goodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  pollfd ended{process_.get(), POLLIN, 0};
+  if (!process_.valid() || poll(&ended, 1, kGoodbyeMillis) <= 0) kill(pid_, SIGKILL);
   socket_.reset();
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

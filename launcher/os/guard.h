@@ -5,8 +5,10 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "launcher/os/event_loop.h"
 #include "launcher/os/unique_fd.h"
 #include "rendezvous/base/steady_time.h"
 
@@ -34,12 +36,19 @@ bool NamesLauncher(absl::string_view value, absl::string_view id);
 // found this way.
 //
 // The guard has its own session, ignores the signals by which sessions are ended, holds none of the launcher's
-// files, and wakes up only when it is told something. If it is killed, the launcher goes on without it.
+// files, and wakes up only when it is told something. If it is killed, or stopped for so long that it can't be told
+// any more, another one takes its place (see Watch).
+//
+// Belongs to the main thread.
 class Guard {
  public:
   // Forks the guard for launcher `id` (a fresh one, see RandomId). Call before any thread exists and before gRPC
   // is touched. ResourceExhausted when there are no more processes or descriptors.
   static absl::StatusOr<Guard> Start(const std::string& id);
+
+  // A guard that takes another's place is this very program, executed once more: a process with threads can't fork.
+  // To be called first of all in main; does not return if this process is to be a guard.
+  static void RunIfAsked(int argc, char** argv);
 
   Guard(Guard&&) = default;
   Guard& operator=(Guard&&) = delete;
@@ -52,14 +61,30 @@ class Guard {
   // All workers are to be killed at that time, unless another one is told before; infinite: never. Does not block.
   void KillWorkersAt(SteadyTime time);
 
-  // Tells the guard that all is well, and reaps it. For the end, after all workers are gone.
+  // From now on, when the guard dies, starts another one on the loop's thread, tells it the same time and logs a
+  // warning. Gives up, with an error in the log, after kMaxReplacements. REQUIRES: Unwatch is called before the loop
+  // goes, and this object is not moved until then.
+  absl::Status Watch(EventLoop* loop);
+  void Unwatch();
+  static constexpr int kMaxReplacements = 16;
+
+  // Tells the guard that all is well, and reaps it; a guard that does not end within a second is killed. For the end,
+  // after all workers are gone.
   void Dismiss();
 
  private:
-  Guard(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
+  Guard(std::string id, pid_t pid, UniqueFd process, UniqueFd socket);
+  void OnDeath();
+  // Starts another process in place of a dead one.
+  absl::Status Replace();
 
+  std::string id_;
   pid_t pid_;
-  UniqueFd socket_;
+  UniqueFd process_;  // pidfd; not valid if the kernel gave none
+  UniqueFd socket_;   // not valid: there is no guard
+  SteadyTime kill_time_ = SteadyTime::InfiniteFuture();
+  EventLoop* loop_ = nullptr;
+  int replacements_ = 0;
 };
 
 }  // namespace ddprun::launcher

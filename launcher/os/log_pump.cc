@@ -7,10 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstring>
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "launcher/os/line_prefixer.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/base/stream_writer.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -35,12 +35,27 @@ void RaiseEvent(const UniqueFd& event) {
   }
 }
 
+std::unique_ptr<StreamWriter> NewConsole(int fd) {
+  StreamWriter::Options options;
+  options.fd = fd;
+  options.max_bytes = LogPump::kConsoleBytes;
+  options.gap = [](int64_t lines) {
+    return absl::StrCat("ddprun: ", lines, lines == 1 ? " line" : " lines",
+                        " of output not shown: the terminal did not read them\n");
+  };
+  options.on_broken = [](int error) {
+    Log(LogLevel::kWarning, absl::StrCat("no longer showing the workers' output: ", strerror(error)));
+  };
+  return std::make_unique<StreamWriter>(std::move(options));
+}
+
 struct Stream {
-  Stream(UniqueFd pipe_end, LogSink log_sink)
-      : pipe(std::move(pipe_end)), sink(std::move(log_sink)), prefixer(sink.prefix) {}
+  Stream(UniqueFd pipe_end, LogSink log_sink, StreamWriter* its_console)
+      : pipe(std::move(pipe_end)), sink(std::move(log_sink)), console(its_console), prefixer(sink.prefix) {}
 
   const UniqueFd pipe;
   LogSink sink;
+  StreamWriter* const console;  // null: none
   LinePrefixer prefixer;
   bool file_warned = false;
 };
@@ -48,7 +63,8 @@ struct Stream {
 }  // namespace
 
 struct LogPump::Shared {
-  UniqueFd wake;     // eventfd: look at what follows
+  std::map<int, std::unique_ptr<StreamWriter>> consoles;  // by descriptor; the launcher's thread adds to it
+  UniqueFd wake;                                          // eventfd: look at what follows
   UniqueFd give_up;  // eventfd, never reset: come to an end without waiting for anybody
   Mutex mutex;
   CondVar changed;
@@ -125,10 +141,10 @@ class LogPump::Pump {
     if (got <= 0) return ReadResult::kEnd;
     const absl::string_view bytes(buffer_.data(), got);
     WriteFile(stream, bytes);
-    if (stream->sink.console_fd >= 0) {
+    if (stream->console != nullptr) {
       std::string lines;
       stream->prefixer.Feed(bytes, &lines);
-      WriteConsole(stream->sink.console_fd, lines);
+      stream->console->Write(lines);
     }
     return ReadResult::kData;
   }
@@ -136,7 +152,7 @@ class LogPump::Pump {
   void End(Stream* stream) {
     std::string lines;
     stream->prefixer.Finish(&lines);
-    if (stream->sink.console_fd >= 0) WriteConsole(stream->sink.console_fd, lines);
+    if (stream->console != nullptr) stream->console->Write(lines);
   }
 
   void WriteFile(Stream* stream, absl::string_view bytes) {
@@ -155,30 +171,9 @@ class LogPump::Pump {
     }
   }
 
-  // Writes whole lines where they fit in what a pipe takes in one piece. Waits for room only until it is time to
-  // give up; the write itself does not block then, but for terminals that take less than they said.
-  void WriteConsole(int fd, absl::string_view text) {
-    while (!text.empty() && broken_consoles_.count(fd) == 0) {
-      pollfd polled[2] = {{fd, POLLOUT, 0}, {shared_->give_up.get(), POLLIN, 0}};
-      if (poll(polled, 2, -1) < 0) continue;
-      if (polled[0].revents == 0) return;
-      absl::string_view piece = text.substr(0, PIPE_BUF);
-      const size_t line_end = piece.rfind('\n');
-      if (line_end != absl::string_view::npos) piece = piece.substr(0, line_end + 1);
-      const ssize_t written = write(fd, piece.data(), piece.size());
-      if (written >= 0) {
-        text.remove_prefix(written);
-      } else if (errno != EINTR && errno != EAGAIN) {
-        broken_consoles_.insert(fd);
-        Log(LogLevel::kWarning, absl::StrCat("can't show the workers' output any more: ", strerror(errno)));
-      }
-    }
-  }
-
   const std::shared_ptr<Shared> shared_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<char> buffer_;
-  std::set<int> broken_consoles_;
 };
 
 LogPump::LogPump() = default;
@@ -200,13 +195,19 @@ absl::StatusOr<UniqueFd> LogPump::Add(LogSink sink) {
   UniqueFd workers(ends[1]);
   // Our end only: the worker's own is another open file and goes on blocking.
   fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  StreamWriter* console = nullptr;
+  if (sink.console_fd >= 0) {
+    std::unique_ptr<StreamWriter>& writer = shared_->consoles[sink.console_fd];
+    if (writer == nullptr) writer = NewConsole(sink.console_fd);
+    console = writer.get();
+  }
   {
     MutexLock lock(&shared_->mutex);
-    shared_->added.push_back(std::make_unique<Stream>(std::move(ours), std::move(sink)));
+    shared_->added.push_back(std::make_unique<Stream>(std::move(ours), std::move(sink), console));
   }
   RaiseEvent(shared_->wake);
   if (!thread_.joinable()) {
-    // No signal is for this thread, and a SIGPIPE of a console that is gone is to be an error of write.
+    // No signal is for this thread.
     sigset_t all, saved;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
@@ -232,11 +233,13 @@ bool LogPump::Drain(SteadyTime deadline) {
     finished = shared_->finished;
     all_ended = shared_->all_ended;
   }
-  if (finished) {
-    thread_.join();
-  } else {
+  if (!finished) {
     thread_.detach();
+    return false;
   }
+  thread_.join();
+  deadline = std::max(deadline, SteadyNow() + kGiveUpTime);
+  for (const auto& [fd, console] : shared_->consoles) all_ended &= console->Flush(deadline);
   return all_ended;
 }
 

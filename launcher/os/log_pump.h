@@ -22,10 +22,11 @@ struct LogSink {
 
 // Carries the output of workers from pipes to log files and the console.
 //
-// It has a thread of its own: a console can stop taking output for as long as it likes (Ctrl-S, a pager, a full
-// pipe), and the launcher's loop must go on meanwhile. The thread then simply waits; the pipes fill up, and the
-// workers wait as they would if they wrote to that console themselves. Nothing is lost and nothing is collected.
-// The thread sleeps when there is no output, and is only started by the first Add.
+// It has a thread of its own, and one for each console. A console can stop taking output for as long as it likes
+// (Ctrl-S, a pager, a full pipe); neither the launcher's loop nor the workers nor the log files wait for it. Up to
+// kConsoleBytes are kept for it; what comes after that is not shown, and once it reads again a line says how many lines
+// are missing. Log files get every byte: a worker only waits where its file can't be written fast enough.
+// The threads sleep when there is no output, and are only started by the first Add.
 //
 // A log file that can't be written (disk full) is reported once and tried again with later output; the console goes
 // on. A console that is gone (`ddprun | head`) is reported once; files go on. Workers notice neither.
@@ -33,6 +34,8 @@ struct LogSink {
 // Not thread-safe: one thread, the launcher's, makes all calls.
 class LogPump {
  public:
+  static constexpr size_t kConsoleBytes = 8 << 20;
+
   LogPump();
   // As Drain with no time left.
   ~LogPump();
@@ -46,14 +49,15 @@ class LogPump {
 
   // For the end, when the workers are dead: waits until everything they wrote is written. Processes that hold a
   // pipe open beyond its worker's death (grandchildren), and a console that takes nothing, are waited for until
-  // `deadline`; then what is there is still written as far as that goes at once. Returns whether all streams ended.
+  // `deadline`; then what is there is still written as far as that goes at once. Returns whether all streams ended and
+  // all was written.
   bool Drain(SteadyTime deadline);
 
  private:
   struct Shared;
   class Pump;
 
-  // Shared with the thread, which is left behind if it can't be got out of a write to a stuck console.
+  // Shared with the thread, which is left behind if it can't be got out of a write to a stuck file.
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
   bool drained_ = false;

@@ -50,7 +50,7 @@ AddressList LookupAny(const std::string& host, uint16_t port, int* error) {
 
 absl::Status NoAddress(const std::string& host, int error) {
   const char* reason = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
-  return absl::NotFoundError(absl::StrCat("can't find the address of host '", host, "': ", reason));
+  return absl::NotFoundError(absl::StrCat("can't resolve host '", host, "': ", reason));
 }
 
 // Without a zone: "fe80::1".

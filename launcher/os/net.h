@@ -10,7 +10,7 @@
 
 // Which addresses this host has, and which one others can reach it by. All functions are thread-safe. Those that
 // resolve a name may wait for a name server for as long as the system's settings allow (often 5 to 30 s when it is
-// down): call them before the loop runs. No name server is asked about addresses, "localhost" or the own host name.
+// down): never call them on the loop's thread. No name server is asked about addresses, "localhost" or the own host name.
 namespace ddprun::launcher {
 
 struct InterfaceAddress {

@@ -1,6 +1,5 @@
 #include "launcher/os/orphan_sweeper.h"
 
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -9,10 +8,7 @@
 #include <csignal>
 
 #include "launcher/os/errno_status.h"
-#include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
-#include "launcher/os/unique_fd.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,17 +20,6 @@ std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   return orphans;
 }
 
-// Waits for the end of a child of ours until `deadline` and reaps it; false if it still runs.
-bool ReapUntil(pid_t pid, SteadyTime deadline) {
-  const UniqueFd pidfd = OpenPidfd(pid);
-  const absl::Duration left = std::max(deadline - SteadyNow(), absl::ZeroDuration());
-  pollfd waited{pidfd.get(), POLLIN, 0};
-  while (pidfd.valid() && poll(&waited, 1, absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))) < 0 &&
-         errno == EINTR) {
-  }
-  return waitpid(pid, nullptr, WNOHANG) != 0;  // an error means that it is no child of ours any more
-}
-
 }  // namespace
 
 absl::Status BecomeSubreaper() {
@@ -42,15 +27,15 @@ absl::Status BecomeSubreaper() {
   return absl::OkStatus();
 }
 
-int SweepOrphans(const std::vector<pid_t>& known, absl::Duration limit) {
-  const SteadyTime deadline = SteadyNow() + limit;
+std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known) {
   while (true) {
     const std::vector<pid_t> orphans = Orphans(known);
-    if (orphans.empty()) return 0;
     // Unreaped children: none of these numbers can mean somebody else.
     for (const pid_t pid : orphans) kill(pid, SIGKILL);
-    for (const pid_t pid : orphans) ReapUntil(pid, deadline);
-    if (SteadyNow() >= deadline) return static_cast<int>(Orphans(known).size());
+    size_t reaped = 0;
+    for (const pid_t pid : orphans) reaped += waitpid(pid, nullptr, WNOHANG) != 0;
+    // Those that are dead have left us their children.
+    if (reaped == 0) return orphans;
   }
 }
 

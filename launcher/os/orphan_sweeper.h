@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 
 namespace ddprun::launcher {
 
@@ -18,11 +17,12 @@ namespace ddprun::launcher {
 // Makes this process the one that orphans below it are given to. Call before the first worker is started.
 absl::Status BecomeSubreaper();
 
-// Kills (SIGKILL) and reaps every child of this process that is not in `known` (workers that run, the guard), and
-// what turns into an orphan by that, until none is left. Costs one small read when there are none. Returns how many
-// are left because they did not die within `limit` (stuck in the kernel) or may not be killed by us.
+// Kills (SIGKILL) every child of this process that is not in `known` (workers that run, the guard), reaps those that
+// are dead, and does the same with what turns into an orphan by that. Does not wait: returns those that are left, which
+// have not died yet. Call it again at each SIGCHLD until there are none, or for as long as one is patient: a process
+// may be stuck in the kernel, or may not be killed by us. Costs one small read when there are none.
 // REQUIRES: nobody else waits for children that are not in `known`.
-int SweepOrphans(const std::vector<pid_t>& known, absl::Duration limit = absl::Seconds(2));
+std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known);
 
 // Reaps those orphans that have ended by themselves, and touches no others: a subreaper that never does this
 // collects zombies while workers start daemons. For each SIGCHLD, if that is listened to.

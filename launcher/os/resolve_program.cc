@@ -27,7 +27,7 @@ absl::Status CheckExecutable(const std::string& file) {
           absl::StrCat("can't run '", file, "': no permission to search a folder of its path"));
     }
     if (error == ENOENT || error == ENOTDIR) {
-      return absl::NotFoundError(absl::StrCat("can't run '", file, "': there is no such file on this host"));
+      return absl::NotFoundError(absl::StrCat("can't run '", file, "': no such file on this host"));
     }
     return absl::FailedPreconditionError(absl::StrCat("can't run '", file, "': ", strerror(error)));
   }
@@ -99,14 +99,14 @@ absl::Status ExplainMissing(const std::string& program) {
     return absl::NotFoundError(absl::StrCat("can't run '", program, "': the dynamic loader '", loader,
                                             "' that it was linked for is not on this host"));
   }
-  return absl::NotFoundError(absl::StrCat("can't run '", program, "': there is no such file on this host"));
+  return absl::NotFoundError(absl::StrCat("can't run '", program, "': no such file on this host"));
 }
 
 absl::Status ExplainFormat(const std::string& program) {
   const std::string head = ReadHead(program, 256);
-  std::string reason = "it has no #! line and is no program of this machine; begin it with a line like #!/bin/sh";
+  std::string reason = "it has no #! line and is not an executable; add a first line like #!/bin/sh";
   if (head.empty()) reason = "the file is empty";
-  if (head.compare(0, SELFMAG, ELFMAG) == 0) reason = "it was built for another kind of machine, or is damaged";
+  if (head.compare(0, SELFMAG, ELFMAG) == 0) reason = "it was built for another architecture, or is damaged";
   return absl::FailedPreconditionError(absl::StrCat("can't run '", program, "': ", reason));
 }
 
@@ -147,9 +147,9 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
   switch (error_number) {
     case ENOENT:
       if (access(program.c_str(), F_OK) == 0) return ExplainMissing(program);
-      return absl::NotFoundError(absl::StrCat("can't run '", program, "': there is no such file on this host"));
+      return absl::NotFoundError(absl::StrCat("can't run '", program, "': no such file on this host"));
     case ENOTDIR:
-      return absl::NotFoundError(absl::StrCat("can't run '", program, "': a part of its path is no directory"));
+      return absl::NotFoundError(absl::StrCat("can't run '", program, "': a component of its path is not a directory"));
     case ENOEXEC: return ExplainFormat(program);
     case EACCES:
     case EPERM: {

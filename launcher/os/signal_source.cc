@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<SignalSource>> SignalSource::Create(const std::ve
     struct sigaction action;
     if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
     if (signal == SIGKILL || signal == SIGSTOP || sigaddset(&set, signal) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(SignalName(signal), " can't be handled by any program"));
+      return absl::InvalidArgumentError(absl::StrCat(SignalName(signal), " can't be caught"));
     }
   }
   const int error = pthread_sigmask(SIG_BLOCK, &set, nullptr);

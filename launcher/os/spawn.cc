@@ -5,17 +5,20 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
+#include "rendezvous/base/file_limit.h"
 
 // The child runs on memory that it shares with us: no instrumentation may look at its stack or keep books.
 #define DDPRUN_NO_SANITIZE __attribute__((no_sanitize("address", "undefined", "thread")))
@@ -39,7 +42,9 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   int fds[3];
-  uint64_t ignored;  // bit n-1 is signal n
+  uint64_t ignored;          // bit n-1 is signal n
+  const rlimit* file_limit;  // null: as it is
+  bool dies_with_parent;
   pid_t parent;
   int error;  // written by the child: errno of the step that failed
 };
@@ -47,9 +52,11 @@ struct ChildPlan {
 DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
   ChildPlan* plan = static_cast<ChildPlan*>(argument);
   syscall(SYS_setsid);
-  syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  // The launcher may have died before the line above took effect.
-  if (syscall(SYS_getppid) != plan->parent) syscall(SYS_exit_group, 128 + SIGKILL);
+  if (plan->dies_with_parent) {
+    syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    // The launcher may have died before the line above took effect.
+    if (syscall(SYS_getppid) != plan->parent) syscall(SYS_exit_group, 128 + SIGKILL);
+  }
   for (int target = 0; target < 3; ++target) {
     const int source = plan->fds[target];
     if (source < 0) continue;
@@ -65,6 +72,8 @@ DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
     const bool ignored = (plan->ignored >> (signal - 1) & 1) != 0;
     syscall(SYS_rt_sigaction, signal, ignored ? kIgnore : kDefaultAction, nullptr, kSignalSetSize);
   }
+  // Lowering can't fail, and descriptors above the limit stay open.
+  if (plan->file_limit != nullptr) syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan->file_limit, nullptr);
   // After the handlers: one of the launcher's must not run here.
   const uint64_t none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSetSize);
@@ -132,7 +141,17 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   const ChildStack stack;
   if (!stack.valid()) return ExplainExecError(request.program, ENOMEM);
 
-  ChildPlan plan{request.program.c_str(), argv.data(), envp.data(), {-1, -1, -1}, 0, getpid(), 0};
+  const std::optional<rlimit> file_limit = InheritedFileLimit();
+  ChildPlan plan{request.program.c_str(),
+                 argv.data(),
+                 envp.data(),
+                 {-1, -1, -1},
+                 0,
+                 nullptr,
+                 request.dies_with_parent,
+                 getpid(),
+                 0};
+  if (file_limit) plan.file_limit = &*file_limit;
   for (const int signal : request.ignored_signals) plan.ignored |= uint64_t{1} << (signal - 1);
   const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
   UniqueFd moved[3];

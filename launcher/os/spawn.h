@@ -20,6 +20,7 @@ struct SpawnRequest {
   int stdout_fd = -1;
   int stderr_fd = -1;
   std::vector<int> ignored_signals;  // at its start
+  bool dies_with_parent = true;
 };
 
 // A process that was started. `pidfd` becomes readable when it has ended; its pid stays valid until it is reaped.
@@ -32,9 +33,10 @@ struct Child {
 // The child
 // - leads a session, and so a process group, of its own: kill(-pid) reaches what it starts, a signal typed at the
 //   terminal does not reach it twice, and it may read the terminal (pdb) without being stopped for it;
-// - is killed by the kernel when the thread that called Spawn ends. That is PR_SET_PDEATHSIG, which watches the
+// - is killed by the kernel when the thread that called Spawn ends (unless told otherwise). That is PR_SET_PDEATHSIG, which watches the
 //   thread and not the process: call Spawn from the main thread only;
 // - begins with an empty signal mask and every signal at its default, SIGPIPE too, but for those to be ignored;
+// - has the limit of open files that this process was started with (rendezvous/base/file_limit.h);
 // - inherits the descriptors that are not close-on-exec. All of ours are; those that the launcher was started with
 //   are passed on, as torchrun does.
 //

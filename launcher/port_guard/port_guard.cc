@@ -102,9 +102,8 @@ int BindInRange(int fd, sockaddr_storage* address, socklen_t size, in_port_t* po
   SetOption(fd, SO_REUSEPORT, reuse_port);
   if (result != 0 && error == EADDRINUSE && __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) == 0) {
     char text[160];
-    const int length =
-        snprintf(text, sizeof text, "ddprun: process %d finds no free port in %u-%u: --port-range needs to be wider\n",
-                 static_cast<int>(getpid()), first_port, first_port + ports - 1);
+    const int length = snprintf(text, sizeof text, "ddprun: process %d: no free port in %u-%u; widen --port-range\n",
+                                static_cast<int>(getpid()), first_port, first_port + ports - 1);
     (void)!write(2, text, static_cast<size_t>(length));
   }
   errno = result == 0 ? before : error;

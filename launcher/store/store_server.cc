@@ -17,6 +17,7 @@
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/socket_address.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/secret.h"
 #include "rendezvous/base/steady_time.h"
 
@@ -138,6 +139,7 @@ void StoreServer::Accept() {
     SocketAddress peer;
     UniqueFd fd(accept4(listener_.fd.get(), peer.get(), &peer.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
+      ReportOutOfFiles();
       // The connection stays in the queue and would wake the loop for ever: take it and close it. The client
       // tries again.
       spare_.reset();

@@ -1,43 +1,84 @@
 #include "rendezvous/base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/stream_writer.h"
+#include "rendezvous/base/text.h"
 
 namespace ddprun {
 namespace {
 
-spdlog::level::level_enum ToSpdlog(LogLevel level) {
+constexpr size_t kMaxWaitingBytes = 1 << 20;
+
+const char* LevelName(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug: return "DEBUG";
+    case LogLevel::kInfo: return "INFO";
+    case LogLevel::kWarning: return "WARNING";
+    case LogLevel::kError: return "ERROR";
   }
-  return spdlog::level::err;
+  return "ERROR";
 }
 
-std::shared_ptr<spdlog::logger> NewLogger(absl::string_view program, LogLevel lowest) {
-  auto logger =
-      std::make_shared<spdlog::logger>(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%n: %v");
-  logger->set_level(ToSpdlog(lowest));
-  logger->flush_on(spdlog::level::debug);
-  return logger;
+std::string ThisHost() {
+  utsname name;
+  return uname(&name) == 0 && name.nodename[0] != '\0' ? name.nodename : "localhost";
 }
 
-std::shared_ptr<spdlog::logger>& Logger() {
-  static auto& logger = *new std::shared_ptr<spdlog::logger>(NewLogger("ddprun", LogLevel::kWarning));
+// Never destroyed: threads that outlive main may still log.
+struct Logger {
+  // What these say is settled before other threads exist.
+  std::string program = "ddprun";
+  LogLevel lowest = LogLevel::kWarning;
+  bool terminal = isatty(STDERR_FILENO) == 1;
+  std::string host = ThisHost();
+  StreamWriter* writer = nullptr;
+
+  Mutex mutex;  // keeps lines whole while there is no writer
+
+  std::string Line(LogLevel level, absl::string_view text) const {
+    return FormatLogLine(terminal, program, host, level, absl::Now(), text);
+  }
+};
+
+Logger& TheLogger() {
+  static Logger& logger = *new Logger;
   return logger;
 }
 
 }  // namespace
 
-void InitLog(absl::string_view program, LogLevel lowest) { Logger() = NewLogger(program, lowest); }
+void InitLog(absl::string_view program, LogLevel lowest) {
+  Logger& logger = TheLogger();
+  logger.program = std::string(program);
+  logger.lowest = lowest;
+}
+
+void StartLogThread() {
+  Logger& logger = TheLogger();
+  if (logger.writer != nullptr) return;
+  StreamWriter::Options options;
+  options.fd = STDERR_FILENO;
+  options.max_bytes = kMaxWaitingBytes;
+  options.gap = [&logger](int64_t lines) {
+    return logger.Line(LogLevel::kWarning,
+                       absl::StrCat(lines, lines == 1 ? " line" : " lines", " dropped: standard error was not read"));
+  };
+  logger.writer = new StreamWriter(std::move(options));
+}
+
+bool FlushLog(SteadyTime deadline) {
+  StreamWriter* const writer = TheLogger().writer;
+  return writer == nullptr || writer->Flush(deadline);
+}
 
 LogLevel ParseLogLevel(absl::string_view text, LogLevel fallback) {
   const std::string upper = absl::AsciiStrToUpper(std::string(text));
@@ -48,6 +89,27 @@ LogLevel ParseLogLevel(absl::string_view text, LogLevel fallback) {
   return fallback;
 }
 
-void Log(LogLevel level, absl::string_view text) { Logger()->log(ToSpdlog(level), std::string(text)); }
+void Log(LogLevel level, absl::string_view text) {
+  const Logger& logger = TheLogger();
+  if (level >= logger.lowest) LogVerbatim(logger.Line(level, text));
+}
+
+void LogVerbatim(absl::string_view text) {
+  Logger& logger = TheLogger();
+  if (logger.writer != nullptr) return logger.writer->Write(text);
+  MutexLock lock(&logger.mutex);
+  (void)WriteWhole(STDERR_FILENO, text);
+}
+
+std::string FormatLogLine(bool terminal, absl::string_view program, absl::string_view host, LogLevel level,
+                          absl::Time time, absl::string_view text) {
+  const std::string clean = EscapeControls(text);
+  if (!terminal) {
+    return absl::StrCat(absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), " ", LevelName(level),
+                        " ", host, " ", program, ": ", clean, "\n");
+  }
+  const char* const rank = level == LogLevel::kError ? "error: " : level == LogLevel::kWarning ? "warning: " : "";
+  return absl::StrCat(program, ": ", rank, clean, "\n");
+}
 
 }  // namespace ddprun

@@ -69,6 +69,32 @@ std::string CleanText(absl::string_view bytes) {
   return clean;
 }
 
+std::string EscapeControls(absl::string_view bytes) {
+  std::string escaped;
+  escaped.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t length = Utf8CharacterLength(bytes);
+    const absl::string_view character = bytes.substr(0, length == 0 ? 1 : length);
+    if (length > 1 && !IsC1Control(character)) {
+      escaped.append(character.data(), length);
+    } else if (length == 1 && !absl::ascii_iscntrl(bytes[0])) {
+      escaped.push_back(bytes[0]);
+    } else if (bytes[0] == '\n') {
+      escaped.append("\\n");
+    } else if (bytes[0] == '\r') {
+      escaped.append("\\r");
+    } else if (bytes[0] == '\t') {
+      escaped.append("\\t");
+    } else {
+      for (const char c : character) {
+        absl::StrAppend(&escaped, "\\x", absl::Hex(static_cast<uint8_t>(c), absl::kZeroPad2));
+      }
+    }
+    bytes.remove_prefix(character.size());
+  }
+  return escaped;
+}
+
 std::string OneLine(absl::string_view bytes, size_t max_bytes) {
   assert(max_bytes >= 3);
   std::string line;

@@ -16,6 +16,10 @@ size_t Utf8CharacterLength(absl::string_view bytes);
 // Valid UTF-8 without control characters but tab and newline: other bytes become '?', "\r\n" becomes "\n".
 std::string CleanText(absl::string_view bytes);
 
+// All of `bytes` on one line, and harmless on a terminal: control characters and what is not valid UTF-8 are shown
+// escaped ("\n", "\t", "\x1b").
+std::string EscapeControls(absl::string_view bytes);
+
 // CleanText on a single line: line ends and tabs become single spaces, blanks at both ends are dropped; what goes
 // beyond `max_bytes` is cut at a character's border and replaced by "...". REQUIRES: max_bytes >= 3.
 std::string OneLine(absl::string_view bytes, size_t max_bytes);

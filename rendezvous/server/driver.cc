@@ -6,13 +6,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
 namespace ddprun::rendezvous {
-
 namespace {
+
+// The core does not know why nodes did not come, if it is this process that could not let them in.
+void NameLocalCause(Effects* effects) {
+  if (!RanOutOfFiles()) return;
+  for (Effect& effect : *effects) {
+    Tell* const tell = std::get_if<Tell>(&effect);
+    Finish* const finish = tell == nullptr ? nullptr : std::get_if<Finish>(&tell->message);
+    if (finish == nullptr || finish->verdict.succeeded || finish->verdict.first_cause.has_value()) continue;
+    absl::StrAppend(&finish->verdict.reason, "; the rendezvous server is ", OutOfFilesText());
+  }
+}
 
 absl::Status StatusOf(const Close& close) {
   switch (close.why) {
@@ -153,6 +164,7 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
 }
 
 void Driver::QueueEffectsLocked(Effects effects) {
+  NameLocalCause(&effects);
   for (std::string& line : DescribeEffects(effects)) LogLocked(std::move(line));
   for (Effect& effect : effects) {
     std::visit([this](auto& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { QueueLocked(std::move(e)); }, effect);

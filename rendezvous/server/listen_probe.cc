@@ -14,12 +14,11 @@ namespace {
 
 absl::Status FromErrno(int error, const std::string& address) {
   switch (error) {
-    case EADDRINUSE:
-      return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", address, ": another program does"));
-    case EACCES: return absl::PermissionDeniedError(absl::StrCat("cannot listen on ", address, ": permission denied"));
+    case EADDRINUSE: return absl::AlreadyExistsError(absl::StrCat("can't listen on ", address, ": address in use"));
+    case EACCES: return absl::PermissionDeniedError(absl::StrCat("can't listen on ", address, ": permission denied"));
     case EADDRNOTAVAIL:
-      return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address, ": not an address of this host"));
-    default: return absl::InternalError(absl::StrCat("cannot listen on ", address, ": ", strerror(error)));
+      return absl::FailedPreconditionError(absl::StrCat("can't listen on ", address, ": not an address of this host"));
+    default: return absl::InternalError(absl::StrCat("can't listen on ", address, ": ", strerror(error)));
   }
 }
 
@@ -43,7 +42,7 @@ absl::Status ProbeListen(const HostPort& address) {
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
   if (failure != 0) {
-    return absl::NotFoundError(absl::StrCat("cannot listen on ", ToString(address), ": ", gai_strerror(failure)));
+    return absl::NotFoundError(absl::StrCat("can't listen on ", ToString(address), ": ", gai_strerror(failure)));
   }
   int error = 0;
   for (const addrinfo* where = found; where != nullptr && error == 0; where = where->ai_next) {

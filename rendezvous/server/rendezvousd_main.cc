@@ -1,7 +1,6 @@
 // rendezvousd: the rendezvous server as a program of its own, for any number of jobs.
 
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,8 +12,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/crash_report.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/server/driver.h"
@@ -28,6 +30,8 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+// For log lines that are still to be written at the end.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 struct Options {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
@@ -72,7 +76,7 @@ int ParseOptions(int argc, char** argv, Options* options) {
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    fprintf(stderr, "rendezvousd: %s (see --help)\n", error.what());
+    Log(LogLevel::kError, absl::StrCat(error.what(), " (see --help)"));
     return kExitUsage;
   }
   const std::optional<std::string> token = TakeVariable(kTokenVariable);
@@ -81,15 +85,8 @@ int ParseOptions(int argc, char** argv, Options* options) {
     options->credentials.token = token.value_or("");
     options->credentials.token_file = token ? "" : token_file.value_or("");
   }
+  InitLog("rendezvousd", ParseLogLevel(options->log_level, LogLevel::kInfo));
   return -1;
-}
-
-// A launcher takes a file descriptor each.
-void RaiseFileLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int Run(const Options& options) {
@@ -99,13 +96,16 @@ int Run(const Options& options) {
   sigaddset(&stop_signals, SIGTERM);
   sigaddset(&stop_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
+  // A reader of the log that goes away is no reason to end the jobs, nor is one that does not read to hold them up.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
+  StartLogThread();
   RaiseFileLimit();
 
   std::vector<std::string> warnings;
   const absl::Status credentials = CheckCredentials(options.credentials, CredentialSide::kServer, &warnings);
   if (!credentials.ok()) {
-    fprintf(stderr, "rendezvousd: %s\n", std::string(credentials.message()).c_str());
+    Log(LogLevel::kError, credentials.message());
     return kExitUsage;
   }
   for (const std::string& warning : warnings) Log(LogLevel::kWarning, warning);
@@ -115,7 +115,7 @@ int Run(const Options& options) {
   if (!options.state_dir.empty()) {
     absl::StatusOr<std::unique_ptr<SqliteStore>> opened = SqliteStore::Open(options.state_dir);
     if (!opened.ok()) {
-      fprintf(stderr, "rendezvousd: %s\n", std::string(opened.status().message()).c_str());
+      Log(LogLevel::kError, opened.status().message());
       return kExitFailed;
     }
     store = *std::move(opened);
@@ -126,7 +126,7 @@ int Run(const Options& options) {
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, options.listen, {.credentials = options.credentials});
   if (!server.ok()) {
-    fprintf(stderr, "rendezvousd: %s\n", std::string(server.status().message()).c_str());
+    Log(LogLevel::kError, server.status().message());
     return kExitFailed;
   }
   for (const std::string& address : (*server)->addresses()) {
@@ -148,6 +148,10 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   ddprun::rendezvous::Options options;
-  const int exit_status = ddprun::rendezvous::ParseOptions(argc, argv, &options);
-  return exit_status >= 0 ? exit_status : ddprun::rendezvous::Run(options);
+  ddprun::InitLog("rendezvousd", ddprun::LogLevel::kInfo);
+  ddprun::InstallCrashReport("rendezvousd");
+  int exit_status = ddprun::rendezvous::ParseOptions(argc, argv, &options);
+  if (exit_status < 0) exit_status = ddprun::rendezvous::Run(options);
+  ddprun::FlushLog(ddprun::SteadyNow() + ddprun::rendezvous::kLastWords);
+  return exit_status;
 }

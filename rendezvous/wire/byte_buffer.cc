@@ -4,13 +4,32 @@
 #include <grpc/support/log.h>
 #include <grpcpp/support/slice.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kFlushTime = absl::Milliseconds(500);
+
+// gRPC tells of every broken connection as an error: only two things it says are for everybody.
+void LogOfGrpc(absl::string_view message) {
+  if (absl::StrContains(message, strerror(EMFILE)) || absl::StrContains(message, strerror(ENFILE))) {
+    ReportOutOfFiles();
+  }
+  const bool fatal = absl::StartsWith(message, "assertion failed");  // abort() follows
+  Log(fatal ? LogLevel::kError : LogLevel::kDebug, absl::StrCat("grpc: ", message));
+  if (fatal) FlushLog(SteadyNow() + kFlushTime);
+}
+
+}  // namespace
 
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message) {
   grpc::Slice slice(message.ByteSizeLong());
@@ -39,9 +58,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 void QuietGrpc() {
   static const bool done = [] {
-    gpr_set_log_function([](gpr_log_func_args* args) { Log(LogLevel::kDebug, absl::StrCat("grpc: ", args->message)); });
-    google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
-      Log(LogLevel::kDebug, absl::StrCat("protobuf: ", message));
+    gpr_set_log_function([](gpr_log_func_args* args) { LogOfGrpc(args->message); });
+    google::protobuf::SetLogHandler([](google::protobuf::LogLevel level, const char*, int, const std::string& message) {
+      const bool fatal = level == google::protobuf::LOGLEVEL_FATAL;  // the program ends after it
+      Log(fatal ? LogLevel::kError : LogLevel::kDebug, absl::StrCat("protobuf: ", message));
     });
     return true;
   }();

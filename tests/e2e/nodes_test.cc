@@ -1,6 +1,8 @@
 // Several launchers on one host, each a node of a job.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <cstdio>
 
@@ -204,6 +206,58 @@ TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   gate.Open();
   EXPECT_EQ(a.Wait(), 0) << a.Err();
   EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
+TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=1"};
+  Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  const std::string said = b.Out();
+  const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
+  Process kill_guard({"/bin/sh", "-c",
+                      absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
+                                   "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || kill -9 $p; done")});
+  ASSERT_EQ(kill_guard.Wait(), 0);
+  ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
+  b.Signal(SIGSTOP);
+  ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
+  EXPECT_FALSE(Alive(worker)) << "its second guard has to see to it";
+  b.Signal(SIGCONT);
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
+  gate.Open();
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+}
+
+// What a worker has left behind can't be reaped for as long as the launcher is patient, which is longer than the
+// heartbeat timeout.
+TEST(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  TempDir dir;
+  const std::string script =
+      absl::StrCat(kSayRank, "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; if [ $RANK = 0 ]; then ",
+                   "setsid sh -c 'echo orphan=$$ .; exec sleep 1000' & fi; while [ ! -e ", dir.File("fail"),
+                   " ]; do sleep 0.02; done; exit 3");
+  const std::vector<std::string> flags = {"--max-restarts=1", "--rdzv-conf=heartbeat_timeout=0.6"};
+  Launcher a(NodeFlags(port, "2", 1, flags, script)), b(NodeFlags(port, "2", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "orphan=") == 1; })) << a.Err() << b.Err();
+  const std::string said = a.Out() + b.Out();
+  // While it is traced, its death is the tracer's to see first.
+  const pid_t orphan = std::stoi(said.substr(said.find("orphan=") + 7));
+  if (ptrace(PTRACE_SEIZE, orphan, nullptr, nullptr) != 0) GTEST_SKIP() << "tracing is not allowed here";
+  fclose(fopen(dir.File("fail").c_str(), "w"));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(Count(a.Err() + b.Err(), "1 process started by workers still alive after SIGKILL"), 1)
+      << a.Err() << b.Err();
+  EXPECT_EQ(Count(server.Err(), " lost"), 0) << server.Err();
+  EXPECT_EQ(Count(a.Out() + b.Out(), "round=2"), 2) << a.Out() << b.Out();
+  waitpid(orphan, nullptr, __WALL);
 }
 
 TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -127,7 +129,7 @@ TEST(AddressesTest, UnknownName_IsAUsageError) {
   Hosts hosts(2, Addresses::kIpv4);
   Node b(hosts, 2, "nowhere");
   EXPECT_EQ(b.Wait(), 2);
-  EXPECT_TRUE(Has(b.Err(), "--rdzv-endpoint=nowhere:29400: can't find the address of host 'nowhere': ")) << b.Err();
+  EXPECT_TRUE(Has(b.Err(), "--rdzv-endpoint=nowhere:29400: can't resolve host 'nowhere': ")) << b.Err();
   EXPECT_TRUE(Has(b.Err(), "that node2 can reach")) << b.Err();
   Node c(hosts, 2, "10.99.0.1");
   EXPECT_EQ(c.Wait(), 2);
@@ -143,7 +145,7 @@ TEST(AddressesTest, EndpointsNameAppearsLate_IsWaitedFor) {
   {
     Node a(hosts, 1, "node1", {"--rdzv-conf=join_timeout=100"});
     Process b(late("100"));
-    ASSERT_TRUE(b.WaitForErr("can't find the address of host 'node1'")) << b.Err();
+    ASSERT_TRUE(b.WaitForErr("can't resolve host 'node1'")) << b.Err();
     hosts.SetHostsFile(2, "10.77.0.1 node1\n");
     EXPECT_EQ(a.Wait(), 0) << a.Err();
     EXPECT_EQ(b.Wait(), 0) << b.Err();
@@ -153,13 +155,73 @@ TEST(AddressesTest, EndpointsNameAppearsLate_IsWaitedFor) {
   {
     Process b(late("1"));
     EXPECT_EQ(b.Wait(), 1) << "a usage error would not be tried again";
-    EXPECT_EQ(Count(b.Err(), "can't find the address of host 'node1'"), 2) << b.Err();
+    EXPECT_EQ(Count(b.Err(), "can't resolve host 'node1'"), 2) << b.Err();
   }
   Process b(late("100"));
   ASSERT_TRUE(b.WaitForErr("; trying again for ")) << b.Err();
   b.Signal(SIGTERM);
   EXPECT_EQ(b.Wait(), 128 + SIGTERM);
-  EXPECT_TRUE(Has(b.Err(), "stopped while node1 had no address")) << b.Err();
+  EXPECT_TRUE(Has(b.Err(), "stopped while ")) << b.Err();
+}
+
+// Host 1 asks host 2 for names that are not in its hosts file, which never answers.
+class SilentNameServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_HOSTS();
+    hosts_ = std::make_unique<Hosts>(2, Addresses::kIpv4);
+    hosts_->Firewall(2, "table inet dns { chain in { type filter hook input priority 0; udp dport 53 drop; }; }");
+  }
+
+  // The launcher on host 1, with `script` as its worker.
+  std::unique_ptr<Process> Launch(std::vector<std::string> flags, const std::string& script) {
+    std::vector<std::string> command = {
+        "sh", "-c",
+        absl::StrCat("cd ", dir_.path(), " && echo 'hosts: files dns' > nsswitch.conf && ",
+                     "echo 'nameserver 10.77.0.2' > resolv.conf && mount --bind nsswitch.conf /etc/nsswitch.conf && ",
+                     "mount --bind resolv.conf /etc/resolv.conf && cd - > /dev/null && exec launcher/ddprun \"$@\""),
+        "sh"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    for (const char* word : {"--no-python", "sh", "-c"}) command.push_back(word);
+    command.push_back(script);
+    return std::make_unique<Process>(hosts_->On(1, std::move(command)));
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Hosts> hosts_;
+};
+
+TEST_F(SilentNameServerTest, AtStart_ASignalEndsTheLauncherNevertheless) {
+  const auto launcher = Launch({"--nnodes=2", "--rdzv-endpoint=nowhere.example"}, kTell);
+  // It has taken charge of its signals: what follows is the look-up.
+  ASSERT_TRUE(Eventually([&] {
+    const std::string folder = absl::StrCat("/proc/", launcher->pid());
+    if (ReadFile(folder + "/comm") != "ddprun\n") return false;  // the shell before it
+    const std::string status = ReadFile(folder + "/status");
+    const size_t at = status.find("SigBlk:\t");
+    return at != std::string::npos && (strtoull(status.c_str() + at + 8, nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  }));
+  launcher->Signal(SIGTERM);
+  EXPECT_EQ(launcher->Wait(), 128 + SIGTERM);
+  EXPECT_TRUE(Has(launcher->Err(), "stopped while looking up the address of nowhere.example")) << launcher->Err();
+}
+
+TEST_F(SilentNameServerTest, AtATakeOver_WorkersRunOn) {
+  const std::vector<std::string> flags = {"--nnodes=1:2", "--rdzv-endpoint=node1", "--rdzv-id=job",
+                                          "--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=1"};
+  const std::string open = dir_.File("open");
+  const std::string script = absl::StrCat("echo up; while [ ! -e ", open, " ]; do sleep 0.02; done; echo end");
+  const auto first = Launch(flags, script);
+  ASSERT_TRUE(first->WaitForOut("up")) << first->Err();
+  const auto second = Launch(flags, script);
+  ASSERT_TRUE(second->WaitForOut("up")) << second->Err();
+  ASSERT_TRUE(Eventually([&] { return Count(first->Out(), "up") == 2; })) << first->Err();
+  hosts_->SetHostsFile(1, "");
+  first->Signal(SIGKILL);
+  EXPECT_TRUE(second->WaitForErr("took over the rendezvous server at node1:29400")) << second->Err();
+  fclose(fopen(open.c_str(), "w"));
+  EXPECT_EQ(second->Wait(), 0) << second->Err();
+  EXPECT_FALSE(Has(second->Err(), "cut off from the rendezvous server")) << second->Err();
 }
 
 TEST(AddressesTest, WrongHeadNode_EveryAddressThatWasTriedIsNamedWithItsReason) {

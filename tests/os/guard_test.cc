@@ -10,9 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "launcher/os/proc_files.h"
 #include "tests/os/process_testing.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -117,6 +120,48 @@ TEST(GuardTest, CleanExit_OrphansAreSwept) {
   kill(launcher.child.pid, SIGTERM);
   EXPECT_EQ(WaitFor(launcher.child).Text(), "exited with code 143");
   ExpectAllGone(launcher.pids);
+}
+
+// The guards of a launcher: its children of that name.
+std::vector<pid_t> GuardsOf(pid_t launcher) {
+  std::vector<pid_t> guards;
+  for (const pid_t pid : AllProcesses()) {
+    const std::string folder = absl::StrCat("/proc/", pid);
+    const std::string status = ReadSmallFile(folder + "/status");
+    if (ReadSmallFile(folder + "/comm") == "ddprun-guard\n" &&
+        absl::StrContains(status, absl::StrCat("\nPPid:\t", launcher, "\n"))) {
+      guards.push_back(pid);
+    }
+  }
+  return guards;
+}
+
+TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
+  Launcher launcher = Start({TestProgram("mini_launcher"), "1", TestProgram("family")}, 1);
+  for (int i = 0; i < 3; ++i) {
+    const pid_t before = GuardsOf(launcher.child.pid).at(0);
+    kill(before, SIGKILL);
+    ASSERT_TRUE(testing::Eventually([&] {
+      const std::vector<pid_t> now = GuardsOf(launcher.child.pid);
+      return now.size() == 1 && now[0] != before;
+    }));
+    launcher.pids.emplace("guard", GuardsOf(launcher.child.pid)[0]);
+  }
+  kill(launcher.child.pid, SIGKILL);
+  WaitFor(launcher.child);
+  ExpectAllGone(launcher.pids);
+  ReadToEnd(launcher.output.get());  // the last guard holds nothing of it
+}
+
+TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
+  auto guard = Guard::Start("stopped");
+  ASSERT_TRUE(guard.ok()) << guard.status();
+  const pid_t pid = guard->pid();
+  kill(pid, SIGSTOP);
+  // More than its socket takes.
+  for (int i = 0; i < 10'000; ++i) guard->KillWorkersAt(SteadyNow() + absl::Hours(i));
+  guard->Dismiss();
+  EXPECT_EQ(kill(pid, 0), -1);
 }
 
 TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {

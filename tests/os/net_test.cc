@@ -52,8 +52,7 @@ TEST(NetTest, ResolveHost_Localhost_IsLoopback) {
 TEST(NetTest, ResolveHost_Impossible_NamesTheHost) {
   const auto addresses = ResolveHost("no host has spaces");
   EXPECT_TRUE(absl::IsNotFound(addresses.status()));
-  EXPECT_THAT(std::string(addresses.status().message()),
-              HasSubstr("can't find the address of host 'no host has spaces': "));
+  EXPECT_THAT(std::string(addresses.status().message()), HasSubstr("can't resolve host 'no host has spaces': "));
 }
 
 TEST(NetTest, IsLocalHost_OwnNamesAndAddresses) {

@@ -1,5 +1,6 @@
 #include "launcher/os/orphan_sweeper.h"
 
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,9 +12,17 @@
 #include "launcher/os/proc_files.h"
 #include "launcher/os/spawn.h"
 #include "tests/os/process_testing.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::launcher {
 namespace {
+
+// Kills orphans until none is left, or for too long.
+int Sweep(const std::vector<pid_t>& known) {
+  size_t left = 0;
+  testing::Eventually([&] { return (left = KillOrphans(known).size()) == 0; });
+  return static_cast<int>(left);
+}
 
 class OrphanSweeperTest : public ::testing::Test {
  protected:
@@ -37,11 +46,11 @@ class OrphanSweeperTest : public ::testing::Test {
   std::multimap<std::string, pid_t> pids_;
 };
 
-TEST_F(OrphanSweeperTest, Sweep_NoChildren_ReturnsAtOnce) { EXPECT_EQ(SweepOrphans({}), 0); }
+TEST_F(OrphanSweeperTest, Sweep_NoChildren_ReturnsAtOnce) { EXPECT_EQ(Sweep({}), 0); }
 
 TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
   const Child child = StartFamily();
-  EXPECT_EQ(SweepOrphans({child.pid}), 0);
+  EXPECT_EQ(Sweep({child.pid}), 0);
   EXPECT_TRUE(WaitUntilGone(pids_.find("daemon")->second));
   for (const char* own : {"group", "session"}) EXPECT_EQ(kill(pids_.find(own)->second, 0), 0) << own;
   siginfo_t info{};
@@ -50,14 +59,14 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
 
   kill(child.pid, SIGKILL);
   WaitFor(child);
-  EXPECT_EQ(SweepOrphans({}), 0);
+  EXPECT_EQ(Sweep({}), 0);
 }
 
 TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) {
   const Child child = StartFamily();
   kill(child.pid, SIGKILL);
   WaitFor(child);
-  EXPECT_EQ(SweepOrphans({}), 0);
+  EXPECT_EQ(Sweep({}), 0);
   for (const auto& [kind, pid] : pids_) {
     EXPECT_EQ(kill(pid, 0), -1) << kind;
     EXPECT_EQ(errno, ESRCH) << kind << " was not reaped";
@@ -75,9 +84,34 @@ TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
   ASSERT_TRUE(child.ok());
   output.write.reset();
   const auto pids = ReadPids(output.read.get(), "ready");
-  EXPECT_EQ(SweepOrphans({}), 0);
+  EXPECT_EQ(Sweep({}), 0);
   EXPECT_TRUE(WaitUntilGone(pids.find("last")->second));
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST_F(OrphanSweeperTest, Kill_OrphanCanNotBeReaped_ReturnsAtOnce) {
+  const Child child = StartFamily();
+  const pid_t daemon = pids_.find("daemon")->second;
+  // While it is traced, its death is its tracer's to see first.
+  int stop[2];
+  ASSERT_EQ(pipe(stop), 0);
+  const pid_t tracer = fork();
+  if (tracer == 0) {
+    char byte;
+    const bool traces = ptrace(PTRACE_SEIZE, daemon, nullptr, nullptr) == 0;
+    if (write(stop[1], traces ? "y" : "n", 1) == 1) read(stop[0], &byte, 0);
+    while (true) pause();
+  }
+  char traces = 0;
+  ASSERT_EQ(read(stop[0], &traces, 1), 1);
+  if (traces != 'y') GTEST_SKIP() << "tracing is not allowed here";
+  EXPECT_EQ(KillOrphans({child.pid, tracer}), std::vector<pid_t>{daemon});
+  EXPECT_TRUE(WaitUntilGone(daemon));
+  EXPECT_EQ(KillOrphans({child.pid, tracer}), std::vector<pid_t>{daemon})
+      << "it is dead, but its tracer has not let go of it";
+  kill(child.pid, SIGKILL);
+  WaitFor(child);
+  EXPECT_EQ(Sweep({}), 0) << "with its tracer it goes, too";
 }
 
 TEST_F(OrphanSweeperTest, ReapDeadOrphans_TakesTheDeadAndLeavesTheLiving) {
@@ -96,7 +130,7 @@ TEST_F(OrphanSweeperTest, ReapDeadOrphans_TakesTheDeadAndLeavesTheLiving) {
   ASSERT_TRUE(WaitUntilGone(child.pid));
   ReapDeadOrphans({child.pid});
   EXPECT_EQ(WaitFor(child).code, SIGKILL);
-  EXPECT_EQ(SweepOrphans({}), 0);
+  EXPECT_EQ(Sweep({}), 0);
 }
 
 }  // namespace

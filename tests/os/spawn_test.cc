@@ -1,6 +1,7 @@
 #include "launcher/os/spawn.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/os/resolve_program.h"
+#include "rendezvous/base/file_limit.h"
 #include "tests/os/process_testing.h"
 #include "tests/testing/process.h"
 
@@ -63,6 +65,16 @@ TEST(SpawnTest, Child_ArgumentsAndEnvironment_ArriveUnchanged) {
   const std::string output = OutputOf(request);
   EXPECT_THAT(output, HasSubstr("argument: other name\nargument: 1\nargument: with space\nargument: \xff\n\n"
                                 "variable: ONLY=this one\nvariable: EMPTY=\n"));
+}
+
+TEST(SpawnTest, Child_FileLimitRaisedByParent_IsTheInheritedOne) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max - 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  RaiseFileLimit();
+  EXPECT_EQ(OutputOf(RequestFor({"/bin/sh", "-c", "ulimit -Sn; ulimit -Hn"})),
+            absl::StrCat(limit.rlim_cur, "\n", limit.rlim_max, "\n"));
 }
 
 TEST(SpawnTest, Child_LeadsItsOwnSessionAndDiesWithItsParent) {
@@ -203,7 +215,7 @@ TEST(SpawnTest, MissingProgram_IsNotFound) {
   const auto child = Spawn(RequestFor({"/no/such/program"}));
   EXPECT_TRUE(absl::IsNotFound(child.status()));
   EXPECT_EQ(ExitCodeOfStartError(child.status()), 127);
-  EXPECT_EQ(child.status().message(), "can't run '/no/such/program': there is no such file on this host");
+  EXPECT_EQ(child.status().message(), "can't run '/no/such/program': no such file on this host");
 }
 
 TEST(SpawnTest, EmptyArguments_AreRefused) {
@@ -260,7 +272,7 @@ TEST(SpawnTest, ForeignExecutable_SaysSo) {
                                                                     "ELF\x01\x01\x01 and nonsense",
                                                                     20))}));
   EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("another kind of machine"));
+  EXPECT_THAT(std::string(child.status().message()), HasSubstr("another architecture"));
 }
 
 TEST(SpawnTest, TooLongArguments_SaysSo) {

@@ -42,6 +42,13 @@ TEST(OneLine, TooLong_IsCutAtACharacter) {
   EXPECT_EQ(OneLine("abcdüüü", 8), "abcd...");  // ü would be cut in two
 }
 
+TEST(EscapeControls, PlainTextStays_ControlsAndBrokenUtf8AreShown) {
+  EXPECT_EQ(EscapeControls("plain täxt \\"), "plain täxt \\");
+  EXPECT_EQ(EscapeControls("a\nb\r\n\tc"), "a\\nb\\r\\n\\tc");
+  EXPECT_EQ(EscapeControls(absl::string_view("\x1b[31m\0\x7f", 7)), "\\x1b[31m\\x00\\x7f");
+  EXPECT_EQ(EscapeControls("\xc2\x85\xff\xc3"), "\\xc2\\x85\\xff\\xc3");
+}
+
 TEST(CutMiddle, ShortText_StaysAsItIs) { EXPECT_EQ(CutMiddle("short", 256), "short"); }
 
 TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {

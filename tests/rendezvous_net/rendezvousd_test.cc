@@ -32,7 +32,8 @@ std::string Binary() {
 // A running rendezvousd; killed if the test forgets it.
 class Process {
  public:
-  explicit Process(std::vector<std::string> arguments) {
+  // `before`: shell commands to run first.
+  explicit Process(std::vector<std::string> arguments, const std::string& before = "") {
     int out[2];
     int err[2];
     EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
@@ -42,6 +43,10 @@ class Process {
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
     arguments.insert(arguments.begin(), Binary());
+    if (!before.empty()) {
+      const std::vector<std::string> shell = {"/bin/sh", "-c", before + "exec \"$0\" \"$@\""};
+      arguments.insert(arguments.begin(), shell.begin(), shell.end());
+    }
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -69,6 +74,13 @@ class Process {
   }
   std::string ReadAll() { return ReadToEnd(out_); }
   std::string ReadErrors() { return ReadToEnd(err_); }
+  // The log's reader goes.
+  void CloseErrors() {
+    close(err_);
+    err_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
+  // Makes the pipe of the log as small as it can be.
+  void ShrinkErrors() { fcntl(err_, F_SETPIPE_SZ, 4096); }
   void Signal(int number) { kill(pid_, number); }
   // The exit status, or -signal.
   int Wait() {
@@ -122,6 +134,58 @@ TEST(RendezvousdTest, Sigterm_StreamsEnd_ExitsWithZero) {
   }
 }
 
+// A job of one node begins its first round.
+void RunJob(int port, const std::string& job) {
+  TestLauncher launcher(
+      [&](Client::Handler handler) {
+        return NewGrpcClient({"127.0.0.1", port}, std::move(handler));
+      },
+      job, "node1", PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+}
+
+TEST(RendezvousdTest, ReaderOfTheLogGoes_ServesOn) {
+  Process server({"--listen", "127.0.0.1:0"});
+  const int port = PortOf(server.ReadLine());
+  server.CloseErrors();
+  for (const char* job : {"a", "b"}) RunJob(port, job);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+TEST(RendezvousdTest, LogIsNotRead_ServesOnAndEnds) {
+  Process server({"--listen", "127.0.0.1:0"});
+  server.ShrinkErrors();
+  const int port = PortOf(server.ReadLine());
+  for (int i = 0; i < 40; ++i) RunJob(port, absl::StrCat("job", i));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySo) {
+  Process server({"--listen", "127.0.0.1:0"}, "ulimit -n 40; ");
+  const int port = PortOf(server.ReadLine());
+  JobSettings settings = PatientSettings(40);
+  settings.join_timeout = absl::Seconds(5);
+  std::vector<std::unique_ptr<TestLauncher>> launchers;
+  for (int i = 0; i < 40; ++i) {
+    launchers.push_back(std::make_unique<TestLauncher>(
+        [&](Client::Handler handler) {
+          return NewGrpcClient({"127.0.0.1", port}, std::move(handler));
+        },
+        "job", absl::StrCat("node", i), settings));
+    if (i < 5) launchers.back()->ConnectAndJoin();
+  }
+  const std::string reason = launchers.front()->Await<Finish>().verdict.reason;
+  EXPECT_TRUE(absl::StrContains(reason, "out of file descriptors (limit 40)")) << reason;
+  launchers.clear();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+  const std::string log = server.ReadErrors();
+  EXPECT_TRUE(absl::StrContains(log, "rendezvousd: out of file descriptors (limit 40)")) << log;
+}
+
 TEST(RendezvousdTest, SeveralAddresses_AreAllListed) {
   Process server({"--listen", "127.0.0.1:0", "--listen=127.0.0.1:0", "--log-level", "error"});
   const int first = PortOf(server.ReadLine());
@@ -144,7 +208,8 @@ TEST(RendezvousdTest, BadFlags_OneLineAndExitTwo) {
     const std::string errors = server.ReadErrors();
     EXPECT_EQ(server.Wait(), 2) << errors;
     EXPECT_EQ(Lines(errors), 1) << errors;
-    EXPECT_TRUE(absl::StartsWith(errors, "rendezvousd: ")) << errors;
+    EXPECT_TRUE(absl::StrContains(errors, " ERROR ")) << errors;
+    EXPECT_TRUE(absl::StrContains(errors, " rendezvousd: ")) << errors;
   }
 }
 
@@ -163,7 +228,9 @@ TEST(RendezvousdTest, PortTaken_OneLineNamesItAndExitOne) {
   Process second({"--listen", address});
   const std::string errors = second.ReadErrors();
   EXPECT_EQ(second.Wait(), 1);
-  EXPECT_EQ(errors, absl::StrCat("rendezvousd: cannot listen on ", address, ": another program does\n"));
+  EXPECT_EQ(Lines(errors), 1) << errors;
+  EXPECT_TRUE(absl::EndsWith(errors, absl::StrCat(" rendezvousd: can't listen on ", address, ": address in use\n")))
+      << errors;
 }
 
 }  // namespace

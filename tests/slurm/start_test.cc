@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"LocalhostAsMaster", "srun -N2 ddprun --nnodes=2 --master-addr=localhost --no-python echo world",
                 "so each node would start a separate job: leave the flag out"},
         Mistake{"UnknownHeadNode", "srun -N2 ddprun --rdzv-endpoint=node9:29400 --no-python echo world",
-                "--rdzv-endpoint=node9:29400: can't find the address of host 'node9'"},
+                "--rdzv-endpoint=node9:29400: can't resolve host 'node9'"},
         Mistake{"BrokenVariable", "srun -N2 env SLURM_STEP_NODELIST=node[1- ddprun --no-python echo world",
                 "SLURM_STEP_NODELIST=node[1-: not a host list"}),
     [](const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; });

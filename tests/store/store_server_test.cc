@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/file_limit.h"
 #include "tests/store/raw_client.h"
 #include "tests/store/request_bytes.h"
 #include "tests/store/store_on_loop.h"
@@ -253,6 +254,7 @@ TEST(StoreServer, Connections_NoDescriptorLeft_ClosedWithoutSpinning) {
   EXPECT_EQ(connect(late.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   char byte;
   EXPECT_EQ(recv(late.get(), &byte, 1, 0), 0);  // accepted and closed
+  EXPECT_TRUE(RanOutOfFiles()) << "and said";
   ballast.clear();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
   EXPECT_EQ(first.Ask(Add("/n", 1)), Number<int64_t>(1));

@@ -1,6 +1,7 @@
 // `mini_launcher N PROGRAM [ARGUMENT...]`: the least launcher: a guard, N workers, SIGTERM passed on to them, orphans
 // swept at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker that
 // ended otherwise than well, or 0.
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -38,6 +39,7 @@ std::vector<std::string> WorkerEnvironment(const std::string& id) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  Guard::RunIfAsked(argc, argv);
   if (argc < 3) return 99;
   const std::string id = ddprun::RandomId();
   auto guard = Guard::Start(id);
@@ -66,6 +68,8 @@ int main(int argc, char** argv) {
     return 98;
   }
 
+  if (!guard->Watch(loop->get()).ok()) return 98;
+
   SpawnRequest request;
   request.program = argv[2];
   request.argv.assign(argv + 2, argv + argc);
@@ -83,7 +87,8 @@ int main(int argc, char** argv) {
   printf("started\n");
   fflush(stdout);
   (*loop)->Run();
-  SweepOrphans({guard->pid()});
+  guard->Unwatch();
+  while (!KillOrphans({guard->pid()}).empty()) poll(nullptr, 0, 1);
   guard->Dismiss();
   return exit_code;
 }
