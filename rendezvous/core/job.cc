@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/secret.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
@@ -14,11 +12,6 @@
 
 namespace ddprun::rendezvous {
 namespace {
-
-// Tells nodes apart and does not change, but nobody can join with it.
-std::string ShownId(const std::string& node_id) {
-  return absl::BytesToHexString(absl::string_view(SecretDigest(node_id)).substr(0, 6));
-}
 
 NodeView::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
@@ -315,7 +308,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   if (!with_nodes) return view;
   view.nodes.reserve(members_.size());
   for (const auto& node : members_.nodes()) {
-    view.nodes.push_back(NodeView{ShownId(node->node_id), node->host, node->address, node->slots, node->role,
+    view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
                                   ShownState(*node, state_), node->group_rank, node->connected,
                                   now - node->last_heard});
   }

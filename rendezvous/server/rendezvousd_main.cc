@@ -62,6 +62,7 @@ int ParseOptions(int argc, char** argv, Options* options) {
   app.add_option("--tls-allowed-names", options->credentials.tls_allowed_names,
                  "Names that launchers' certificates must have one of")
       ->type_name("NAME,...")
+      ->allow_extra_args(false)
       ->delimiter(',');
   app.add_option("--log-level", options->log_level, "What to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))

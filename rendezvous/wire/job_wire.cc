@@ -1,5 +1,8 @@
 #include "rendezvous/wire/job_wire.h"
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/base/secret.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"
@@ -31,9 +34,14 @@ v1::Node::State StateToProto(NodeView::State state) {
   return v1::Node::STATE_UNSPECIFIED;
 }
 
+// Tells nodes apart and does not change, but nobody can join with it.
+std::string ShownId(const std::string& node_id) {
+  return absl::BytesToHexString(absl::string_view(SecretDigest(node_id)).substr(0, 6));
+}
+
 v1::Node NodeToProto(const NodeView& node) {
   v1::Node proto;
-  proto.set_node_id(node.node_id);
+  proto.set_node_id(ShownId(node.node_id));
   proto.set_host(node.host);
   proto.set_address(node.address);
   proto.set_slots(node.slots);

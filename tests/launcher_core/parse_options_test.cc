@@ -81,6 +81,14 @@ const Sample kSamples[] = {
      [](const Options& o) {
        return o.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM};
      }},
+    {"token-file", "/run/token", [](const Options& o) { return o.credentials.token_file == "/run/token"; }},
+    {"tls-cert", "/run/c.pem", [](const Options& o) { return o.credentials.tls_cert == "/run/c.pem"; }},
+    {"tls-key", "/run/k.pem", [](const Options& o) { return o.credentials.tls_key == "/run/k.pem"; }},
+    {"tls-ca", "/run/ca.pem", [](const Options& o) { return o.credentials.tls_ca == "/run/ca.pem"; }},
+    {"tls-allowed-names", "a,b",
+     [](const Options& o) {
+       return o.credentials.tls_allowed_names == std::vector<std::string>{"a", "b"};
+     }},
 };
 const Sample kSwitches[] = {
     {"standalone", "1", [](const Options& o) { return o.standalone; }},

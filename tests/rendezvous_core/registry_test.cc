@@ -383,19 +383,5 @@ TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
   EXPECT_EQ(FindRejected(Tell(&next, honest, honest, At(0))), nullptr);
 }
 
-// The id that a node joins with is its own business.
-TEST(RegistryTest, GetJob_ShowsNoNodeIds) {
-  Registry registry(SteadyTime::InfinitePast());
-  const Join a = Of("x", "the-id-of-a", 2);
-  Join b = Of("x", "the-id-of-b", 2);
-  Tell(&registry, a, a, At(0));
-  Tell(&registry, b, b, At(0));
-  const JobView job = registry.GetJob("x", At(0)).value();
-  ASSERT_EQ(job.nodes.size(), 2);
-  EXPECT_EQ(job.nodes[0].node_id.find("the-id"), std::string::npos);
-  EXPECT_NE(job.nodes[0].node_id, job.nodes[1].node_id);
-  EXPECT_EQ(job.nodes[0].node_id, registry.GetJob("x", At(1))->nodes[0].node_id);
-}
-
 }  // namespace
 }  // namespace ddprun::rendezvous

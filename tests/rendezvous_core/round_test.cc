@@ -1,6 +1,8 @@
 #include "rendezvous/core/round.h"
 
 #include "gtest/gtest.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -14,7 +16,7 @@ Node Master() {
 }
 
 TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
-  Round round(7);
+  Round round(7, kMaxRound);
   EXPECT_FALSE(round.Learn(7));
   EXPECT_TRUE(round.Learn(9));
   round.GiveOut(Master(), 2, 8, "all 2 nodes joined");
@@ -26,7 +28,7 @@ TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
 }
 
 TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
-  Round round(7);
+  Round round(7, kMaxRound);
   Assignment assignment;
   assignment.round = 5;
   assignment.group_world_size = 2;
@@ -36,7 +38,7 @@ TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
 }
 
 TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
-  Round given(0);
+  Round given(0, kMaxRound);
   given.GiveOut(Master(), 2, 8, "all 2 nodes joined");
   Node node;
   node.group_rank = 1;
@@ -45,13 +47,13 @@ TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
   EXPECT_EQ(place.group_rank, 1);
   EXPECT_EQ(place.base_rank, 4);
   EXPECT_EQ(place.restart_count, 3);
-  Round taken(0);
+  Round taken(0, kMaxRound);
   taken.TakeUp(place);
   EXPECT_EQ(taken.record(), given.record());
 }
 
 TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
-  Round round(0);
+  Round round(0, kMaxRound);
   round.GiveOut(Master(), 1, 1, "");
   EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
   round.Leave("rank 0 exited with code 3", WorkerFailure{});
@@ -64,7 +66,7 @@ TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
 }
 
 TEST(RoundTest, Successes_AreOfThisRound) {
-  Round round(0);
+  Round round(0, kMaxRound);
   round.GiveOut(Master(), 2, 2, "");
   round.AddSuccess();
   EXPECT_TRUE(round.any_succeeded());

@@ -350,5 +350,18 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
   EXPECT_EQ(job.nodes(0).last_heard().nanos(), 500'000'000);
 }
 
+// Who knows a node's id could try to join as that node.
+TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
+  JobView view;
+  view.nodes.resize(2);
+  view.nodes[0].node_id = "the-id-of-a";
+  view.nodes[1].node_id = "the-id-of-b";
+  const v1::Job job = ToProto(view);
+  ASSERT_EQ(job.nodes_size(), 2);
+  EXPECT_EQ(job.nodes(0).node_id().find("the-id"), std::string::npos);
+  EXPECT_NE(job.nodes(0).node_id(), job.nodes(1).node_id());
+  EXPECT_EQ(job.nodes(0).node_id(), ToProto(view).nodes(0).node_id());
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

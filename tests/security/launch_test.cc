@@ -40,7 +40,7 @@ TEST(LaunchTest, Token_InTheEnvironment_IsNotPassedOn) {
   ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
   Launcher launcher(OneNode(port, {},
                             "env | grep -c DDPRUN_TOKEN; tr '\\0' '\\n' </proc/$PPID/environ | grep -c "
-                            "the-token; tr '\\0' ' ' </proc/$PPID/cmdline | grep -c the-token; true"),
+                            "the-''token; tr '\\0' ' ' </proc/$PPID/cmdline | grep -c the-''token; true"),
                     {{"DDPRUN_TOKEN", kToken}, {"DDPRUN_TOKEN_FILE", "/nowhere"}, {"LOGLEVEL", "DEBUG"}});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Out(), "0\n0\n0\n");

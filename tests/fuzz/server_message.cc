@@ -1,0 +1,18 @@
+// What the launcher reads from a rendezvous server.
+#include <string>
+
+#include "rendezvous/wire/server_wire.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ddprun;              // NOLINT
+  using namespace ddprun::rendezvous;  // NOLINT
+  v1::ServerMessage proto;
+  if (!proto.ParseFromArray(data, static_cast<int>(size))) return 0;
+  const absl::StatusOr<ServerMessage> message = FromProto(proto);
+  if (!message.ok()) return 0;
+  // What was taken can be sent, and is taken again as the same.
+  const absl::StatusOr<ServerMessage> again = FromProto(ToProto(*message));
+  FUZZ_CHECK(again.ok() && *again == *message);
+  return 0;
+}
