@@ -1,8 +1,6 @@
 #include "rendezvous/core/round.h"
 
 #include "gtest/gtest.h"
-#include "rendezvous/core/limits.h"
-#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -16,7 +14,7 @@ Node Master() {
 }
 
 TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
-  Round round(7, kMaxRound);
+  Round round(7, uint64_t{1} << 62);
   EXPECT_FALSE(round.Learn(7));
   EXPECT_TRUE(round.Learn(9));
   round.GiveOut(Master(), 2, 8, "all 2 nodes joined");
@@ -28,7 +26,7 @@ TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
 }
 
 TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
-  Round round(7, kMaxRound);
+  Round round(7, uint64_t{1} << 62);
   Assignment assignment;
   assignment.round = 5;
   assignment.group_world_size = 2;
@@ -38,7 +36,7 @@ TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
 }
 
 TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
-  Round given(0, kMaxRound);
+  Round given(0, uint64_t{1} << 62);
   given.GiveOut(Master(), 2, 8, "all 2 nodes joined");
   Node node;
   node.group_rank = 1;
@@ -47,13 +45,13 @@ TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
   EXPECT_EQ(place.group_rank, 1);
   EXPECT_EQ(place.base_rank, 4);
   EXPECT_EQ(place.restart_count, 3);
-  Round taken(0, kMaxRound);
+  Round taken(0, uint64_t{1} << 62);
   taken.TakeUp(place);
   EXPECT_EQ(taken.record(), given.record());
 }
 
 TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
-  Round round(0, kMaxRound);
+  Round round(0, uint64_t{1} << 62);
   round.GiveOut(Master(), 1, 1, "");
   EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
   round.Leave("rank 0 exited with code 3", WorkerFailure{});
@@ -66,7 +64,7 @@ TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
 }
 
 TEST(RoundTest, Successes_AreOfThisRound) {
-  Round round(0, kMaxRound);
+  Round round(0, uint64_t{1} << 62);
   round.GiveOut(Master(), 2, 2, "");
   round.AddSuccess();
   EXPECT_TRUE(round.any_succeeded());
