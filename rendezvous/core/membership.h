@@ -44,7 +44,7 @@ struct Node {
   int32_t role_world_size = 0;
 
   // ----
-  std::string session;  // digest of its first Join's session_secret; empty: it had none
+  std::string session;               // digest of its first Join's session_secret; empty: it had none
   absl::Duration heartbeat_timeout;  // of this node: the job's, or longer (beat_plan.h)
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // requested group rank

@@ -57,8 +57,7 @@ TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
       {"SLURM_JOB_ID", "99999999999999999999", "SLURM_JOB_ID: '99999999999999999999' is not"},
       {"SLURM_STEP_ID", "batch", "SLURM_STEP_ID: 'batch' is not a whole number from 0 to 4294967295"},
       {"SLURM_STEP_NODELIST", "", "SLURM_STEP_ID=0: there is a step, but no SLURM_STEP_NODELIST"},
-      {"SLURM_STEP_NODELIST", "node[1-",
-       "SLURM_STEP_NODELIST=node[1-: not a host list: missing number at position 8"},
+      {"SLURM_STEP_NODELIST", "node[1-", "SLURM_STEP_NODELIST=node[1-: not a host list: missing number at position 8"},
       {"SLURM_STEP_NODELIST", "node[1-3]", "SLURM_STEP_NUM_NODES=2: but SLURM_STEP_NODELIST has 3 nodes"},
       {"SLURM_STEP_NODELIST", "node[1-999999]", "the host list has more than 100000 hosts"},
       {"SLURM_STEP_NODELIST", "n@1,node2", "SLURM_STEP_NODELIST=n@1,node2: 'n@1' is not"},
@@ -86,8 +85,7 @@ TEST(DetectSlurm, MalformedVariable_IsNamedInOneLine) {
     const auto found = Detect(With(TwoNodes(), c.name, c.value));
     ASSERT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument) << c.name << "=" << c.value;
     EXPECT_TRUE(absl::StrContains(found.status().message(), c.expected)) << found.status();
-    EXPECT_TRUE(
-        absl::EndsWith(found.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)"))
+    EXPECT_TRUE(absl::EndsWith(found.status().message(), " (SLURM sets this; unset SLURM_JOB_ID to ignore SLURM)"))
         << found.status();
   }
 }

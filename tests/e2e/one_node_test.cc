@@ -80,8 +80,7 @@ TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
 TEST(OneNodeTest, WorkerSaysThatStartingAgainIsNoUse_EndsAtOnceWithItsCode) {
   Launcher launcher(Standalone(2, {"--max-restarts=5"}, "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000"));
   EXPECT_EQ(launcher.Wait(), 78);
-  EXPECT_NE(launcher.Err().find("exited with 78 (non-restartable)"), std::string::npos)
-      << launcher.Err();
+  EXPECT_NE(launcher.Err().find("exited with 78 (non-restartable)"), std::string::npos) << launcher.Err();
   EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
 }
 

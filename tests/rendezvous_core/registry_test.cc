@@ -127,7 +127,12 @@ TEST(RegistryTest, UnheardUntil_LostAfterItSucceeded_UntilItHasHeard) {
   EXPECT_EQ(registry.UnheardUntil(), At(2) + absl::Milliseconds(3500));
   b.incarnation = 2;
   b.phase = Join::Phase::kSucceeded;
-  b.current = Assignment{.round = 1, .group_world_size = 2, .world_size = 2, .role_world_size = 2, .master_addr = "a", .master_port = 1000};
+  b.current = Assignment{.round = 1,
+                         .group_world_size = 2,
+                         .world_size = 2,
+                         .role_world_size = 2,
+                         .master_addr = "a",
+                         .master_port = 1000};
   effects = Tell(&registry, b, b, At(4));
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_NE(ToldMessage<Finish>(effects[0]), nullptr);
