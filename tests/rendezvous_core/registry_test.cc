@@ -40,7 +40,7 @@ const Assignment* FindAssign(const Effects& effects) {
 std::vector<std::string> Secrets(const Effects& effects) {
   std::vector<std::string> secrets;
   for (const Effect& effect : effects) {
-    if (const Assignment* assignment = FindAssign({effect})) secrets.push_back(assignment->store_secret);
+    if (const auto* assign = ToldMessage<Assign>(effect)) secrets.push_back(assign->assignment.store_secret);
   }
   return secrets;
 }
