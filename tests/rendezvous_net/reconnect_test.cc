@@ -118,7 +118,8 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   proxy.Cut();
   b.Await<Disconnected>();
   const auto connected = [&] {
-    for (const NodeView& node : server.driver().GetJob("job")->nodes) {
+    const std::optional<JobView> job = server.driver().GetJob("job");
+    for (const NodeView& node : job->nodes) {
       if (node.host == "node2") return node.connected;
     }
     return false;
