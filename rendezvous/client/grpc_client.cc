@@ -86,6 +86,7 @@ class GrpcClient final : public Client {
    public:
     explicit Posted(std::function<void()> what) : what_(std::move(what)) {}
     void Set(grpc::CompletionQueue* queue) {
+      HandOver(this);
       alarm_.Set(queue, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(this));
     }
     void Run(bool) override {
