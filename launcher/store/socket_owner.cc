@@ -80,21 +80,28 @@ std::string ProcText(const Place& place, bool as_ipv6) {
   return text;
 }
 
+// What sock_diag is asked about TCP sockets in one of `states` (a bit each).
+struct DiagRequest {
+  DiagRequest(int family, uint16_t flags, uint32_t states) {
+    header.nlmsg_len = sizeof *this;
+    header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    header.nlmsg_flags = static_cast<uint16_t>(NLM_F_REQUEST | flags);
+    body.sdiag_family = static_cast<uint8_t>(family);
+    body.sdiag_protocol = IPPROTO_TCP;
+    body.idiag_states = states;
+  }
+
+  nlmsghdr header = {};
+  inet_diag_req_v2 body = {};
+};
+
 }  // namespace
 
 SocketOwner::SocketOwner() : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
   // Without the kernel's module every request is answered as if there were no such socket. A table of sockets can only
   // be listed if the module is there.
-  struct {
-    nlmsghdr header = {};
-    inet_diag_req_v2 body = {};
-  } request;
-  request.header.nlmsg_len = sizeof request;
-  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request.body.sdiag_family = AF_INET;
-  request.body.sdiag_protocol = IPPROTO_TCP;
-  request.body.idiag_states = 0;  // none: only the end of the list comes
+  // No states: only the end of the list comes.
+  const DiagRequest request(AF_INET, NLM_F_DUMP, 0);
   struct {
     nlmsghdr header = {};
     int error = 0;
@@ -111,16 +118,7 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
   const Place from = PlaceOf(peer);
   const Place to = PlaceOf(own);
   if (from.family != to.family) return NoSocket();
-  struct {
-    nlmsghdr header = {};
-    inet_diag_req_v2 body = {};
-  } request;
-  request.header.nlmsg_len = sizeof request;
-  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-  request.header.nlmsg_flags = NLM_F_REQUEST;
-  request.body.sdiag_family = static_cast<uint8_t>(from.family);
-  request.body.sdiag_protocol = IPPROTO_TCP;
-  request.body.idiag_states = UINT32_MAX;
+  DiagRequest request(from.family, 0, UINT32_MAX);
   request.body.id.idiag_sport = from.port;
   request.body.id.idiag_dport = to.port;
   std::memcpy(request.body.id.idiag_src, from.words, sizeof from.words);

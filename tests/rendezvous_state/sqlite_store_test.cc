@@ -253,37 +253,44 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
   EXPECT_EQ(safe.size(), 4u);
 }
 
-// The limit of a file's size stands for a disk that is full, and then is not.
+// The limit of a file's size stands for a disk that is full until MakeRoom: `path` can grow no more.
+class FullDisk {
+ public:
+  explicit FullDisk(const std::string& path) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit full = before_;
+    full.rlim_cur = std::filesystem::file_size(path);
+    setrlimit(RLIMIT_FSIZE, &full);
+  }
+  ~FullDisk() { MakeRoom(); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  void MakeRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
 TEST_F(SqliteStoreTest, WhileTheDiskIsFull_NothingIsSafe) {
-  signal(SIGXFSZ, SIG_IGN);
   const std::unique_ptr<SqliteStore> store = Open();
   KeepOne(store.get(), LiveRecord("a", 1));
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit full = before;
-  full.rlim_cur = std::filesystem::file_size(file() + "-wal");
-  setrlimit(RLIMIT_FSIZE, &full);
+  FullDisk disk(file() + "-wal");
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
   usleep(300'000);  // some tries
   EXPECT_EQ(safe_.count(), 1);
-  setrlimit(RLIMIT_FSIZE, &before);
+  disk.MakeRoom();
   safe_.Await(3);
 }
 
 TEST_F(SqliteStoreTest, Stop_DoesNotWaitForAFullDisk) {
-  signal(SIGXFSZ, SIG_IGN);
   const std::unique_ptr<SqliteStore> store = Open();
   KeepOne(store.get(), LiveRecord("a", 1));
-  rlimit before;
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit full = before;
-  full.rlim_cur = std::filesystem::file_size(file() + "-wal");
-  setrlimit(RLIMIT_FSIZE, &full);
+  FullDisk disk(file() + "-wal");
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
   store->Stop();
   EXPECT_EQ(safe_.count(), 1);
-  setrlimit(RLIMIT_FSIZE, &before);
 }
 
 }  // namespace
