@@ -171,7 +171,8 @@ class GrpcClient final : public Client {
       if (result.ok()) {
         for (std::string& name : *result) name = Resolver::AddressOf(name);
       }
-      Post([this, result] {
+      // Moved: what is shared with this thread would be released on both.
+      Post([this, result = std::move(result)] {
         Step([&](Reconnector* core, auto* effects) { core->OnResolved(result, SteadyNow(), effects); });
       });
     });
