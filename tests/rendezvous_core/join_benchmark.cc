@@ -24,22 +24,31 @@ std::vector<Join> Launchers(int nodes) {
   return joins;
 }
 
+// `sessions`: launchers prove with their Join that they are the same as before (protocol 2.4). `records`: what has to
+// outlive the server is handed out as well (4.4).
 void BM_JoinAndAssign(benchmark::State& state) {
-  const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
+  std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
+  if (state.range(1) != 0) {
+    for (Join& join : joins) join.session_secret = absl::StrCat(join.node_id, join.host, "0123456789abcdef");
+  }
+  const bool records = state.range(2) != 0;
   const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
   for (auto _ : state) {
-    Registry registry(SteadyTime::InfinitePast());
+    Registry registry(SteadyTime::InfinitePast(), records);
     Effects effects;
-    effects.reserve(2 * joins.size());
+    effects.reserve(2 * joins.size() + 1);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
-    if (effects.size() != 2 * joins.size()) state.SkipWithError("not everybody was given ranks");
+    const size_t expected = 2 * joins.size() + (records ? 1 : 0);
+    if (effects.size() != expected) state.SkipWithError("not everybody was given ranks");
     benchmark::DoNotOptimize(effects);
   }
-  state.SetComplexityN(state.range(0));
   state.counters["time_per_node"] = benchmark::Counter(
       static_cast<double>(joins.size()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
-BENCHMARK(BM_JoinAndAssign)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
+BENCHMARK(BM_JoinAndAssign)
+    ->ArgNames({"nodes", "sessions", "records"})
+    ->ArgsProduct({{1'000, 10'000, 100'000}, {0, 1}, {0, 1}})
+    ->Unit(benchmark::kMillisecond);
 
 // A worker's failure, everybody's Ready and the next round.
 void BM_Restart(benchmark::State& state) {
