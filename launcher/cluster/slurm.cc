@@ -267,6 +267,7 @@ absl::Status AddStep(const EnvironmentLookup& environment, const Job& job, const
                       : Found<std::string>{absl::StrCat(job.id, ".", step.id),
                                            absl::StrCat("SLURM_JOB_ID=", job.id, ", SLURM_STEP_ID=", step.id)};
   result.batch->signals_every_process = true;
+  result.has_munge = true;
   result.description = absl::StrCat("step ", step.id, " of SLURM job ", job.name);
   return absl::OkStatus();
 }

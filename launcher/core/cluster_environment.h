@@ -42,6 +42,9 @@ struct ClusterEnvironment {
   std::optional<Found<std::string>> topology;  // nodes are ordered by it; equal leading parts are near each other
   std::optional<Found<std::string>> host;      // this node's name, as it stands in `hosts`
   std::vector<std::string> hosts;              // of all nodes, in order; empty if not known
+  // All launchers of the job were started on hosts that may have munge, by one user: they can show each other whose
+  // they are.
+  bool has_munge = false;
   // The name of the endpoint may be unknown for a while after the start (a Kubernetes service): try again.
   bool endpoint_appears_late = false;
 

@@ -212,6 +212,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   if (absl::Status status = SetRendezvous(options, &config); !status.ok()) return status;
   SetJob(options, facts, &config);
   config.credentials = options.credentials;
+  config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
   config.command = MakeCommand(options, facts);
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);

@@ -80,6 +80,7 @@ class Table {
     const rendezvous::Credentials& c = config_.credentials;
     if (!c.token.empty()) Add("token", "given", origins_.Of("token-file"));
     if (!c.token_file.empty()) AddFlag("token-file", c.token_file);
+    if (c.munge) Add("credentials", "MUNGE, where it works", cluster_.description);
     if (!c.tls_cert.empty()) AddFlag("tls-cert", c.tls_cert);
     if (!c.tls_key.empty()) AddFlag("tls-key", c.tls_key);
     if (!c.tls_ca.empty()) AddFlag("tls-ca", c.tls_ca);

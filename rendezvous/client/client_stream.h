@@ -32,8 +32,9 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
     std::function<void(StreamProgress, absl::Status)> on_over;  // the last event; always comes
   };
 
-  // `target` is gRPC's name of one address. The queue and `security` outlive the stream.
-  ClientStream(const std::string& target, ClientSecurity* security, grpc::CompletionQueue* queue, Events events);
+  // `target` is gRPC's name of one address; `authorization`, see ClientSecurity. The queue outlives the stream.
+  ClientStream(const std::string& target, ClientSecurity* security, const std::string& authorization,
+               grpc::CompletionQueue* queue, Events events);
 
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -54,6 +56,7 @@ class GrpcClient final : public Client {
 
   ~GrpcClient() override {
     End(true);
+    security_.Stop();
     {
       MutexLock lock(&mutex_);
       while (!streams_.empty()) stream_over_.Wait(&mutex_);
@@ -81,28 +84,11 @@ class GrpcClient final : public Client {
   void Close() override { End(false); }
 
  private:
-  // Something that another thread has to tell the core: carries on with the completion queue's thread.
-  class Posted final : public Completion {
-   public:
-    explicit Posted(std::function<void()> what) : what_(std::move(what)) {}
-    void Set(grpc::CompletionQueue* queue) {
-      HandOver(this);
-      alarm_.Set(queue, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(this));
-    }
-    void Run(bool) override {
-      const std::unique_ptr<Posted> self(this);
-      what_();
-    }
-
-   private:
-    const std::function<void()> what_;
-    grpc::Alarm alarm_;
-  };
-
+  // For what another thread has to tell the core.
   void Post(std::function<void()> what) {
     MutexLock lock(&mutex_);
     if (closed_) return;  // the queue may be gone
-    (new Posted(std::move(what)))->Set(&queue_);
+    PostTo(&queue_, std::move(what));
   }
 
   // What was sent is sent, unless `at_once`; then the streams end, and nothing more is told.
@@ -179,12 +165,35 @@ class GrpcClient final : public Client {
   }
 
   void Do(reconnect::Connect connect) {
+    if (const std::optional<std::string> authorization = security_.Authorization()) {
+      return Connect(connect, *authorization);
+    }
+    {
+      MutexLock lock(&mutex_);
+      authorizing_.insert(connect.stream);
+    }
+    security_.AskForAuthorization([this, connect](absl::StatusOr<std::string> authorization) {
+      Post([this, connect, authorization = std::move(authorization)] {
+        if (!StopAuthorizing(connect.stream)) return;
+        if (authorization.ok()) return Connect(connect, *authorization);
+        OnOver(connect.stream, StreamProgress::kNone, authorization.status());
+      });
+    });
+  }
+
+  // False: the stream does not wait for its authorization, or no longer.
+  bool StopAuthorizing(uint64_t stream) {
+    MutexLock lock(&mutex_);
+    return authorizing_.erase(stream) > 0;
+  }
+
+  void Connect(const reconnect::Connect& connect, const std::string& authorization) {
     const uint64_t number = connect.stream;
     const auto on_message = [this, number](ServerMessage message) {
       Step([&](Reconnector* core, auto* effects) { core->OnMessage(number, std::move(message), effects); });
     };
     const auto stream = std::make_shared<ClientStream>(
-        GrpcTarget(connect.target), &security_, &queue_,
+        GrpcTarget(connect.target), &security_, authorization, &queue_,
         ClientStream::Events{
             [this, number] { Step([&](Reconnector* core, auto* effects) { core->OnOpen(number, effects); }); },
             on_message,
@@ -230,10 +239,15 @@ class GrpcClient final : public Client {
   }
 
   void Do(reconnect::Close close) {
+    if (StopAuthorizing(close.stream)) return OnNeverStarted(close.stream);
     if (const auto stream = Find(close.stream)) stream->Close();
   }
   void Do(reconnect::Abandon abandon) {
+    if (StopAuthorizing(abandon.stream)) return OnNeverStarted(abandon.stream);
     if (const auto stream = Find(abandon.stream)) stream->Abandon();
+  }
+  void OnNeverStarted(uint64_t stream) {
+    OnOver(stream, StreamProgress::kTimedOut, absl::UnavailableError("munge did not answer in time"));
   }
 
   void Do(reconnect::Tell tell) {
@@ -259,6 +273,7 @@ class GrpcClient final : public Client {
   // Those of which the end has not come, by the core's number.
   std::map<uint64_t, std::shared_ptr<ClientStream>> streams_ ABSL_GUARDED_BY(mutex_);
   CondVar stream_over_;
+  std::set<uint64_t> authorizing_ ABSL_GUARDED_BY(mutex_);  // streams that wait for what to show to the server
   grpc::Alarm retry_alarm_;
   MemberCompletion<GrpcClient, &GrpcClient::OnRetry> retry_tag_{this};
   Resolver resolver_;  // these after all that their callbacks use

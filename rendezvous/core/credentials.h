@@ -20,6 +20,10 @@ struct Credentials {
   std::string tls_ca;      // who signs the other side's certificates
   // Names (of their certificates) that clients must have one of; empty: any that tls_ca signed.
   std::vector<std::string> tls_allowed_names;
+  // Without a token: a MUNGE credential is shown to the other side, and a server that can check them serves only those
+  // that are from its own user. Where munge doesn't work this has no effect.
+  bool munge = false;
+  std::string munge_socket;  // munged's, if it is not the usual one
 
   bool has_token() const { return !token.empty() || !token_file.empty(); }
   bool has_tls() const { return !tls_cert.empty() || !tls_ca.empty(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,12 +11,16 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/channel_security.h"
+#include "rendezvous/wire/completion.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::Duration kLogInterval = absl::Seconds(10);
 constexpr size_t kMaxNamesBytes = 256;
+constexpr char kNoMunge[] =
+    "this server requires a MUNGE credential of its own user, and none was shown: start all launchers of the job with "
+    "srun, check munge on their hosts (munge -n | unmunge), or give all of them a token (--token-file)";
 
 // Of the caller's certificate: its subject alternative names, or the common name if it has none.
 std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
@@ -31,33 +36,76 @@ std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
 
 }  // namespace
 
-absl::Status CallGuard::Check(const grpc::ServerContextBase& context) {
-  absl::Status status = Decide(context);
-  if (!status.ok()) LogRefusal(AddressOfPeer(context.peer()), status);
-  return status;
+CallGuard::CallGuard(const Credentials& credentials) : credentials_(credentials), tokens_(credentials) {
+  if (credentials.munge && !credentials.has_token()) munge_.emplace(credentials.munge_socket);
 }
 
-absl::Status CallGuard::Decide(const grpc::ServerContextBase& context) {
-  if (!credentials_.tls_allowed_names.empty()) {
-    const std::vector<std::string> names = NamesOf(*context.auth_context());
-    const auto& allowed = credentials_.tls_allowed_names;
-    const auto is_allowed = [&](const std::string& name) {
-      return std::any_of(allowed.begin(), allowed.end(),
-                         [&](const std::string& other) { return absl::EqualsIgnoreCase(name, other); });
-    };
-    if (!std::any_of(names.begin(), names.end(), is_allowed)) {
-      return absl::PermissionDeniedError("the certificate has none of the names that this server allows");
-    }
-  }
-  if (!credentials_.has_token()) return absl::OkStatus();
+bool CallGuard::demanding() const {
+  return credentials_.has_token() || munge_.has_value() || !credentials_.tls_allowed_names.empty();
+}
+
+void CallGuard::Check(const grpc::ServerContextBase& context, Done done) {
+  const std::string peer = AddressOfPeer(context.peer());
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find(kAuthorization);
-  if (shown == metadata.end()) return absl::UnauthenticatedError("this server wants a token, and none was shown");
-  absl::string_view token(shown->second.data(), shown->second.size());
+  const std::string authorization =
+      shown == metadata.end() ? "" : std::string(shown->second.data(), shown->second.size());
+  absl::Status status = CheckName(context);
+  if (status.ok() && munge_ && munge_works_) return CheckMunge(authorization, peer, std::move(done));
+  if (status.ok() && credentials_.has_token()) status = CheckToken(authorization);
+  Finish(peer, status, done);
+}
+
+void CallGuard::Stop() {
+  if (munge_) munge_->Stop();
+}
+
+absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const {
+  const auto& allowed = credentials_.tls_allowed_names;
+  if (allowed.empty()) return absl::OkStatus();
+  const std::vector<std::string> names = NamesOf(*context.auth_context());
+  const auto is_allowed = [&](const std::string& name) {
+    return std::any_of(allowed.begin(), allowed.end(),
+                       [&](const std::string& other) { return absl::EqualsIgnoreCase(name, other); });
+  };
+  if (std::any_of(names.begin(), names.end(), is_allowed)) return absl::OkStatus();
+  return absl::PermissionDeniedError("the certificate has none of the names that this server allows");
+}
+
+absl::Status CallGuard::CheckToken(const std::string& authorization) {
+  if (authorization.empty()) return absl::UnauthenticatedError("this server requires a token, and none was shown");
+  absl::string_view token = authorization;
   if (!absl::ConsumePrefix(&token, kBearer) || !tokens_.Accept(token)) {
     return absl::UnauthenticatedError("the token is not one of this server's");
   }
   return absl::OkStatus();
+}
+
+void CallGuard::CheckMunge(const std::string& authorization, const std::string& peer, Done done) {
+  absl::string_view credential = authorization;
+  if (!absl::ConsumePrefix(&credential, kMunge)) credential = "";
+  // One that is missing is checked as well: whether munge works here is not known before the first answer.
+  munge_->Verify(std::string(credential), [this, peer, done = std::move(done),
+                                           missing = credential.empty()](absl::Status status) {
+    if (missing && absl::IsUnauthenticated(status)) {
+      status = absl::UnauthenticatedError(kNoMunge);
+    } else if (absl::IsUnavailable(status)) {
+      status = absl::UnavailableError(absl::StrCat("munge on the server's host does not answer: ", status.message()));
+    }
+    PostTo(queue_, [this, peer, done, status = std::move(status)] { Finish(peer, status, done); });
+  });
+}
+
+void CallGuard::Finish(const std::string& peer, const absl::Status& status, const Done& done) {
+  if (absl::IsFailedPrecondition(status)) {
+    if (std::exchange(munge_works_, false)) {
+      Log(LogLevel::kInfo,
+          absl::StrCat("munge does not work on this host (", status.message(), "): launchers need no credentials"));
+    }
+    return done(absl::OkStatus());
+  }
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) LogRefusal(peer, status);
+  done(status);
 }
 
 void CallGuard::LogRefusal(const std::string& peer, const absl::Status& why) {

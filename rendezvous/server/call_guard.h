@@ -3,6 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -11,28 +13,45 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
+#include "rendezvous/wire/munge.h"
 
 namespace ddprun::rendezvous {
 
 // Decides for each call, when it begins, whether its caller may make it. Thread-safe.
 class CallGuard {
  public:
-  explicit CallGuard(const Credentials& credentials) : credentials_(credentials), tokens_(credentials) {}
+  using Done = std::function<void(absl::Status)>;
+
+  explicit CallGuard(const Credentials& credentials);
+
+  // To be called once, before Check. The queue's thread is where all calls are served.
+  void Start(grpc::CompletionQueue* queue) { queue_ = queue; }
 
   // Whether there are calls that it would not let pass on a connection that stands.
-  bool demanding() const { return credentials_.has_token() || !credentials_.tls_allowed_names.empty(); }
+  bool demanding() const;
 
-  //   UNAUTHENTICATED    the caller shows no token, or a wrong one.
-  //   PERMISSION_DENIED  its certificate has none of the allowed names.
+  // Calls `done` on the queue's thread, before it returns or later. `context` is used before it returns only.
+  //   UNAUTHENTICATED    the caller shows no token or MUNGE credential, or a wrong one.
+  //   PERMISSION_DENIED  its certificate has none of the allowed names, or its MUNGE credential is another user's.
+  //   UNAVAILABLE        the MUNGE credential can't be checked now.
   // Logs refusals, at most one line in ten seconds.
-  absl::Status Check(const grpc::ServerContextBase& context);
+  void Check(const grpc::ServerContextBase& context, Done done);
+
+  // Ends the checks that are under way, and later ones, with CANCELLED. To be called while the queue runs.
+  void Stop();
 
  private:
-  absl::Status Decide(const grpc::ServerContextBase& context);
+  absl::Status CheckName(const grpc::ServerContextBase& context) const;
+  absl::Status CheckToken(const std::string& authorization);
+  void CheckMunge(const std::string& authorization, const std::string& peer, Done done);
+  void Finish(const std::string& peer, const absl::Status& status, const Done& done);
   void LogRefusal(const std::string& peer, const absl::Status& why);
 
   const Credentials credentials_;
+  grpc::CompletionQueue* queue_ = nullptr;
   Tokens tokens_;
+  std::optional<Munge> munge_;
+  bool munge_works_ = true;  // of the queue's thread; until the opposite is known
   Mutex mutex_;
   SteadyTime next_line_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
   int unlogged_ ABSL_GUARDED_BY(mutex_) = 0;

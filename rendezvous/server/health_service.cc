@@ -49,17 +49,16 @@ class HealthWatch {
       return;
     }
     AwaitNext(health_);
-    ++pending_;  // OnDone
-    if (const absl::Status status = health_->guard_->Check(context_); !status.ok()) {
-      ++pending_;
-      writer_.Finish(ToGrpcStatus(status), static_cast<Completion*>(&written_tag_));
-      return;
-    }
+    pending_ = 2;  // OnDone, and what OnChecked starts
+    health_->guard_->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
+  }
+
+  void OnChecked(const absl::Status& status) {
+    if (!status.ok()) return writer_.Finish(ToGrpcStatus(status), static_cast<Completion*>(&written_tag_));
     listed_ = health_->Add(this);
     HealthCheckResponse response;
     response.set_status(IsServed(request_.service()) ? HealthCheckResponse::SERVING
                                                      : HealthCheckResponse::SERVICE_UNKNOWN);
-    ++pending_;
     writer_.Write(response, static_cast<Completion*>(&written_tag_));
     if (!listed_) Stop();
   }
@@ -67,13 +66,12 @@ class HealthWatch {
   void OnWritten(bool) { DeleteIfOver(); }
 
   // The client or the server cancelled the call.
-  void OnDone(bool) {
-    if (listed_) health_->Remove(this);
-    DeleteIfOver();
-  }
+  void OnDone(bool) { DeleteIfOver(); }
 
   void DeleteIfOver() {
-    if (--pending_ == 0) delete this;
+    if (--pending_ > 0) return;
+    if (listed_) health_->Remove(this);
+    delete this;
   }
 
   HealthService* const health_;

@@ -105,12 +105,15 @@ void LauncherStream::OnAccepted(bool ok) {
   call_->context.AddInitialMetadata(kServerMarker, "1");
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = AddressOfPeer(call_->context.peer());
-  absl::Status why = streams_->guard->Check(call_->context);
-  if (why.ok()) why = streams_->Add(self_, peer_);
-  if (why.ok()) {
+  streams_->guard->Check(call_->context, [self = self_](const absl::Status& status) { self->OnChecked(status); });
+}
+
+void LauncherStream::OnChecked(absl::Status status) {
+  if (status.ok()) status = streams_->Add(self_, peer_);
+  if (status.ok()) {
     ReadNext();
   } else {
-    End(why);
+    End(status);
   }
 }
 

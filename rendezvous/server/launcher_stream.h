@@ -87,6 +87,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   static constexpr size_t kMaxQueuedBytes = 4 << 20;
 
   void OnAccepted(bool ok);
+  void OnChecked(absl::Status status);
   void OnMetadataSent(bool ok);
   void OnRead(bool ok);
   void OnWritten(bool ok);

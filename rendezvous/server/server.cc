@@ -84,6 +84,7 @@ class Server::Impl {
     builder.RegisterService(&service_);
     builder.RegisterService(health_.service());
     queue_ = builder.AddCompletionQueue();
+    guard_.Start(queue_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
       DrainUnusedQueue();
@@ -103,6 +104,7 @@ class Server::Impl {
     if (server_ == nullptr) return;
     streams_->Shutdown();
     health_.Shutdown();
+    guard_.Stop();
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     calls_.WaitForNone();
     queue_->Shutdown();

@@ -13,8 +13,8 @@
 
 namespace ddprun::rendezvous {
 
-// Answers all calls of one method with one request and one answer that the guard lets pass, on the completion queue's thread. Owns itself
-// until the server shuts down.
+// Answers all calls of one method with one request and one answer that the guard lets pass, on the completion queue's
+// thread. Owns itself until the server shuts down.
 template <typename Request, typename Response>
 class UnaryCall {
  public:
@@ -39,8 +39,12 @@ class UnaryCall {
       return;
     }
     Serve(calls_, guard_, await_, handle_);
+    guard_->Check(context_, [this](const absl::Status& status) { Answer(status); });
+  }
+
+  void Answer(const absl::Status& checked) {
     Response response;
-    grpc::Status status = ToGrpcStatus(guard_->Check(context_));
+    grpc::Status status = ToGrpcStatus(checked);
     if (status.ok()) status = handle_(request_, &response);
     if (status.ok()) {
       responder_.Finish(response, status, static_cast<Completion*>(&finished_tag_));

@@ -16,14 +16,16 @@ constexpr unsigned kRefreshSeconds = 1;
 }  // namespace
 
 ClientSecurity::ClientSecurity(const Credentials& credentials, const std::string& host)
-    : credentials_(credentials), host_(host), tokens_(credentials) {}
+    : credentials_(credentials), host_(host), tokens_(credentials), texts_(ReadTlsUnchecked(credentials)) {
+  if (credentials.munge) munge_.emplace(credentials.munge_socket);
+}
 
 std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::ChannelArguments* arguments) {
   if (!credentials_.has_tls()) return grpc::InsecureChannelCredentials();
   // Connections go to addresses; what the certificate is for is what the server is called.
   arguments->SetSslTargetNameOverride(host_);
-  absl::StatusOr<TlsTexts> read = ReadTls(credentials_);
   MutexLock lock(&mutex_);
+  absl::StatusOr<TlsTexts> read = ReadTls(credentials_, texts_);
   if (read.ok()) texts_ = *std::move(read);
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = texts_.ca;
@@ -32,9 +34,22 @@ std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::Chann
   return grpc::SslCredentials(options);
 }
 
-void ClientSecurity::ShowToken(grpc::ClientContext* context) {
-  // By hand: gRPC's own call credentials refuse connections without TLS.
-  if (credentials_.has_token()) context->AddMetadata(kAuthorization, absl::StrCat(kBearer, tokens_.ToShow()));
+std::optional<std::string> ClientSecurity::Authorization() {
+  if (credentials_.has_token()) return absl::StrCat(kBearer, tokens_.ToShow());
+  return munge_ ? std::nullopt : std::make_optional<std::string>();
+}
+
+void ClientSecurity::AskForAuthorization(std::function<void(absl::StatusOr<std::string>)> done) {
+  munge_->Encode([done = std::move(done)](const absl::StatusOr<std::string>& credential) {
+    if (credential.ok()) return done(absl::StrCat(kMunge, *credential));
+    // Where munge doesn't work at all the server may not ask for it either.
+    if (absl::IsFailedPrecondition(credential.status())) return done("");
+    done(absl::UnavailableError(absl::StrCat("munge on this host does not answer: ", credential.status().message())));
+  });
+}
+
+void ClientSecurity::Stop() {
+  if (munge_) munge_->Stop();
 }
 
 std::shared_ptr<grpc::ServerCredentials> ServerPortCredentials(const Credentials& credentials) {

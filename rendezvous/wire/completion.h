@@ -2,7 +2,12 @@
 #define DDPRUN_RENDEZVOUS_WIRE_COMPLETION_H_
 
 #include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -51,6 +56,27 @@ inline void TakeOver(Completion* tag) { __tsan_acquire(tag); }
 inline void HandOver(Completion*) {}
 inline void TakeOver(Completion*) {}
 #endif
+
+// Runs `call` on the queue's thread, soon. REQUIRES: the queue is not shut down.
+inline void PostTo(grpc::CompletionQueue* queue, std::function<void()> call) {
+  class Posted final : public Completion {
+   public:
+    explicit Posted(std::function<void()> call) : call_(std::move(call)) {}
+    void Set(grpc::CompletionQueue* queue) {
+      HandOver(this);
+      alarm_.Set(queue, AfterNow(absl::ZeroDuration()), static_cast<Completion*>(this));
+    }
+    void Run(bool) override {
+      const std::unique_ptr<Posted> self(this);
+      call_();
+    }
+
+   private:
+    const std::function<void()> call_;
+    grpc::Alarm alarm_;
+  };
+  (new Posted(std::move(call)))->Set(queue);
+}
 
 // Runs completions until the queue was shut down and is empty.
 inline void RunCompletions(grpc::CompletionQueue* queue) {

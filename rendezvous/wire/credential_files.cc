@@ -88,7 +88,9 @@ OpenSsl<X509> ParseCertificate(const std::string& text) {
 // A password can't be asked for.
 int NoPassword(char*, int, int, void*) { return -1; }
 
-absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths) {
+// `expired`: this side's certificate is no longer valid.
+absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths, bool* expired) {
+  *expired = false;
   if (!texts.cert.empty()) {
     const OpenSsl<X509> cert = ParseCertificate(texts.cert);
     if (cert == nullptr) return absl::InvalidArgumentError(absl::StrCat(paths.tls_cert, " holds no PEM certificate"));
@@ -99,11 +101,25 @@ absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths) {
     if (X509_check_private_key(cert.get(), key.get()) != 1) {
       return absl::InvalidArgumentError(absl::StrCat(paths.tls_key, " is not the key of ", paths.tls_cert));
     }
+    *expired = X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0;
   }
   if (!texts.ca.empty() && ParseCertificate(texts.ca) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(paths.tls_ca, " holds no PEM certificate"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<TlsTexts> ReadTlsFiles(const Credentials& credentials) {
+  TlsTexts texts;
+  for (const auto& [path, text] :
+       {std::pair(&credentials.tls_cert, &texts.cert), std::pair(&credentials.tls_key, &texts.key),
+        std::pair(&credentials.tls_ca, &texts.ca)}) {
+    if (path->empty()) continue;
+    absl::StatusOr<std::string> read = ReadFile(*path);
+    if (!read.ok()) return read.status();
+    *text = *std::move(read);
+  }
+  return texts;
 }
 
 absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
@@ -134,28 +150,25 @@ absl::Status CheckCredentials(const Credentials& credentials, CredentialSide sid
     if (absl::Status status = CheckToken(credentials.token, "DDPRUN_TOKEN"); !status.ok()) return status;
   }
   if (!credentials.tls_key.empty()) WarnIfReadable(credentials.tls_key, warnings);
-  const absl::StatusOr<TlsTexts> tls = ReadTls(credentials);
+  const absl::StatusOr<TlsTexts> tls = ReadTlsFiles(credentials);
   if (!tls.ok()) return tls.status();
-  const OpenSsl<X509> cert = ParseCertificate(tls->cert);
-  if (cert != nullptr && X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0) {
+  bool expired = false;
+  if (absl::Status status = CheckTls(*tls, credentials, &expired); !status.ok()) return status;
+  if (expired) {
     return absl::InvalidArgumentError(absl::StrCat("the certificate in ", credentials.tls_cert, " has expired"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials) {
-  TlsTexts texts;
-  for (const auto& [path, text] :
-       {std::pair(&credentials.tls_cert, &texts.cert), std::pair(&credentials.tls_key, &texts.key),
-        std::pair(&credentials.tls_ca, &texts.ca)}) {
-    if (path->empty()) continue;
-    absl::StatusOr<std::string> read = ReadFile(*path);
-    if (!read.ok()) return read.status();
-    *text = *std::move(read);
-  }
-  if (absl::Status status = CheckTls(texts, credentials); !status.ok()) return status;
+absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials, const TlsTexts& known) {
+  absl::StatusOr<TlsTexts> texts = ReadTlsFiles(credentials);
+  if (!texts.ok() || *texts == known) return texts;
+  bool expired = false;
+  if (absl::Status status = CheckTls(*texts, credentials, &expired); !status.ok()) return status;
   return texts;
 }
+
+TlsTexts ReadTlsUnchecked(const Credentials& credentials) { return ReadTlsFiles(credentials).value_or(TlsTexts()); }
 
 Tokens::Tokens(const Credentials& credentials) : file_(credentials.token_file) {
   if (file_.empty() && !credentials.token.empty()) tokens_.push_back(credentials.token);

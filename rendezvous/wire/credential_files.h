@@ -60,13 +60,21 @@ class Tokens {
   std::vector<std::string> tokens_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The PEM texts of this side. As CheckCredentials.
+// The PEM texts of this side.
 struct TlsTexts {
   std::string cert;
   std::string key;
   std::string ca;
+
+  friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
 };
-absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials);
+
+// As CheckCredentials, but does not look at dates. Texts that are those of `known` are not parsed again: OpenSSL takes
+// milliseconds for it.
+absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials, const TlsTexts& known);
+
+// Whatever is there; what can't be read is empty.
+TlsTexts ReadTlsUnchecked(const Credentials& credentials);
 
 }  // namespace ddprun::rendezvous
 

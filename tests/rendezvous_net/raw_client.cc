@@ -55,7 +55,9 @@ struct RawClient::Impl {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
 };
 
-RawClient::RawClient(int port) : impl_(std::make_unique<Impl>(port)) {}
+RawClient::RawClient(int port, const std::string& authorization) : impl_(std::make_unique<Impl>(port)) {
+  if (!authorization.empty()) impl_->context.AddMetadata("authorization", authorization);
+}
 
 RawClient::~RawClient() {
   if (impl_->stream != nullptr) {

@@ -14,7 +14,8 @@ namespace ddprun::rendezvous {
 // A peer that says whatever a test wants, also what no launcher would. Blocking; of one thread.
 class RawClient {
  public:
-  explicit RawClient(int port);
+  // `authorization`: of the Session stream; empty for none.
+  explicit RawClient(int port, const std::string& authorization = "");
   ~RawClient();
 
   // ---- one Session stream, opened by the first of these calls ----

@@ -25,6 +25,8 @@ namespace {
 // /run is this program's own, see Hosts. munged insists on a folder of which root owns all parents.
 constexpr char kRoot[] = "/run/slurm";
 constexpr char kWork[] = "/run/slurm/work";
+// Where libmunge looks for it if nobody says otherwise.
+constexpr char kMungeSocket[] = "/run/munge/munge.socket.2";
 constexpr char kHeadAddress[] = "10.77.0.254";
 
 std::string At(const std::string& path) { return absl::StrCat(kRoot, "/", path); }
@@ -62,7 +64,7 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 # A requeued job starts again when its credential has expired, by default after two minutes.
-AuthInfo=socket=/run/slurm/munge/socket,cred_expire=5
+AuthInfo=socket=/run/munge/munge.socket.2,cred_expire=5
 StateSaveLocation=/run/slurm/state
 SlurmdSpoolDir=/run/slurm/spool/%n
 SlurmctldPidFile=/run/slurm/slurmctld.pid
@@ -120,7 +122,7 @@ std::string MakeGpus(const ClusterShape& shape) {
 class Cluster {
  public:
   explicit Cluster(const ClusterShape& shape) : hosts_(static_cast<int>(shape.cpus.size())), shape_(shape) {
-    problem_ = StopRound();
+    problem_ = WriteConfiguration();
     if (problem_.empty()) problem_ = StartDaemons();
   }
 
@@ -151,12 +153,13 @@ class Cluster {
   }
 
  private:
-  std::string StopRound() {
+  std::string WriteConfiguration() {
     namespace fs = std::filesystem;
     for (const char* folder : {"", "state", "spool", "munge", "work", "work/bin"}) {
       fs::create_directories(At(folder));
       fs::permissions(At(folder), fs::perms(0755));
     }
+    fs::create_directories(fs::path(kMungeSocket).parent_path());
     std::ofstream(At("slurm.conf")) << Configuration(shape_);
     std::ofstream(At("gres.conf")) << MakeGpus(shape_);
     if (!shape_.topology.empty()) std::ofstream(At("topology.conf")) << shape_.topology << "\n";
@@ -191,9 +194,9 @@ chmod 600 /run/slurm/munge/key)"));
     const std::string munge = At("munge/");
     daemons_.push_back(std::make_unique<Process>(
         std::vector<std::string>{"/usr/bin/env", "munged", "--foreground", absl::StrCat("--key-file=", munge, "key"),
-                                 absl::StrCat("--socket=", munge, "socket"), absl::StrCat("--pid-file=", munge, "pid"),
+                                 absl::StrCat("--socket=", kMungeSocket), absl::StrCat("--pid-file=", munge, "pid"),
                                  absl::StrCat("--seed-file=", munge, "seed"), "--origin=127.0.0.1"}));
-    if (!WaitFor([&] { return std::filesystem::exists(munge + "socket"); })) {
+    if (!WaitFor([&] { return std::filesystem::exists(kMungeSocket); })) {
       return absl::StrCat("munged did not come up: ", daemons_.back()->Err());
     }
     daemons_.push_back(std::make_unique<Process>(std::vector<std::string>{"/usr/bin/env", "slurmctld", "-D", "-c"}));

@@ -137,6 +137,21 @@ TEST_F(StartTest, TutorialsWay_OneWorld) {
   }
 }
 
+// Of the same cluster, and it knows the job's id and endpoint; but no srun started it, so it shows nothing.
+TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
+  const Job job = Submit("-N2",
+                         "srun ddprun --rdzv-id=mine --rdzv-endpoint=node1:29500 --no-python sh -c "
+                         "'echo runs; until [ -e go.on ]; do sleep 0.1; done'");
+  ASSERT_TRUE(job.WaitForOutput("runs", 2)) << job.Output();
+  const Ended stranger =
+      Run("ddprun --nnodes=2 --rdzv-id=mine --rdzv-endpoint=node1:29500 --rdzv-conf=is_host=false --no-python echo in");
+  EXPECT_EQ(stranger.code, 1);
+  EXPECT_EQ(stranger.out, "");
+  EXPECT_THAT(stranger.err, HasSubstr("this server requires a MUNGE credential of its own user"));
+  Run("touch go.on");
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+}
+
 TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
   const Ended ended = Run("srun -N2 ddprun --show-config --nproc-per-node=2 true");
   EXPECT_EQ(ended.code, 0) << ended.err;
@@ -144,6 +159,7 @@ TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
   EXPECT_THAT(ended.out, ContainsRegex("nproc-per-node +2 +--nproc-per-node=2\n"));
   EXPECT_THAT(ended.out, ContainsRegex("rdzv-endpoint +node1:2[0-9]{4} +SLURM_STEP_NODELIST=node\\[1-2\\]"));
   EXPECT_THAT(ended.out, ContainsRegex("kill wait +5s"));
+  EXPECT_THAT(ended.out, ContainsRegex("credentials +MUNGE, where it works +step 0 of SLURM job"));
 }
 
 // ---- Mistakes: one line that says what to write, and exit code 2 ----

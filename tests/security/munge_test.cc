@@ -1,0 +1,202 @@
+// Servers that let in who shows a MUNGE credential of their own user. With a real munged of the test's own.
+#include "rendezvous/wire/munge.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tests/rendezvous_net/net_fixture.h"
+#include "tests/rendezvous_net/raw_client.h"
+#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/security/certificates.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using testing::Eventually;
+using testing::Process;
+using testing::WriteFile;
+
+// In /tmp itself: the name of a socket has at most 108 bytes, and every user has to reach it.
+std::string NewShortFolder() {
+  std::string folder = "/tmp/munge-XXXXXX";
+  return mkdtemp(folder.data()) == nullptr ? "" : folder;
+}
+
+class MungeTest : public ::testing::Test {
+ protected:
+  ~MungeTest() override {
+    munged_ = nullptr;
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  void SetUp() override {
+    if (access("/usr/sbin/munged", X_OK) != 0) GTEST_SKIP() << "no munged: apt-get install munge";
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+    WriteFile(folder_ + "/key", "a key of this test only, which must have at least 32 bytes");
+    chmod((folder_ + "/key").c_str(), 0600);
+    chmod(folder_.c_str(), 0755);
+    StartMunged();
+  }
+
+  void StartMunged() {
+    munged_ = nullptr;
+    munged_ = std::make_unique<Process>(std::vector<std::string>{
+        "/usr/sbin/munged", "--foreground", "--force", absl::StrCat("--key-file=", folder_, "/key"),
+        absl::StrCat("--socket=", socket_), absl::StrCat("--pid-file=", folder_, "/pid"),
+        absl::StrCat("--seed-file=", folder_, "/seed"), absl::StrCat("--log-file=", folder_, "/log")});
+    ASSERT_TRUE(Eventually([&] { return access(socket_.c_str(), W_OK) == 0 || !testing::Alive(munged_->pid()); }));
+    ASSERT_TRUE(Verdict(CredentialBy("root")).ok()) << munged_->Err();
+  }
+  Process& munged() { return *munged_; }
+
+  // What `munge` of another process gives.
+  std::string CredentialBy(const std::string& user, const std::string& payload = "ddprun-rendezvous") {
+    Process munge({"/usr/bin/env", "setpriv", "--reuid", user, "--clear-groups", "munge",
+                   absl::StrCat("--socket=", socket_), absl::StrCat("--string=", payload)});
+    munge.Wait();
+    const std::string out = munge.Out();
+    return std::string(absl::StripSuffix(out, "\n"));
+  }
+
+  absl::Status Verdict(const std::string& credential) {
+    std::promise<absl::Status> verdict;
+    Munge munge(socket_);
+    munge.Verify(credential, [&](const absl::Status& status) { verdict.set_value(status); });
+    return verdict.get_future().get();
+  }
+
+  absl::StatusOr<std::string> NewCredential(const std::string& socket) {
+    std::promise<absl::StatusOr<std::string>> credential;
+    Munge munge(socket);
+    munge.Encode([&](const absl::StatusOr<std::string>& made) { credential.set_value(made); });
+    return credential.get_future().get();
+  }
+
+  Credentials WithMunge() const { return {.munge = true, .munge_socket = socket_}; }
+
+  TestLauncher::NewClient To(const TestServer& server) const { return TestServer::GrpcTo(server.port(), WithMunge()); }
+
+  const std::string folder_ = NewShortFolder();
+  const std::string socket_ = folder_ + "/socket";
+  std::unique_ptr<Process> munged_;
+};
+
+TEST_F(MungeTest, OwnUsersCredential_IsGoodOnce) {
+  const absl::StatusOr<std::string> credential = NewCredential(socket_);
+  ASSERT_TRUE(credential.ok()) << credential.status();
+  EXPECT_TRUE(Verdict(*credential).ok());
+  const absl::Status again = Verdict(*credential);
+  EXPECT_TRUE(absl::IsUnauthenticated(again)) << again;
+  EXPECT_TRUE(absl::StrContains(again.message(), "eplayed")) << again;
+}
+
+TEST_F(MungeTest, AnotherUsers_ForAnotherPurpose_OrNone_IsNot) {
+  EXPECT_TRUE(absl::IsPermissionDenied(Verdict(CredentialBy("nobody"))));
+  EXPECT_TRUE(absl::IsUnauthenticated(Verdict(CredentialBy("root", "something else"))));
+  for (const std::string& text : {std::string(), std::string("MUNGE:AwQ:"), std::string(100'000, 'A')}) {
+    EXPECT_TRUE(absl::IsUnauthenticated(Verdict(text)));
+  }
+}
+
+TEST_F(MungeTest, NoMunged_IsNoError) {
+  const std::string nowhere = folder_ + "/nowhere";
+  EXPECT_TRUE(absl::IsFailedPrecondition(NewCredential(nowhere).status()));
+  TestServer server({.credentials = {.munge = true, .munge_socket = nowhere}});
+  TestLauncher launcher(TestServer::GrpcTo(server.port(), {.munge = true, .munge_socket = nowhere}), "job", "node1",
+                        PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+}
+
+TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
+  TestServer server({.credentials = WithMunge()});
+  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+  for (const std::string user : {"", "nobody"}) {
+    RawClient stranger(server.port(), user.empty() ? "" : absl::StrCat("Munge ", CredentialBy(user)));
+    EXPECT_FALSE(stranger.Read().has_value());
+    const absl::Status refused = stranger.Finish();
+    EXPECT_EQ(refused.code(), user.empty() ? absl::StatusCode::kUnauthenticated : absl::StatusCode::kPermissionDenied)
+        << refused;
+  }
+  RawClient stranger(server.port());
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.GetJob("job").status()));
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.Health("").status()));
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.WatchHealth("").status()));
+  EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
+  launcher.Succeed();
+  EXPECT_TRUE(launcher.Await<Finish>().verdict.succeeded);
+}
+
+TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
+  TestServer server({.credentials = WithMunge()});
+  EventLog log;
+  const auto client = TestServer::GrpcTo(server.port())(log.Handler());
+  Disconnected gone;
+  while (!gone.permanent) {
+    const std::optional<ClientEvent> event = log.Next();
+    ASSERT_TRUE(event.has_value());
+    if (const auto* end = std::get_if<Disconnected>(&*event)) gone = *end;
+  }
+  EXPECT_TRUE(absl::StrContains(gone.reason, "srun")) << gone.reason;
+  EXPECT_TRUE(absl::StrContains(gone.reason, "--token-file")) << gone.reason;
+}
+
+// A munged that is stopped answers nobody: what stands goes on, what comes waits, and nobody waits for it at the end.
+TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
+  TestServer server({.credentials = WithMunge()});
+  TestLauncher running(To(server), "running", "node1", PatientSettings(1));
+  running.ConnectAndJoin();
+  running.AwaitRound();
+  munged().Signal(SIGSTOP);
+  TestLauncher late(To(server), "late", "node1", PatientSettings(1));
+  RawClient stranger(server.port(), "Munge MUNGE:AwQ:");  // keeps the server's side waiting, too
+  EXPECT_TRUE(stranger.WriteBytes(""));
+  running.Succeed();
+  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(late.log().empty());
+  munged().Signal(SIGCONT);
+  late.log().AwaitReconnected();
+  late.SendJoin();
+  late.AwaitRound();
+  munged().Signal(SIGSTOP);
+  server.Restart();  // with a launcher that asks munged for a new credential
+  munged().Signal(SIGKILL);
+}
+
+// While munged is upgraded, say.
+TEST_F(MungeTest, MungedComesBack_LauncherReconnects) {
+  TestServer server({.credentials = WithMunge()});
+  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+  munged().Signal(SIGKILL);
+  munged().Wait();
+  server.Restart();
+  launcher.Await<Disconnected>();
+  StartMunged();
+  launcher.log().AwaitReconnected();
+  launcher.SendJoin();
+  launcher.Succeed();
+  EXPECT_TRUE(launcher.Await<Finish>().verdict.succeeded);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
