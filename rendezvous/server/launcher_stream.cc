@@ -104,12 +104,12 @@ void LauncherStream::OnAccepted(bool ok) {
   // At once, so that the launcher knows that it reached a rendezvous server.
   call_->context.AddInitialMetadata(kServerMarker, "1");
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
-  peer_ = AddressOfPeer(call_->context.peer());
+  peer_ = PeerOfCall(call_->context.peer());
   streams_->guard->Check(call_->context, [self = self_](const absl::Status& status) { self->OnChecked(status); });
 }
 
 void LauncherStream::OnChecked(absl::Status status) {
-  if (status.ok()) status = streams_->Add(self_, peer_);
+  if (status.ok()) status = streams_->Add(self_, peer_.host);
   if (status.ok()) {
     ReadNext();
   } else {
@@ -151,8 +151,11 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
   if (status.ok()) {
     absl::StatusOr<LauncherMessage> message = FromProto(proto);
     if (message.ok()) {
-      if (!std::exchange(driver_knows_, true)) streams_->Joined(this);
-      if (Join* join = std::get_if<Join>(&*message)) join->peer = peer_;
+      if (!std::exchange(driver_knows_, true)) {
+        streams_->Joined(this);
+        streams_->acceptor->SessionBegan(peer_);
+      }
+      if (Join* join = std::get_if<Join>(&*message)) join->peer = peer_.host;
       streams_->driver->OnMessage(shared_from_this(), *message);
       return;
     }
@@ -236,6 +239,7 @@ void LauncherStream::OnFinished(bool) {
 void LauncherStream::ReleaseIfOver() {
   if (!finished_ || reading_) return;
   TellDriverClosed();
+  if (driver_knows_) streams_->acceptor->SessionEnded(peer_);
   streams_->Remove(this);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
   MutexLock lock(&mutex_);

@@ -15,9 +15,11 @@
 #include "absl/status/status.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/peer_address.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/server/stream_limits.h"
 #include "rendezvous/wire/completion.h"
@@ -33,8 +35,14 @@ class LauncherStream;
 class LauncherStreams {
  public:
   LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls,
-                  CallGuard* guard, const StreamLimits::Limits& limits)
-      : driver(driver), service(service), queue(queue), calls(calls), guard(guard), limits_(limits) {}
+                  CallGuard* guard, Acceptor* acceptor, const StreamLimits::Limits& limits)
+      : driver(driver),
+        service(service),
+        queue(queue),
+        calls(calls),
+        guard(guard),
+        acceptor(acceptor),
+        limits_(limits) {}
 
   // Ends all streams with UNAVAILABLE, also those that come later.
   void Shutdown();
@@ -44,6 +52,7 @@ class LauncherStreams {
   grpc::ServerCompletionQueue* const queue;
   CallCounter* const calls;
   CallGuard* const guard;
+  Acceptor* const acceptor;
 
  private:
   friend class LauncherStream;
@@ -119,7 +128,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   grpc::ByteBuffer inbound_;
   bool reading_ = false;
   bool finished_ = false;
-  std::string peer_;           // its address
+  PeerAddress peer_;
   bool driver_knows_ = false;  // OnMessage was called
   bool closed_told_ = false;   // OnClosed was called
 

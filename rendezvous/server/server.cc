@@ -9,12 +9,12 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/health_service.h"
 #include "rendezvous/server/job_queries.h"
 #include "rendezvous/server/launcher_stream.h"
-#include "rendezvous/server/listen_probe.h"
 #include "rendezvous/server/unary_call.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/channel_security.h"
@@ -41,8 +41,6 @@ void SetLimits(grpc::ServerBuilder* builder) {
   quota.Resize(kMaxMemoryBytes).SetMaxThreads(kMaxReflectionThreads);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(kMaxReceivedBytes);
-  // Two servers on one port would each see half of the launchers.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
@@ -66,21 +64,29 @@ class WithoutPlugins final : public grpc::ServerBuilderOption {
 class Server::Impl {
  public:
   Impl(Driver* driver, const ServerOptions& options)
-      : driver_(driver), options_(options), guard_(options.credentials) {}
+      : driver_(driver),
+        options_(options),
+        guard_(options.credentials),
+        acceptor_(options.credentials.tls_cert.empty() ? Acceptor::Protocol::kHttp2 : Acceptor::Protocol::kTls,
+                  options.connections) {}
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<HostPort>& listen) {
+    for (const HostPort& address : listen) {
+      const absl::StatusOr<int> port = acceptor_.Listen(address);
+      if (!port.ok()) return port.status();
+      addresses_.push_back(ToString({address.host, *port}));
+      if (port_ == 0) port_ = *port;
+    }
     QuietGrpc();
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // for servers built from here on
     grpc::ServerBuilder builder;
     SetLimits(&builder);
     // It answers by itself, without asking anybody.
     if (guard_.demanding()) builder.SetOption(std::make_unique<WithoutPlugins>());
-    const std::shared_ptr<grpc::ServerCredentials> credentials = ServerPortCredentials(options_.credentials);
-    std::vector<int> ports(listen.size(), 0);
-    for (size_t i = 0; i < listen.size(); ++i) {
-      builder.AddListeningPort(ToString(listen[i]), credentials, &ports[i]);
-    }
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        ServerPortCredentials(options_.credentials));
     builder.RegisterService(&service_);
     builder.RegisterService(health_.service());
     queue_ = builder.AddCompletionQueue();
@@ -90,18 +96,19 @@ class Server::Impl {
       DrainUnusedQueue();
       return absl::UnavailableError("the gRPC server did not start");
     }
-    for (size_t i = 0; i < listen.size(); ++i) addresses_.push_back(ToString({listen[i].host, ports[i]}));
-    port_ = ports.front();
-    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_, &guard_, options_.limits);
+    streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_, &guard_, &acceptor_,
+                                                 options_.limits);
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
     health_.Start(queue_.get(), &calls_, &guard_);
     thread_ = std::thread([this] { RunCompletions(queue_.get()); });
+    acceptor_.Start([this](int fd) { TakeConnection(fd); });
     return absl::OkStatus();
   }
 
   void Shutdown() {
     if (server_ == nullptr) return;
+    acceptor_.Stop();
     streams_->Shutdown();
     health_.Shutdown();
     guard_.Stop();
@@ -116,6 +123,13 @@ class Server::Impl {
   const std::vector<std::string>& addresses() const { return addresses_; }
 
  private:
+  void TakeConnection(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = -1;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  }
+
   void ServeQueries() {
     UnaryCall<v1::ListJobsRequest, v1::ListJobsResponse>::Serve(
         &calls_, &guard_,
@@ -145,6 +159,8 @@ class Server::Impl {
   const ServerOptions options_;
   CallCounter calls_;
   CallGuard guard_;
+  Acceptor acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;  // gRPC's end of it
   AsyncRendezvous service_;
   HealthService health_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -166,12 +182,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std:
   }
   auto impl = std::make_unique<Impl>(driver, options);
   const absl::Status status = impl->Start(listen);
-  if (status.ok()) return std::unique_ptr<Server>(new Server(std::move(impl)));
-  for (const HostPort& address : listen) {
-    const absl::Status why = ProbeListen(address);
-    if (!why.ok()) return why;
-  }
-  return status;
+  if (!status.ok()) return status;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

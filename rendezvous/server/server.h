@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "rendezvous/core/credentials.h"
+#include "rendezvous/server/connection_limits.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/stream_limits.h"
 
@@ -15,6 +16,7 @@ namespace ddprun::rendezvous {
 struct ServerOptions {
   Credentials credentials;  // what callers must prove. REQUIRES: CheckCredentials found no fault
   StreamLimits::Limits limits;
+  ConnectionLimits::Limits connections;
 };
 
 // Offers a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and
@@ -25,7 +27,7 @@ class Server {
   // Listens on every address given ("127.0.0.1:29400", "[::1]:0": port 0 is a free one).
   //   ALREADY_EXISTS       another program listens on one of them.
   //   INVALID_ARGUMENT     one is malformed, or there is none.
-  //   others               as ProbeListen (listen_probe.h).
+  //   others               as Listen (listen.h).
   static absl::StatusOr<std::unique_ptr<Server>> Start(Driver* driver, const std::vector<std::string>& listen_addresses,
                                                        const ServerOptions& options = {});
 

@@ -163,7 +163,7 @@ TEST(RendezvousdTest, LogIsNotRead_ServesOnAndEnds) {
   EXPECT_EQ(server.Wait(), 0);
 }
 
-TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySo) {
+TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySoLaterJobsRun) {
   Process server({"--listen", "127.0.0.1:0"}, "ulimit -n 40; ");
   const int port = PortOf(server.ReadLine());
   JobSettings settings = PatientSettings(40);
@@ -180,6 +180,7 @@ TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySo) {
   const std::string reason = launchers.front()->Await<Finish>().verdict.reason;
   EXPECT_TRUE(absl::StrContains(reason, "out of file descriptors (limit 40)")) << reason;
   launchers.clear();
+  RunJob(port, "later");
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(), 0);
   const std::string log = server.ReadErrors();

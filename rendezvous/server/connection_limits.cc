@@ -1,0 +1,102 @@
+#include "rendezvous/server/connection_limits.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::rendezvous {
+
+absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const Id& id, const PeerAddress& peer,
+                                                                         SteadyTime now) {
+  if (connections_.contains(id.fd)) Remove(id.fd);  // closed since
+  ForgetRested(now);
+  Address& address = addresses_[peer.host];
+  if (!TakeTurn(&address, now)) {
+    return absl::ResourceExhaustedError(absl::StrCat(peer.host, " opens connections too fast"));
+  }
+  std::vector<Id> surplus;
+  if (address.connections >= limits_.per_address) {
+    if (address.waiting.empty()) {
+      return absl::ResourceExhaustedError(absl::StrCat(peer.host, " has ", address.connections, " connections"));
+    }
+    surplus.push_back(Remove(address.waiting.front()));
+  }
+  if (connections_.size() >= limits_.connections && waiting_.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", connections_.size(), " connections"));
+  }
+  if (connections_.size() >= limits_.connections || waiting_.size() >= limits_.waiting) {
+    surplus.push_back(Remove(waiting_.front()));
+  }
+  Connection& connection = connections_[id.fd];
+  connection.id = id;
+  connection.peer = peer;
+  by_peer_[peer] = id.fd;
+  ++address.connections;
+  Wait(&connection);
+  return surplus;
+}
+
+std::optional<ConnectionLimits::Id> ConnectionLimits::TakeOldest() {
+  if (waiting_.empty()) return std::nullopt;
+  return Remove(waiting_.front());
+}
+
+void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
+  Connection* const connection = Find(peer);
+  if (connection == nullptr || ++connection->sessions > 1) return;
+  waiting_.erase(connection->place);
+  addresses_[peer.host].waiting.erase(connection->place_of_address);
+}
+
+void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
+  Connection* const connection = Find(peer);
+  // One that began before may have been that of another connection, which is closed by now.
+  if (connection == nullptr || connection->sessions == 0) return;
+  if (--connection->sessions == 0) Wait(connection);
+}
+
+bool ConnectionLimits::TakeTurn(Address* address, SteadyTime now) const {
+  const SteadyTime rested = std::max(address->rested, now) + limits_.interval;
+  if (rested - now > limits_.burst * limits_.interval) return false;
+  address->rested = rested;
+  return true;
+}
+
+ConnectionLimits::Connection* ConnectionLimits::Find(const PeerAddress& peer) {
+  const auto it = by_peer_.find(peer);
+  return it == by_peer_.end() ? nullptr : &connections_.at(it->second);
+}
+
+void ConnectionLimits::Wait(Connection* connection) {
+  std::list<int>& of_address = addresses_[connection->peer.host].waiting;
+  connection->place = waiting_.insert(waiting_.end(), connection->id.fd);
+  connection->place_of_address = of_address.insert(of_address.end(), connection->id.fd);
+}
+
+ConnectionLimits::Id ConnectionLimits::Remove(int fd) {
+  const auto it = connections_.find(fd);
+  const Connection& connection = it->second;
+  const Id id = connection.id;
+  Address& address = addresses_[connection.peer.host];
+  if (connection.sessions == 0) {
+    waiting_.erase(connection.place);
+    address.waiting.erase(connection.place_of_address);
+  }
+  --address.connections;
+  const auto by_peer = by_peer_.find(connection.peer);
+  if (by_peer != by_peer_.end() && by_peer->second == fd) by_peer_.erase(by_peer);
+  connections_.erase(it);
+  return id;
+}
+
+// All at once, now and then: each costs nothing more than when it came.
+void ConnectionLimits::ForgetRested(SteadyTime now) {
+  if (addresses_.size() < look_again_at_) return;
+  std::erase_if(addresses_,
+                [&](const auto& entry) { return entry.second.connections == 0 && entry.second.rested <= now; });
+  look_again_at_ = std::max<size_t>(1024, 2 * addresses_.size());
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,92 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/server/peer_address.h"
+
+namespace ddprun::rendezvous {
+
+// PURE: which TCP connections a server holds, so that whoever opens them neither grows it nor keeps launchers out. A
+// connection without a session, a launcher's stream that has brought its Join, waits for one: where there is no room
+// for another connection, the one that has waited longest has to go. Connections with a session stay.
+//
+// Nobody says when a connection is closed (gRPC does it), and nobody needs to: the kernel gives out the number of a
+// descriptor again only then. Thread-compatible.
+class ConnectionLimits {
+ public:
+  struct Limits {
+    size_t connections = 100'000;
+    size_t waiting = 16'384;
+    size_t per_address = 16'384;  // as for streams (StreamLimits)
+    // In the long run an address may open one connection in each interval, at once as many as `burst`: thousands of
+    // launchers behind one address may all come back at once.
+    absl::Duration interval = absl::Milliseconds(1);
+    int burst = 16'384;
+    absl::Duration first_bytes = absl::Seconds(5);  // by then a connection must have begun to speak
+  };
+  // A connection. Descriptors are used again; the kernel's cookie of a socket is not (SO_COOKIE).
+  struct Id {
+    int fd = -1;
+    uint64_t cookie = 0;
+    friend bool operator==(const Id&, const Id&) = default;
+  };
+
+  explicit ConnectionLimits(const Limits& limits) : limits_(limits) {}
+
+  // A connection came. Returns those that have to be closed to make room for it, which are not held any more.
+  // RESOURCE_EXHAUSTED: it has to be closed itself.
+  absl::StatusOr<std::vector<Id>> Open(const Id& id, const PeerAddress& peer, SteadyTime now);
+
+  // The connection that has waited longest, which is not held any more: it has to be closed. nullopt: none waits.
+  std::optional<Id> TakeOldest();
+
+  // A session on the connection of this peer has joined; one that had has ended. Others are of no concern.
+  void SessionBegan(const PeerAddress& peer);
+  void SessionEnded(const PeerAddress& peer);
+
+  // How many addresses it remembers.
+  size_t addresses() const { return addresses_.size(); }
+
+ private:
+  struct Connection {
+    Id id;
+    PeerAddress peer;
+    int sessions = 0;
+    // Among those that wait, if there are no sessions.
+    std::list<int>::iterator place;
+    std::list<int>::iterator place_of_address;
+  };
+  struct Address {
+    size_t connections = 0;
+    std::list<int> waiting;                          // descriptors, the longest waiting first
+    SteadyTime rested = SteadyTime::InfinitePast();  // when it may open a whole burst again
+  };
+
+  // False: the address opens connections too fast.
+  bool TakeTurn(Address* address, SteadyTime now) const;
+  Connection* Find(const PeerAddress& peer);
+  void Wait(Connection* connection);
+  Id Remove(int fd);
+  void ForgetRested(SteadyTime now);
+
+  const Limits limits_;
+  std::unordered_map<int, Connection> connections_;  // by descriptor
+  absl::flat_hash_map<PeerAddress, int> by_peer_;
+  std::unordered_map<std::string, Address> addresses_;
+  std::list<int> waiting_;  // descriptors, the longest waiting first
+  size_t look_again_at_ = 1024;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CONNECTION_LIMITS_H_

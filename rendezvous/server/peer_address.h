@@ -1,0 +1,31 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_PEER_ADDRESS_H_
+#define DDPRUN_RENDEZVOUS_SERVER_PEER_ADDRESS_H_
+
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+
+// Thread-safe.
+namespace ddprun::rendezvous {
+
+// The far end of a TCP connection. While the connection stands no other one has the same.
+struct PeerAddress {
+  std::string host;  // numeric, without a zone; IPv4 also where the socket is an IPv6 one
+  int port = 0;
+  friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const PeerAddress& peer) {
+    return H::combine(std::move(h), peer.host, peer.port);
+  }
+};
+
+// REQUIRES: an IPv4 or IPv6 address.
+PeerAddress PeerOfSocket(const sockaddr_storage& address);
+
+// The same of gRPC's name of the connection's peer: "ipv4:10.0.0.1:4711", "ipv6:%5Bfe80::1%252%5D:4711".
+PeerAddress PeerOfCall(const std::string& peer);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_PEER_ADDRESS_H_

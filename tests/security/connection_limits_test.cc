@@ -1,0 +1,170 @@
+#include "rendezvous/server/connection_limits.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/server/peer_address.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Id = ConnectionLimits::Id;
+
+SteadyTime At(absl::Duration since_start) { return SteadyTime::FromStart(since_start); }
+Id Fd(int fd) { return Id{fd, static_cast<uint64_t>(1000 + fd)}; }
+PeerAddress Peer(const std::string& host, int port) { return PeerAddress{host, port}; }
+
+// Opens one that has to have room without anybody going.
+void Open(ConnectionLimits* limits, int fd, const PeerAddress& peer) {
+  const auto surplus = limits->Open(Fd(fd), peer, At(absl::ZeroDuration()));
+  ASSERT_TRUE(surplus.ok()) << surplus.status();
+  EXPECT_TRUE(surplus->empty());
+}
+
+TEST(ConnectionLimitsTest, TooManyWait_TheOldestWithoutASessionGoes) {
+  ConnectionLimits limits({.waiting = 2});
+  for (int fd = 1; fd <= 3; ++fd) {
+    Open(&limits, fd, Peer("a", fd));
+    if (fd == 1) limits.SessionBegan(Peer("a", 1));
+  }
+  const auto surplus = limits.Open(Fd(4), Peer("b", 4), At(absl::ZeroDuration()));
+  ASSERT_TRUE(surplus.ok());
+  EXPECT_EQ(*surplus, std::vector<Id>{Fd(2)});
+  EXPECT_EQ(limits.TakeOldest(), Fd(3));
+  EXPECT_EQ(limits.TakeOldest(), Fd(4));
+  EXPECT_EQ(limits.TakeOldest(), std::nullopt) << "what has a session stays";
+  limits.SessionEnded(Peer("a", 1));
+  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+}
+
+TEST(ConnectionLimitsTest, SeveralSessions_TheLastOneCounts) {
+  ConnectionLimits limits({});
+  Open(&limits, 1, Peer("a", 1));
+  limits.SessionBegan(Peer("a", 1));
+  limits.SessionBegan(Peer("a", 1));
+  limits.SessionEnded(Peer("a", 1));
+  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
+  limits.SessionEnded(Peer("a", 1));
+  limits.SessionEnded(Peer("a", 1));
+  limits.SessionBegan(Peer("nobody", 1));
+  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+}
+
+TEST(ConnectionLimitsTest, TooManyOfOneAddress_ItsOwnOldestGoes) {
+  ConnectionLimits limits({.per_address = 2});
+  Open(&limits, 1, Peer("other", 1));
+  Open(&limits, 2, Peer("a", 2));
+  Open(&limits, 3, Peer("a", 3));
+  EXPECT_EQ(*limits.Open(Fd(4), Peer("a", 4), At(absl::ZeroDuration())), std::vector<Id>{Fd(2)});
+  limits.SessionBegan(Peer("a", 3));
+  limits.SessionBegan(Peer("a", 4));
+  EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Fd(5), Peer("a", 5), At(absl::ZeroDuration())).status()));
+  Open(&limits, 5, Peer("b", 5));
+}
+
+TEST(ConnectionLimitsTest, TooManyInAll_RefusedIfAllHaveSessions) {
+  ConnectionLimits limits({.connections = 2});
+  for (int fd = 1; fd <= 2; ++fd) {
+    Open(&limits, fd, Peer("a", fd));
+    limits.SessionBegan(Peer("a", fd));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Fd(3), Peer("b", 3), At(absl::ZeroDuration())).status()));
+  limits.SessionEnded(Peer("a", 2));
+  EXPECT_EQ(*limits.Open(Fd(3), Peer("b", 3), At(absl::ZeroDuration())), std::vector<Id>{Fd(2)});
+}
+
+// That a connection was closed shows only when its descriptor is used again.
+TEST(ConnectionLimitsTest, DescriptorIsUsedAgain_TheConnectionBeforeIsForgotten) {
+  ConnectionLimits limits({.per_address = 2});
+  Open(&limits, 1, Peer("a", 1));
+  limits.SessionBegan(Peer("a", 1));
+  Open(&limits, 2, Peer("a", 2));
+  for (int i = 0; i < 10; ++i) Open(&limits, 1, Peer("a", 100 + i));
+  limits.SessionEnded(Peer("a", 1));  // late
+  EXPECT_EQ(limits.TakeOldest(), Fd(2));
+  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
+}
+
+TEST(ConnectionLimitsTest, PeerIsUsedAgain_ItsSessionIsThatOfTheNewConnection) {
+  ConnectionLimits limits({});
+  Open(&limits, 1, Peer("a", 1));
+  Open(&limits, 2, Peer("a", 1));
+  limits.SessionBegan(Peer("a", 1));
+  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
+}
+
+TEST(ConnectionLimitsTest, TooFast_RefusedUntilTheAddressHasRested) {
+  ConnectionLimits limits({.interval = absl::Milliseconds(10), .burst = 3});
+  const auto open = [&](const std::string& host, int ms) {
+    return limits.Open(Fd(1), Peer(host, 1), At(absl::Milliseconds(ms))).ok();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(open("a", 0));
+  EXPECT_FALSE(open("a", 9));
+  EXPECT_TRUE(open("b", 9)) << "each address by itself";
+  EXPECT_TRUE(open("a", 10));
+  EXPECT_FALSE(open("a", 19));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(open("a", 1000));
+  EXPECT_FALSE(open("a", 1000));
+}
+
+// Launchers behind one address whose server is restarted again and again.
+TEST(ConnectionLimitsTest, Defaults_LetThousandsReconnectAtOnce) {
+  ConnectionLimits limits({});
+  for (int round = 0; round < 3; ++round) {
+    for (int fd = 0; fd < 4000; ++fd) {
+      const PeerAddress peer = Peer("a", 5000 * round + fd);
+      const auto surplus = limits.Open(Fd(fd), peer, At(absl::Seconds(round)));
+      ASSERT_TRUE(surplus.ok()) << surplus.status();
+      ASSERT_TRUE(surplus->empty());
+      limits.SessionBegan(peer);
+    }
+  }
+}
+
+TEST(ConnectionLimitsTest, RestedAddresses_AreForgottenOthersAreNot) {
+  ConnectionLimits limits({.interval = absl::Seconds(1), .burst = 1});
+  EXPECT_TRUE(limits.Open(Fd(1), Peer("busy", 1), At(absl::Seconds(9'999))).ok());
+  // All with one descriptor: each is closed when the next one comes.
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_TRUE(limits.Open(Fd(1), Peer(absl::StrCat("a", i), 1), At(absl::Seconds(i))).ok());
+  }
+  EXPECT_FALSE(limits.Open(Fd(1), Peer("busy", 1), At(absl::Seconds(9'999))).ok());
+  EXPECT_LT(limits.addresses(), 3000);
+}
+
+sockaddr_storage Socket(const std::string& host, int port) {
+  sockaddr_storage address = {};
+  auto* const ipv4 = reinterpret_cast<sockaddr_in*>(&address);
+  auto* const ipv6 = reinterpret_cast<sockaddr_in6*>(&address);
+  if (inet_pton(AF_INET, host.c_str(), &ipv4->sin_addr) == 1) {
+    ipv4->sin_family = AF_INET;
+    ipv4->sin_port = htons(port);
+  } else {
+    EXPECT_EQ(inet_pton(AF_INET6, host.c_str(), &ipv6->sin6_addr), 1) << host;
+    ipv6->sin6_family = AF_INET6;
+    ipv6->sin6_port = htons(port);
+  }
+  return address;
+}
+
+TEST(PeerAddressTest, SocketAndCall_AreTheSame) {
+  EXPECT_EQ(PeerOfSocket(Socket("10.0.0.1", 4711)), Peer("10.0.0.1", 4711));
+  EXPECT_EQ(PeerOfCall("ipv4:10.0.0.1:4711"), Peer("10.0.0.1", 4711));
+  EXPECT_EQ(PeerOfSocket(Socket("::ffff:10.0.0.1", 4711)), Peer("10.0.0.1", 4711));
+  EXPECT_EQ(PeerOfCall("ipv6:%5B::ffff:10.0.0.1%5D:4711"), Peer("10.0.0.1", 4711));
+  EXPECT_EQ(PeerOfSocket(Socket("2001:db8::1", 1)), Peer("2001:db8::1", 1));
+  EXPECT_EQ(PeerOfCall("ipv6:%5B2001:db8::1%5D:1"), Peer("2001:db8::1", 1));
+  EXPECT_EQ(PeerOfSocket(Socket("fe80::1", 2)), Peer("fe80::1", 2));
+  EXPECT_EQ(PeerOfCall("ipv6:%5Bfe80::1%252%5D:2"), Peer("fe80::1", 2));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
