@@ -75,6 +75,8 @@ class Job {
 
   JobState state() const { return state_; }
   bool ended() const { return IsEnd(state_); }
+  size_t nodes() const { return members_.size(); }
+  bool HasNode(absl::string_view node_id) const { return members_.Find(node_id) != nullptr; }
   JobView View(SteadyTime now, bool with_nodes) const;
   JobRecord Record(SteadyTime now) const;
 

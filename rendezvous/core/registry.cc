@@ -60,14 +60,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       ended_.OnTold(join.job_id, join.node_id);
       return;
     }
-    if (live_.size() >= kMaxLiveJobs) {
-      return refuse(Close::Why::kFull, absl::StrCat("the server has ", live_.size(), " jobs; no more are taken"));
-    }
-    const auto of_peer = jobs_of_peer_.find(join.peer);
-    if (!join.peer.empty() && of_peer != jobs_of_peer_.end() && of_peer->second >= kMaxJobsPerPeer) {
-      return refuse(Close::Why::kFull, absl::StrCat("the server has ", of_peer->second, " jobs of launchers at ",
-                                                    join.peer, "; no more are taken from there"));
-    }
+    if (auto why = NoRoomFor(join)) return refuse(Close::Why::kFull, *std::move(why));
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
     Job::Past past;
     past.server_began = began_;
@@ -81,11 +74,33 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     }
     auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
     ended_.Remove(join.job_id);
-    if (!join.peer.empty()) ++jobs_of_peer_[join.peer];
+    if (!join.peer.empty()) ++of_peer_[join.peer].jobs;
     it = live_.emplace(join.job_id, LiveJob{std::move(job), join.peer}).first;
+  } else if (auto why = NoRoomFor(join)) {
+    return refuse(Close::Why::kFull, *std::move(why));
   }
   it->second.job->OnJoin(join, {now, effects});
   Settle(it);
+}
+
+std::optional<std::string> Registry::NoRoomFor(const Join& join) const {
+  const auto job = live_.find(join.job_id);
+  const bool is_new = job == live_.end();
+  if (is_new && live_.size() >= kMaxLiveJobs) {
+    return absl::StrCat("the server has ", live_.size(), " jobs; no more are taken");
+  }
+  const std::string& peer = is_new ? join.peer : job->second.peer;
+  const auto of_peer = of_peer_.find(peer);
+  if (of_peer == of_peer_.end()) return std::nullopt;
+  if (is_new && of_peer->second.jobs >= kMaxJobsPerPeer) {
+    return absl::StrCat("the server has ", of_peer->second.jobs, " jobs of launchers at ", peer,
+                        "; no more are taken from there");
+  }
+  if (of_peer->second.nodes >= kMaxNodesPerPeer && (is_new || !job->second.job->HasNode(join.node_id))) {
+    return absl::StrCat("the jobs that launchers at ", peer, " began have ", of_peer->second.nodes,
+                        " nodes; no more are taken");
+  }
+  return std::nullopt;
 }
 
 void Registry::OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
@@ -124,11 +139,13 @@ void Registry::Settle(Live::iterator it) {
     if (next != SteadyTime::InfiniteFuture()) deadlines_.insert({next.since_start(), it->first});
     live.indexed_at = next;
   }
+  const size_t nodes = live.job->ended() ? 0 : live.job->nodes();
+  // Jobs that were restored are nobody's.
+  const auto of_peer = of_peer_.find(live.peer);
+  if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;
   ended_.Add(live.job->Ended());
-  // Jobs that were restored are nobody's.
-  const auto of_peer = jobs_of_peer_.find(live.peer);
-  if (of_peer != jobs_of_peer_.end() && --of_peer->second == 0) jobs_of_peer_.erase(of_peer);
+  if (of_peer != of_peer_.end() && --of_peer->second.jobs == 0) of_peer_.erase(of_peer);
   live_.erase(it);
 }
 

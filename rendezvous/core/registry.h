@@ -21,6 +21,7 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/lateness.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -31,7 +32,8 @@ namespace ddprun::rendezvous {
 class Registry {
  public:
   static constexpr size_t kMaxLiveJobs = 100'000;
-  static constexpr size_t kMaxJobsPerPeer = 10'000;  // that launchers of one address began
+  static constexpr size_t kMaxJobsPerPeer = 10'000;          // that launchers of one address began
+  static constexpr size_t kMaxNodesPerPeer = 2 * kMaxNodes;  // of all these jobs
 
   // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
   // job of a server before it.
@@ -78,12 +80,21 @@ class Registry {
  private:
   struct LiveJob {
     std::unique_ptr<Job> job;
-    std::string peer;                                      // who began it
+    std::string peer;                                      // who began it; empty: nobody knows
+    size_t nodes = 0;                                      // counted for the peer
     SteadyTime indexed_at = SteadyTime::InfiniteFuture();  // where deadlines_ has it; infinite: not there
   };
   using Live = absl::btree_map<std::string, LiveJob>;
 
+  // What launchers of one address began.
+  struct OfPeer {
+    size_t jobs = 0;
+    size_t nodes = 0;
+  };
+
   void OnJoin(const Join& join, SteadyTime now, Effects* effects);
+  // Why the server has no room for the node, or for the job that it would begin.
+  std::optional<std::string> NoRoomFor(const Join& join) const;
   // After every event of a job: moves it to the ended ones, or its place in the order of deadlines.
   void Settle(Live::iterator it);
 
@@ -93,7 +104,7 @@ class Registry {
   Lateness lateness_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
-  absl::flat_hash_map<std::string, size_t> jobs_of_peer_;       // live ones
+  absl::flat_hash_map<std::string, OfPeer> of_peer_;            // of live jobs
   EndedJobs ended_;
 };
 

@@ -388,5 +388,29 @@ TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
   EXPECT_EQ(FindRejected(Tell(&next, honest, honest, At(0))), nullptr);
 }
 
+// What launchers of one address begin is bounded, by the number of jobs and by that of the nodes in all of them.
+TEST(RegistryTest, TooManyNodesInTheJobsOfOnePeer_NewOnesAreRefusedOthersAreNot) {
+  Registry registry(SteadyTime::InfinitePast());
+  const auto from = [](const std::string& peer, const std::string& job, const std::string& node) {
+    Join join = Of(job, node, kMaxNodes);
+    join.peer = peer;
+    return join;
+  };
+  const auto is_refused = [&](const Join& join) { return FindRejected(Tell(&registry, join, join, At(0))) != nullptr; };
+  for (size_t i = 0; i < Registry::kMaxNodesPerPeer; ++i) {
+    // From several addresses: whose job it is counts.
+    ASSERT_FALSE(is_refused(from(i < 10 ? "stranger" : "crowd", absl::StrCat("job", i % 10), absl::StrCat("node", i))));
+  }
+  EXPECT_TRUE(is_refused(from("crowd", "job1", "one more")));
+  EXPECT_TRUE(is_refused(from("stranger", "another job", "node")));
+  EXPECT_FALSE(is_refused(from("good", "good job", "node")));
+  Join again = from("stranger", "job1", "node1");
+  again.incarnation = 2;
+  EXPECT_FALSE(is_refused(again)) << "it has its place";
+  Tell(&registry, again, Leave{"enough"}, At(0));
+  EXPECT_FALSE(is_refused(from("crowd", "job1", "one more")));
+  EXPECT_TRUE(is_refused(from("crowd", "job1", "yet one more")));
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous
