@@ -45,6 +45,7 @@ Driver::Driver(Host host, SavedState saved, StateStore* store)
     MutexLock lock(&mutex_);
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
+  if (store != nullptr) store->ReportTrouble([this](const std::string& trouble) { OnStoreTrouble(trouble); });
   timer_thread_ = std::thread([this] { RunTimer(); });
 }
 
@@ -177,16 +178,20 @@ void Driver::QueueLocked(Tell tell) {
   const std::shared_ptr<Session> session = it->second;
   Peer& peer = peers_[session.get()];
   if (std::holds_alternative<Finish>(tell.message)) peer.finished = true;
-  if (auto* welcome = std::get_if<Welcome>(&tell.message)) {
-    welcome->by_launcher = host_ == Host::kLauncher;
-    LogLocked(absl::StrCat("job ", tell.job_id, ": ", peer.name, " joined"));
+  if (std::holds_alternative<HeartbeatAck>(tell.message)) {  // depends on no record
+    actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
+    return;
   }
-  const bool depends_on_no_record = std::holds_alternative<HeartbeatAck>(tell.message);
-  Action action{.session = session, .message = std::move(tell.message)};
-  if (depends_on_no_record) {
-    actions_.push_back(std::move(action));
-  } else {
-    QueueInOrderLocked(tell.job_id, std::move(action));
+  auto* const welcome = std::get_if<Welcome>(&tell.message);
+  if (welcome == nullptr) {
+    return QueueInOrderLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
+  }
+  welcome->by_launcher = host_ == Host::kLauncher;
+  LogLocked(absl::StrCat("job ", tell.job_id, ": ", peer.name, " joined"));
+  // The first message of a stream, which depends on no record either.
+  actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
+  if (!store_trouble_.empty() && held_.contains(tell.job_id)) {
+    actions_.push_back(Action{.session = session, .message = DescribeTroubleLocked(tell.job_id)});
   }
 }
 
@@ -203,6 +208,7 @@ void Driver::QueueLocked(Persist persist) {
   const std::string job_id = persist.record->job_id;
   held_[job_id].push_back(Action{.wait = true});
   store_->Keep(std::move(persist.record), std::move(persist.event), [this, job_id] { OnSafe(job_id); });
+  if (!store_trouble_.empty()) TellTroubleLocked(job_id);
 }
 
 void Driver::QueueInOrderLocked(const std::string& job_id, Action action) {
@@ -224,6 +230,36 @@ void Driver::OnSafe(const std::string& job_id) {
     if (held.empty()) held_.erase(it);
   }
   Drain();
+}
+
+void Driver::OnStoreTrouble(const std::string& trouble) {
+  {
+    MutexLock lock(&mutex_);
+    store_trouble_ = trouble;
+    for (const auto& [job_id, actions] : held_) TellTroubleLocked(job_id);
+  }
+  Drain();
+}
+
+void Driver::TellTroubleLocked(const std::string& job_id) {
+  const Waiting waiting = DescribeTroubleLocked(job_id);
+  for (auto it = joined_.lower_bound(NodeKey(job_id, "", 0)); it != joined_.end() && std::get<0>(it->first) == job_id;
+       ++it) {
+    actions_.push_back(Action{.session = it->second, .message = waiting});
+  }
+}
+
+Waiting Driver::DescribeTroubleLocked(const std::string& job_id) const {
+  Waiting waiting;
+  if (const std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow())) {
+    waiting.nodes_joined = job->node_count;
+    waiting.min_nodes = job->settings.min_nodes;
+    waiting.max_nodes = job->settings.max_nodes;
+    waiting.reason = job->reason;
+  }
+  waiting.remaining = absl::InfiniteDuration();
+  if (!store_trouble_.empty()) waiting.reason = absl::StrCat("the rendezvous server ", store_trouble_);
+  return waiting;
 }
 
 void Driver::LogLocked(std::string line) { actions_.push_back(Action{.log = std::move(line)}); }

@@ -26,7 +26,8 @@ namespace ddprun::rendezvous {
 
 // Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
 // it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo. With a state store
-// a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that.
+// a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that. While
+// the store can't keep records, the launchers of jobs that wait for one are told that (a Waiting).
 // Thread-safe; no session is called with a lock held. Outlives every Server and LocalClient that uses it.
 class Driver {
  public:
@@ -110,6 +111,11 @@ class Driver {
   void QueueInOrderLocked(const std::string& job_id, Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The oldest record of the job that was not safe yet is.
   void OnSafe(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The store can't keep records, or it can again ("").
+  void OnStoreTrouble(const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What keeps a job whose record is not safe; to all of its launchers.
+  void TellTroubleLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiting DescribeTroubleLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out queued actions unless another thread is at it, which then does these too.
@@ -128,6 +134,7 @@ class Driver {
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
   // Jobs of which a record is on its way to the store: what waits for that, in order. Each begins with a wait.
   std::unordered_map<std::string, std::deque<Action>> held_ ABSL_GUARDED_BY(mutex_);
+  std::string store_trouble_ ABSL_GUARDED_BY(mutex_);  // "": none
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime armed_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // when the timer thread wakes

@@ -167,9 +167,11 @@ bool SqliteStore::Write(const Batch& batch) {
     if (status.ok()) break;
     db_->Execute("ROLLBACK").IgnoreError();
     if (wait == kFirstRetry) {
-      Log(LogLevel::kError, absl::StrCat("can't write the state folder ", dir_, ": ", status.message(),
+      const std::string trouble = absl::StrCat("can't write the state folder ", dir_, ": ", status.message());
+      Log(LogLevel::kError, absl::StrCat(trouble,
                                          ". No round begins and no job ends until it can be written; running workers "
                                          "are not touched"));
+      report_(trouble);
     }
     MutexLock lock(&mutex_);
     const SteadyTime next = SteadyNow() + wait;
@@ -180,6 +182,7 @@ bool SqliteStore::Write(const Batch& batch) {
   if (wait > kFirstRetry) {
     Log(LogLevel::kWarning, absl::StrCat("the state folder ", dir_, " can be written again, after ",
                                          absl::FormatDuration(SteadyNow() - began)));
+    report_("");
   }
   return true;
 }

@@ -38,6 +38,7 @@ class SqliteStore final : public StateStore {
   SavedState TakeSaved() { return std::move(saved_); }
 
   void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override;
+  void ReportTrouble(std::function<void(const std::string& trouble)> report) override { report_ = std::move(report); }
 
   // Writes what was handed over, if it can be written, and calls nobody after it returns. Later calls do nothing, and
   // nothing is kept any more.
@@ -67,6 +68,8 @@ class SqliteStore final : public StateStore {
   int lock_ = -1;
   std::unique_ptr<SqliteDb> db_;  // of the thread, once it runs
   SavedState saved_;
+  // Of the thread, from the first Keep on.
+  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};
   Mutex mutex_;
   CondVar wake_;
   Batch queue_ ABSL_GUARDED_BY(mutex_);

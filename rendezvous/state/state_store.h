@@ -18,6 +18,10 @@ class StateStore {
   // once. `safe` is called, from any thread, when a server that is started after a crash at that moment would find the
   // record; never before those of earlier calls, and never if the store is destroyed before.
   virtual void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) = 0;
+
+  // `report` is called, from any thread, when records can't be kept for now, with a sentence that says why, and with ""
+  // when they can be again, before their `safe`. Call once, before the first Keep.
+  virtual void ReportTrouble(std::function<void(const std::string& trouble)> report) = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -57,6 +58,15 @@ class RecordingSession final : public Session {
       changed_.Wait(&mutex_);
     }
   }
+  // How many Waiting with this reason came so far.
+  int CountReason(const std::string& reason) {
+    MutexLock lock(&mutex_);
+    return CountReasonLocked(reason);
+  }
+  void AwaitReason(const std::string& reason) {
+    MutexLock lock(&mutex_);
+    while (CountReasonLocked(reason) == 0) changed_.Wait(&mutex_);
+  }
   absl::Status AwaitEnd() {
     MutexLock lock(&mutex_);
     while (!end_.has_value()) changed_.Wait(&mutex_);
@@ -68,6 +78,13 @@ class RecordingSession final : public Session {
   }
 
  private:
+  int CountReasonLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::count_if(messages_.begin(), messages_.end(), [&](const ServerMessage& message) {
+      const Waiting* waiting = std::get_if<Waiting>(&message);
+      return waiting != nullptr && waiting->reason == reason;
+    });
+  }
+
   std::atomic<bool> busy_ = false;
   Mutex mutex_;
   CondVar changed_;
@@ -94,17 +111,20 @@ class SlowStore final : public StateStore {
     records_.push_back(std::move(record));
     unsafe_.push_back(std::move(safe));
   }
+  void ReportTrouble(std::function<void(const std::string&)> report) override { report_ = std::move(report); }
   void MakeOneSafe() {
     const std::function<void()> safe = std::move(unsafe_.front());
     unsafe_.pop_front();
     safe();
   }
+  void SayTrouble(const std::string& trouble) { report_(trouble); }
   size_t unsafe() const { return unsafe_.size(); }
   const JobRecord& newest() const { return *records_.back(); }
 
  private:
   std::vector<std::shared_ptr<const JobRecord>> records_;
   std::deque<std::function<void()>> unsafe_;
+  std::function<void(const std::string&)> report_;
 };
 
 TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
@@ -160,6 +180,35 @@ TEST(DriverTest, StateStore_OtherJobsGoOn) {
   driver.OnClosed(held);
   driver.OnClosed(other);
   store.MakeOneSafe();  // too late for anybody
+}
+
+TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
+  const std::string told = "the rendezvous server can't write: disk full";
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  std::vector<std::shared_ptr<RecordingSession>> sessions;
+  const auto join = [&](const std::string& job, const std::string& host) {
+    sessions.push_back(std::make_shared<RecordingSession>());
+    Join join = NodeJoin(host, PatientSettings(2));
+    join.job_id = job;
+    driver.OnMessage(sessions.back(), join);
+    return sessions.back();
+  };
+  const auto a = join("job", "node1"), b = join("job", "node2"), other = join("other", "node1");
+  store.SayTrouble("can't write: disk full");
+  a->AwaitReason(told);
+  b->AwaitReason(told);
+  EXPECT_EQ(other->CountReason(told), 0) << "it waits for a node, not for the disk";
+  join("job", "node3")->AwaitReason(told);
+  join("other", "node2")->AwaitReason(told);
+  other->AwaitReason(told);
+  EXPECT_EQ(a->CountReason(told), 1);
+  store.SayTrouble("");
+  store.MakeOneSafe();
+  a->Await<Assign>();
+  b->Await<Assign>();
+  EXPECT_EQ(a->CountReason(told), 1);
+  for (const auto& session : sessions) driver.OnClosed(session);
 }
 
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {

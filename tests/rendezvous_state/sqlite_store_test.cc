@@ -13,6 +13,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -48,6 +49,35 @@ class Safe {
   Mutex mutex_;
   CondVar changed_;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// What a store reports.
+class Trouble {
+ public:
+  explicit Trouble(SqliteStore* store) {
+    store->ReportTrouble([this](const std::string& trouble) {
+      {
+        MutexLock lock(&mutex_);
+        reports_.push_back(trouble);
+      }
+      changed_.NotifyAll();
+    });
+  }
+  // The n-th report, from 0.
+  std::string Await(size_t n) {
+    MutexLock lock(&mutex_);
+    while (reports_.size() <= n) changed_.Wait(&mutex_);
+    return reports_[n];
+  }
+  size_t count() {
+    MutexLock lock(&mutex_);
+    return reports_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> reports_ ABSL_GUARDED_BY(mutex_);
 };
 
 class SqliteStoreTest : public testing::Test {
@@ -213,11 +243,12 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
       close(pipe_ends[0]);
       const std::unique_ptr<SqliteStore> store = Open();
       std::map<std::string, uint64_t> rounds;
+      Safe all;
       for (const JobRecord& record : store->TakeSaved().jobs) rounds[record.job_id] = record.round.number;
       for (int i = 0; true; ++i) {
         const std::string job(1, static_cast<char>('a' + i % 4));
         const uint64_t round = ++rounds[job];
-        store->Keep(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, fd = pipe_ends[1]] {
+        store->Keep(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, &all, fd = pipe_ends[1]] {
           const char line[9] = {job[0],
                                 static_cast<char>(round),
                                 static_cast<char>(round >> 8),
@@ -228,8 +259,9 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
                                 0,
                                 0};
           if (write(fd, line, sizeof line) != sizeof line) _exit(1);
+          all.One()();
         });
-        if (i % 8 == 7) usleep(200);  // so that there are many transactions
+        if (i % 8 == 7) all.Await(i - 3);  // so that there are many transactions
       }
     }
     close(pipe_ends[1]);
@@ -274,21 +306,27 @@ class FullDisk {
 
 TEST_F(SqliteStoreTest, WhileTheDiskIsFull_NothingIsSafe) {
   const std::unique_ptr<SqliteStore> store = Open();
+  Trouble trouble(store.get());
   KeepOne(store.get(), LiveRecord("a", 1));
+  EXPECT_EQ(trouble.count(), 0);
   FullDisk disk(file() + "-wal");
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
-  usleep(300'000);  // some tries
+  EXPECT_NE(trouble.Await(0).find(dir_), std::string::npos);
   EXPECT_EQ(safe_.count(), 1);
   disk.MakeRoom();
   safe_.Await(3);
+  EXPECT_EQ(trouble.Await(1), "");
+  EXPECT_EQ(trouble.count(), 2);
 }
 
 TEST_F(SqliteStoreTest, Stop_DoesNotWaitForAFullDisk) {
   const std::unique_ptr<SqliteStore> store = Open();
+  Trouble trouble(store.get());
   KeepOne(store.get(), LiveRecord("a", 1));
   FullDisk disk(file() + "-wal");
   store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
+  trouble.Await(0);
   store->Stop();
   EXPECT_EQ(safe_.count(), 1);
 }
