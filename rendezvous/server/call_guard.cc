@@ -16,7 +16,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr absl::Duration kLogInterval = absl::Seconds(10);
 constexpr size_t kMaxNamesBytes = 256;
 constexpr char kNoMunge[] =
     "this server requires a MUNGE credential of its own user, and none was shown: start all launchers of the job with "
@@ -104,25 +103,10 @@ void CallGuard::Finish(const std::string& peer, const absl::Status& status, cons
     }
     return done(absl::OkStatus());
   }
-  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) LogRefusal(peer, status);
-  done(status);
-}
-
-void CallGuard::LogRefusal(const std::string& peer, const absl::Status& why) {
-  int unlogged = 0;
-  {
-    MutexLock lock(&mutex_);
-    const SteadyTime now = SteadyNow();
-    if (now < next_line_) {
-      ++unlogged_;
-      return;
-    }
-    next_line_ = now + kLogInterval;
-    unlogged = std::exchange(unlogged_, 0);
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+    log_.Warn(absl::StrCat("refused a call from ", peer, ": ", status.message()));
   }
-  Log(LogLevel::kWarning,
-      absl::StrCat("refused a call from ", peer, ": ", why.message(),
-                   unlogged > 0 ? absl::StrCat(" (and ", unlogged, " more since the last such line)") : ""));
+  done(status);
 }
 
 std::string AddressOfPeer(const std::string& peer) {

@@ -7,11 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
+#include "rendezvous/server/refusal_log.h"
 #include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/munge.h"
 
@@ -45,16 +43,13 @@ class CallGuard {
   absl::Status CheckToken(const std::string& authorization);
   void CheckMunge(const std::string& authorization, const std::string& peer, Done done);
   void Finish(const std::string& peer, const absl::Status& status, const Done& done);
-  void LogRefusal(const std::string& peer, const absl::Status& why);
 
   const Credentials credentials_;
   grpc::CompletionQueue* queue_ = nullptr;
   Tokens tokens_;
   std::optional<Munge> munge_;
   bool munge_works_ = true;  // of the queue's thread; until the opposite is known
-  Mutex mutex_;
-  SteadyTime next_line_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
-  int unlogged_ ABSL_GUARDED_BY(mutex_) = 0;
+  RefusalLog log_;
 };
 
 // The address without its port, in one of gRPC's names of peers: "10.0.0.1" of "ipv4:10.0.0.1:4711", and the same of
