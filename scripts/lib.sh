@@ -108,7 +108,11 @@ run_tests() {
   mkdir -p "$LOGS"
   events="$LOGS/$name.events.json"
   rm -f "$events"
-  step "$name" run_bazel test --keep_going --build_event_json_file="$events" "$@" || status=$?
+  # First what is to be built, on every core, then the tests: they wait most of the time, so several share a core. A test
+  # that can't be built is counted below.
+  step "$name-build" run_bazel build --keep_going "$@" || true
+  step "$name" run_bazel test --local_cpu_resources=$(($(nproc) * 2)) --keep_going \
+    --build_event_json_file="$events" "$@" || status=$?
   read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events") || true
   : "${PASSED:=0}" "${FAILED:=0}" "${SKIPPED:=0}"
   # Bazel itself failed (3: a test failed, 4: there was no test) and no test says why.
