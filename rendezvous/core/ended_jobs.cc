@@ -5,6 +5,7 @@
 
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fence.h"
+#include "rendezvous/core/membership.h"
 
 namespace ddprun::rendezvous {
 
@@ -21,10 +22,11 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   ended.view.verdict = std::move(record.verdict);
   ended.created = began - record.age;
   ended.last_round = record.highest_round;
+  ended.gone_are_all = NamesAll(record.round, record.highest_round);
   ended.told = !record.told.empty();
   ended.node_ids = std::move(record.told);
   for (const FencedNodeRecord& node : record.fenced) {
-    ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began));
+    ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began), node.session);
   }
   return ended;
 }
@@ -40,6 +42,11 @@ bool EndedJob::Concerns(const Join& join) const {
   if (Has(join.node_id)) return true;
   // A node that was lost before the end: only this job can have given it that round.
   return join.current && join.current->round <= last_round;
+}
+
+bool EndedJob::IsTrueNode(const Join& join) const {
+  const std::string* session = gone.FindSession(join.node_id);
+  return session == nullptr || Membership::IsOfSession(*session, join);
 }
 
 void EndedJobs::Add(EndedJob job) {

@@ -27,6 +27,7 @@ struct EndedJob {
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
   std::vector<std::string> node_ids;  // sorted: who was told
   FencedNodes gone;                   // who still had workers, before or at the end
+  bool gone_are_all = false;          // nobody else had
   // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
   std::map<std::string, SteadyTime> unheard;
 
@@ -36,6 +37,8 @@ struct EndedJob {
   // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
+  // Whether the Join may be of its node id, as far as it is known what launcher process has it (protocol 2.4).
+  bool IsTrueNode(const Join& join) const;
 };
 
 // The jobs that ended last: at most kMaxJobs of them with at most kMaxNodes nodes in all. Thread-compatible.

@@ -6,11 +6,16 @@
 
 namespace ddprun::rendezvous {
 
-Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited)
+Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited, bool all)
     : longest_timeout_(LongestTimeout(settings)),
       reconnect_grace_(settings.reconnect_grace),
+      unknown_gone_(UnknownGone(settings, server_began)),
       gone_(std::move(inherited)) {
-  gone_.AddUnknown(UnknownGone(settings, server_began));
+  if (all) {
+    gone_.DropUnknown();
+  } else {
+    gone_.AddUnknown(unknown_gone_);
+  }
 }
 
 void Fence::OnJoin(const Join& join) {
@@ -29,16 +34,16 @@ SteadyTime Fence::WorkersGone(const Node& node, SteadyTime heard) const {
 }
 
 void Fence::OnLeft(const Node& node, SteadyTime now) {
-  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, now));
+  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, now), node.session);
 }
 
 void Fence::OnSilent(const Node& node) {
-  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.quiet_since));
+  gone_.Add(node.node_id, node.incarnation, WorkersGone(node, node.quiet_since), node.session);
 }
 
 void Fence::OnJobEnd(const Node& node, SteadyTime now) {
   gone_.Add(node.node_id, node.incarnation,
-            node.connected ? WorkersGone(node, now) : node.last_heard + reconnect_grace_);
+            node.connected ? WorkersGone(node, now) : node.last_heard + reconnect_grace_, node.session);
 }
 
 bool Fence::OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now) {

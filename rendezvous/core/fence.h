@@ -20,19 +20,30 @@ class Fence {
   // Of launchers that look for another server than this one, workers are gone so many heartbeat timeouts after it
   // began: 11/12 after it was last refused, and something for the time that a server takes until it listens.
   static constexpr double kUnknownHeartbeats = 1.5;
+  static absl::Duration UnknownTime(const JobSettings& settings) {
+    return LongestTimeout(settings) * kUnknownHeartbeats;
+  }
   static SteadyTime UnknownGone(const JobSettings& settings, SteadyTime server_began) {
-    return server_began + LongestTimeout(settings) * kUnknownHeartbeats;
+    return server_began + UnknownTime(settings);
   }
 
-  // `inherited`: nodes of the last job of this id that may still have workers.
-  Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited);
+  // `inherited`: nodes that may still have workers since before this job, or before this server. `all`: they are all
+  // that there are, but for those that are expected to report.
+  Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited, bool all);
+
+  // The digest of the session secret of a node that may have workers; nullptr: no such node is known here.
+  const std::string* FindSession(absl::string_view node_id) const { return gone_.FindSession(node_id); }
 
   // A node of this Join is there, and says by itself where its workers stand.
   void OnJoin(const Join& join);
   // Workers of the latest round run: so nobody can have been given a later one, and nobody is unknown.
   void LatestRoundRuns() { gone_.DropUnknown(); }
+  // The job is one of a server before this one.
+  void OnRestored() { has_veterans_ = true; }
   // All nodes that there can be are there.
   void Complete();
+  // A round is heard of that neither this server gave out nor its records name.
+  void OnUnknownRound() { gone_.AddUnknown(unknown_gone_); }
 
   // A node that may have workers has left at `now`.
   void OnLeft(const Node& node, SteadyTime now);
@@ -59,6 +70,7 @@ class Fence {
 
   const absl::Duration longest_timeout_;  // that any node of the job goes by
   const absl::Duration reconnect_grace_;
+  const SteadyTime unknown_gone_;
   FencedNodes gone_;
   bool has_veterans_ = false;  // some node has been with a server before, this one or another
 };

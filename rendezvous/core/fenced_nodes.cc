@@ -1,20 +1,26 @@
 #include "rendezvous/core/fenced_nodes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddprun::rendezvous {
 
-void FencedNodes::Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
+void FencedNodes::Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone, std::string session) {
   CameBack(node_id);
-  nodes_[node_id] = Entry{incarnation, gone};
+  nodes_[node_id] = Entry{incarnation, gone, std::move(session)};
   by_time_.emplace(gone.since_start(), node_id);
 }
 
 bool FencedNodes::StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone) {
   const auto it = nodes_.find(node_id);
   if (it == nodes_.end() || incarnation != it->second.incarnation) return false;
-  Add(node_id, incarnation, std::max(gone, it->second.gone));
+  Add(node_id, incarnation, std::max(gone, it->second.gone), std::string(it->second.session));
   return true;
+}
+
+const std::string* FencedNodes::FindSession(absl::string_view node_id) const {
+  const auto it = nodes_.find(node_id);
+  return it == nodes_.end() ? nullptr : &it->second.session;
 }
 
 bool FencedNodes::StreamClosed(absl::string_view node_id, uint64_t incarnation) {
@@ -31,10 +37,11 @@ void FencedNodes::CameBack(absl::string_view node_id) {
   nodes_.erase(it);
 }
 
-std::vector<FencedNodeRecord> FencedNodes::Record() const {
+std::vector<FencedNodeRecord> FencedNodes::Record(SteadyTime now) const {
   std::vector<FencedNodeRecord> records;
-  records.reserve(nodes_.size());
-  for (const auto& [node_id, entry] : nodes_) records.push_back(FencedNodeRecord{node_id, entry.incarnation});
+  for (const auto& [node_id, entry] : nodes_) {
+    if (entry.gone > now) records.push_back(FencedNodeRecord{node_id, entry.incarnation, entry.session});
+  }
   std::sort(records.begin(), records.end(),
             [](const FencedNodeRecord& a, const FencedNodeRecord& b) { return a.node_id < b.node_id; });
   return records;

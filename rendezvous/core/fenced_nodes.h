@@ -22,7 +22,11 @@ inline absl::Duration FenceTime(absl::Duration heartbeat_timeout) { return heart
 class FencedNodes {
  public:
   // Workers of this node, whose last stream had this incarnation, are gone at `gone`. Replaces what was known of it.
-  void Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
+  // `session`: digest of its session secret.
+  void Add(const std::string& node_id, uint64_t incarnation, SteadyTime gone, std::string session = "");
+
+  // The digest of the node's session secret; nullptr: no such node is known here.
+  const std::string* FindSession(absl::string_view node_id) const;
 
   // A node that says that its workers still run: they are gone at `gone`. Whether it was known here.
   bool StillThere(const std::string& node_id, uint64_t incarnation, SteadyTime gone);
@@ -37,8 +41,8 @@ class FencedNodes {
   void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
   void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
 
-  // Those that are known, by node id.
-  std::vector<FencedNodeRecord> Record() const;
+  // Those that are known and may have workers at `now`, by node id.
+  std::vector<FencedNodeRecord> Record(SteadyTime now) const;
 
   // From when on none of them has workers, if nothing more is heard; the infinite past if there are none.
   SteadyTime AllGone() const;
@@ -47,6 +51,7 @@ class FencedNodes {
   struct Entry {
     uint64_t incarnation = 0;
     SteadyTime gone;
+    std::string session;
   };
 
   absl::flat_hash_map<std::string, Entry> nodes_;

@@ -13,6 +13,13 @@
 namespace ddprun::rendezvous {
 namespace {
 
+FencedNodes FencedSince(SteadyTime server_began, const JobRecord& record) {
+  FencedNodes nodes;
+  const SteadyTime gone = Fence::UnknownGone(record.settings, server_began);
+  for (const FencedNodeRecord& node : record.fenced) nodes.Add(node.node_id, node.incarnation, gone, node.session);
+  return nodes;
+}
+
 NodeView::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
     case NodeState::kIdle: return job == JobState::kRunning ? NodeView::State::kSpare : NodeView::State::kIdle;
@@ -35,7 +42,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       keeps_records_(keeps_records),
       lateness_(past.lateness),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, past.lateness),
-      fence_(settings_, past.server_began, std::move(past.gone)),
+      fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
       budget_(settings_.max_restarts),
       round_(past.round_floor, past.max_reported),
       waiting_since_(now) {}
@@ -52,13 +59,18 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
       state_reason_(kRecoveringReason),
       lateness_(lateness),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, lateness),
-      fence_(settings_, server_began, FencedNodes()),
+      fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
       budget_(settings_.max_restarts),
       round_(std::move(record.round), record.highest_round),
       waiting_since_(server_began) {
+  fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
   recovery_.Begin(settings_, server_began);
   if (!round_.leave_reason().empty()) recovery_.BeginLeft();
+  const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].gone) recovery_.Gone(static_cast<int32_t>(i));
+  }
 }
 
 absl::Duration Job::BeatInterval(const Node& node) const {
@@ -324,10 +336,10 @@ JobRecord Job::Record(SteadyTime now) const {
   record.restarts_charged = budget_.used();
   record.highest_round = round_.highest();
   record.round = round_.record();
+  record.fenced = fence_.nodes().Record(now);
   if (!ended()) return record;
   record.verdict = verdict_;
   record.told = members_.SortedIds();
-  record.fenced = fence_.nodes().Record();
   return record;
 }
 
@@ -338,6 +350,7 @@ EndedJob Job::Ended() const {
   ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
+  ended.gone_are_all = round_.names_all();
   ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
   return ended;

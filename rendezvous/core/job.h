@@ -53,6 +53,7 @@ class Job {
     uint64_t recover_from = 1;     // a reported round is taken up from this one on, if nothing was given out yet
     int32_t restarts = 0;          // charged to the job that is taken up
     FencedNodes gone;              // nodes of the last job of this id that may still have workers
+    bool gone_are_all = false;     // and no others do
     Lateness* lateness = nullptr;  // of the server, which outlives the job; null: it is never late
   };
 
@@ -120,9 +121,14 @@ class Job {
   void ConsiderLate(const Node& node, const Turn& turn);
   bool StartsRecovery(const Join& join) const;
   void TakeReport(Node* node, const Join& join, const Turn& turn);
+  // The same of a node that knows nothing of the round that is taken up.
+  void TakeReportOfOlder(Node* node, const Join& join, const Turn& turn);
+  // Whether the Join may be of this node id, as far as it is known what launcher process has it.
+  bool IsTrueNode(const Join& join) const;
   void TakeUpRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
+  void CompleteRecoveryIfAllReported(const Turn& turn);
   void CompleteRecovery(const Turn& turn);
   void GiveUpRecovery(const Turn& turn);
 

@@ -27,13 +27,8 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   }
   if (auto problem = round_.CheckReported(ReportedRound(join)))
     return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
+  if (!IsTrueNode(join)) return Refuse(join.node_id, join.incarnation, OtherLaunchersId(job_id_, join.host), turn);
   if (Node* node = members_.Find(join.node_id); node != nullptr) {
-    if (!Membership::IsSameLauncher(*node, join)) {
-      return Refuse(join.node_id, join.incarnation,
-                    absl::StrCat("the node id that ", join.host, " brings is that of another launcher of job \"",
-                                 job_id_, "\"; a launcher has to choose its own"),
-                    turn);
-    }
     // A stream that was overtaken by a newer one of the same launcher.
     if (join.incarnation <= node->incarnation) {
       return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);
@@ -56,6 +51,14 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
   OnNewcomer(join, turn);
 }
 
+bool Job::IsTrueNode(const Join& join) const {
+  if (const Node* node = members_.Find(join.node_id)) return Membership::IsOfSession(node->session, join);
+  for (const std::string* session : {fence_.FindSession(join.node_id), round_.RecordedSession(join.node_id)}) {
+    if (session != nullptr && !Membership::IsOfSession(*session, join)) return false;
+  }
+  return true;
+}
+
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
   unheard_.erase(join.node_id);
@@ -71,6 +74,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   }
   if (state_ == JobState::kRecovering) {
     TakeReport(node, join, turn);
+    CompleteRecoveryIfAllReported(turn);
     return NoteChange(turn.now);
   }
   TakePhase(node, join, turn);
@@ -101,6 +105,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
       ForgetReport(node);
       members_.SetState(node, NodeState::kIdle);  // until the report says otherwise
       TakeReport(node, join, turn);
+      CompleteRecoveryIfAllReported(turn);
       break;
     case JobState::kFinished:
     case JobState::kFailed: return;
@@ -117,8 +122,10 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
 }
 
 void Job::LearnRound(uint64_t number, const Turn& turn) {
+  if (!round_.Learn(number)) return;
+  fence_.OnUnknownRound();
   // Before a first round there is nothing to go on with: the nodes begin the job anew.
-  if (round_.Learn(number) && round_.number() > 0) Keep("", turn);
+  if (round_.number() > 0) Keep("", turn);
 }
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
@@ -184,12 +191,13 @@ bool Job::StartsRecovery(const Join& join) const {
 
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
-  if (!join.current || reported < round_.number()) return TakePhase(node, join, turn);
+  if (!join.current || reported < round_.number()) return TakeReportOfOlder(node, join, turn);
   const bool is_new = reported > round_.number();
   if (is_new) TakeUpRound(*join.current, turn);
   const Assignment& a = *join.current;
-  if (a.group_world_size != round_.group_world_size() || !recovery_.Report(a.group_rank)) {
-    return TakePhase(node, join, turn);  // contradicts another node's report
+  if (a.group_world_size != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank) ||
+      !recovery_.Report(a.group_rank)) {
+    return TakePhase(node, join, turn);  // contradicts the record, or another node's report
   }
   node->round = reported;
   node->base_rank = a.base_rank;
@@ -217,7 +225,17 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       return;
   }
   if (recovery_.leaving()) StopAll(turn);
-  if (recovery_.reported() == round_.group_world_size()) CompleteRecovery(turn);
+}
+
+void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
+  TakePhase(node, join, turn);
+  // The server ended before it had told this node of the round.
+  const int32_t group_rank = round_.RecordedRank(node->node_id);
+  if (group_rank < 0 || !recovery_.Report(group_rank)) return;
+  members_.SetGroupRank(node, group_rank);
+  LeaveInRecovery(
+      absl::StrCat("node ", node->host, " was not told of round ", round_.number(), " before the server was restarted"),
+      std::nullopt, turn);
 }
 
 void Job::TakeUpRound(const Assignment& assignment, const Turn& turn) {
@@ -235,11 +253,16 @@ void Job::ForgetReport(Node* node) {
 }
 
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
-  if (!recovery_.leaving() || cause) round_.Leave(std::move(reason), std::move(cause));
+  if (!recovery_.leaving() || cause) {
+    round_.Leave(std::move(reason), std::move(cause));
+    Keep(absl::StrCat("round ", round_.number(), " ends: ", round_.leave_reason()), turn);
+  }
   recovery_.Leave();
-  Keep(absl::StrCat("round ", round_.number(), " ends: ", round_.leave_reason()), turn);
   StopAll(turn);
-  if (recovery_.reported() == round_.group_world_size()) CompleteRecovery(turn);
+}
+
+void Job::CompleteRecoveryIfAllReported(const Turn& turn) {
+  if (state_ == JobState::kRecovering && recovery_.accounted_for() == round_.group_world_size()) CompleteRecovery(turn);
 }
 
 void Job::CompleteRecovery(const Turn& turn) {

@@ -14,6 +14,15 @@
 // must wait for it waits for in full (protocol 4.5).
 namespace ddprun::rendezvous {
 
+// A node of a round.
+struct RoundNodeRecord {
+  std::string node_id;
+  std::string session;  // digest of its session secret (protocol 2.4); empty: it had none
+  bool gone = false;    // it was lost or left since; if it may have workers still, it is among the fenced nodes
+
+  friend bool operator==(const RoundNodeRecord&, const RoundNodeRecord&) = default;
+};
+
 // The latest round of a job, as its nodes were told.
 struct RoundRecord {
   uint64_t number = 0;  // 0: none yet
@@ -26,6 +35,8 @@ struct RoundRecord {
   std::string reason;                        // why it began
   std::string leave_reason;                  // why its nodes have to stop their workers; empty: they need not
   std::optional<WorkerFailure> leave_cause;  // of that
+  // By group rank. Empty: it was not given out by a server that keeps records, but taken up from what nodes reported.
+  std::vector<RoundNodeRecord> nodes;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
@@ -34,6 +45,7 @@ struct RoundRecord {
 struct FencedNodeRecord {
   std::string node_id;
   uint64_t incarnation = 0;
+  std::string session;  // as RoundNodeRecord has it
 
   friend bool operator==(const FencedNodeRecord&, const FencedNodeRecord&) = default;
 };
@@ -46,19 +58,28 @@ struct JobRecord {
   int32_t restarts_charged = 0;
   uint64_t highest_round = 0;  // given out or reported; at least round.number
   RoundRecord round;
+  std::vector<FencedNodeRecord> fenced;  // sorted by node id
 
   // Of an ended job.
   std::optional<Verdict> verdict;
-  std::vector<std::string> told;         // ids of the nodes that were told, sorted; empty: the verdict binds nobody
-  std::vector<FencedNodeRecord> fenced;  // sorted by node id
+  std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: the verdict binds nobody
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
+
+// Whether nobody but the nodes that the record names can have workers: the nodes of its round, which is the latest of
+// all, and the fenced ones (protocol 4.5).
+inline bool NamesAll(const RoundRecord& round, uint64_t highest_round) {
+  return !round.nodes.empty() && round.number == highest_round;
+}
 
 // All that a server leaves behind.
 struct SavedState {
   std::vector<JobRecord> jobs;   // ended ones in the order in which they ended
   uint64_t forgotten_round = 0;  // the highest of all jobs that are forgotten
+  // The longest that one server has lived with these records. Who ran workers before the first of them, and was not
+  // heard of in so long, has stopped them.
+  absl::Duration longest_life;
 };
 
 }  // namespace ddprun::rendezvous

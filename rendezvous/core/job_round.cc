@@ -84,7 +84,13 @@ bool Job::RemoveQuiet(const Turn& turn) {
 void Job::Assign(const Turn& turn) {
   const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes);
   const RankTable table = RanksOf(nodes);
-  round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_));
+  std::vector<RoundNodeRecord> recorded;
+  if (keeps_records_) {
+    recorded.reserve(nodes.size());
+    for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->node_id, nodes[i]->session});
+  }
+  round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
+                 std::move(recorded));
   waiting_since_.reset();
   held_.Drop();
   loss_.reset();
@@ -142,6 +148,10 @@ void Job::OnGone(Node* node, std::string what, const Turn& turn) {
 }
 
 void Job::Remove(Node* node, std::string what, Departure* departure, const Turn& turn) {
+  // A group that has succeeded counts on, so that the next server has to ask for it.
+  if (node->in_round() && node->state != NodeState::kSucceeded && state_ != JobState::kRecovering) {
+    round_.Gone(node->group_rank);
+  }
   if (held_.Lost(node->node_id)) {
     next_reason_ = state_reason_ = what;
     round_.Leave(what, std::nullopt);

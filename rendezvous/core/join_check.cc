@@ -139,6 +139,11 @@ std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::str
                       "; give all nodes of job \"", job_id, "\" the same");
 }
 
+std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host) {
+  return absl::StrCat("the node id that ", host, " brings is that of another launcher of job \"", job_id,
+                      "\"; a launcher has to choose its own");
+}
+
 std::string Bounded(std::string text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   size_t end = max_bytes;

@@ -22,6 +22,9 @@ std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::str
                                              const JobSettings& job, absl::string_view host,
                                              const JobSettings& settings);
 
+// One line for who brings a node id that another launcher process has (protocol 2.4).
+std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host);
+
 // A report is never refused for being long: its texts are cut to their bounds, between UTF-8 characters.
 WorkerFailure Bounded(WorkerFailure failure);
 std::string Bounded(std::string text, size_t max_bytes);

@@ -13,8 +13,8 @@ std::string SessionOf(const Join& join) { return join.session_secret.empty() ? "
 
 }  // namespace
 
-bool Membership::IsSameLauncher(const Node& node, const Join& join) {
-  return SecretsEqual(node.session, SessionOf(join));
+bool Membership::IsOfSession(absl::string_view session, const Join& join) {
+  return SecretsEqual(session, SessionOf(join));
 }
 
 Node* Membership::Add(const Join& join, SteadyTime now) {

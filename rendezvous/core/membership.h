@@ -77,8 +77,8 @@ class Membership {
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
-  // Whether the Join, of the same node id, is of the launcher process that the node is (protocol 2.4).
-  static bool IsSameLauncher(const Node& node, const Join& join);
+  // Whether the Join is of the launcher process of whose session secret this is the digest (protocol 2.4).
+  static bool IsOfSession(absl::string_view session, const Join& join);
 
   Node* Find(absl::string_view node_id) const;
   // Who requested this group rank, or nullptr.

@@ -29,12 +29,17 @@ class Recovery {
   // A higher round than before is taken up: what was reported of the one before does not count.
   void StartOver() {
     reported_.clear();
+    gone_.clear();
     leaving_ = failed_ = left_before_ = false;
   }
+
+  // The node of this place in the round is gone, as the record says: it is not waited for.
+  void Gone(int32_t group_rank) { gone_.insert(group_rank); }
 
   // The node of this place in the round has reported. False: another node has said the same of itself.
   bool Report(int32_t group_rank) {
     anybody_ = true;
+    gone_.erase(group_rank);
     return reported_.insert(group_rank).second;
   }
   // Somebody has reported, who may be gone again.
@@ -42,6 +47,8 @@ class Recovery {
   // It is gone, or reports anew.
   void Forget(int32_t group_rank) { reported_.erase(group_rank); }
   int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
+  // Nodes of the round that have reported or are known to be gone.
+  int32_t accounted_for() const { return static_cast<int32_t>(reported_.size() + gone_.size()); }
 
   // The round can't go on; it remains to be seen who is there.
   void Leave() { leaving_ = true; }
@@ -55,6 +62,7 @@ class Recovery {
  private:
   SteadyTime until_;
   absl::flat_hash_set<int32_t> reported_;  // group ranks
+  absl::flat_hash_set<int32_t> gone_;      // the same
   bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;

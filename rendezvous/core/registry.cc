@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/join_check.h"
 
 namespace ddprun::rendezvous {
@@ -15,6 +16,7 @@ Registry::~Registry() = default;
 
 void Registry::Restore(SavedState saved) {
   ended_.Forgotten(saved.forgotten_round);
+  longest_life_ = saved.longest_life;
   for (JobRecord& record : saved.jobs) {
     if (record.verdict.has_value()) {
       ended_.Add(EndedJob::FromRecord(std::move(record), began_));
@@ -60,6 +62,9 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       ended_.OnTold(join.job_id, join.node_id);
       return;
     }
+    if (ended != nullptr && !ended->IsTrueNode(join)) {
+      return refuse(Close::Why::kRefused, OtherLaunchersId(join.job_id, join.host));
+    }
     if (auto why = NoRoomFor(join)) return refuse(Close::Why::kFull, *std::move(why));
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
     Job::Past past;
@@ -67,10 +72,13 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     past.max_reported = max_reported_;
     past.lateness = &lateness_;
     past.round_floor = ended_.RoundFloor(join.job_id);
+    // Without a record no server has given out a round since the records began.
+    past.gone_are_all = Fence::UnknownTime(join.settings) <= longest_life_;
     if (ended != nullptr) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
       past.restarts = ended->told ? 0 : ended->view.restart_count;
       past.gone = ended->gone;
+      past.gone_are_all = past.gone_are_all || ended->gone_are_all;
     }
     auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
     ended_.Remove(join.job_id);

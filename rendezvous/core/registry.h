@@ -101,6 +101,7 @@ class Registry {
   const SteadyTime began_;
   const bool keeps_records_;
   const uint64_t max_reported_;
+  absl::Duration longest_life_;  // see SavedState
   Lateness lateness_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start

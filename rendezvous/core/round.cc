@@ -8,6 +8,10 @@
 
 namespace ddprun::rendezvous {
 
+Round::Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {
+  for (size_t i = 0; i < facts_.nodes.size(); ++i) recorded_[facts_.nodes[i].node_id] = static_cast<int32_t>(i);
+}
+
 std::optional<std::string> Round::CheckReported(uint64_t number) const {
   const uint64_t ahead = highest_ + kMaxRoundsAhead;
   if (number <= (facts_.number == 0 ? std::max(ahead, max_reported_) : ahead)) return std::nullopt;
@@ -21,7 +25,8 @@ bool Round::Learn(uint64_t number) {
   return true;
 }
 
-void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason) {
+void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
+                    std::vector<RoundNodeRecord> nodes) {
   facts_ = RoundRecord{.number = ++highest_,
                        .group_world_size = group_world_size,
                        .world_size = world_size,
@@ -29,8 +34,10 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
                        .master_port = master.store_port,
                        .master_host = master.host,
                        .store_secret = master.store_secret,
-                       .reason = std::move(reason)};
+                       .reason = std::move(reason),
+                       .nodes = std::move(nodes)};
   succeeded_ = 0;
+  recorded_.clear();
 }
 
 void Round::TakeUp(const Assignment& assignment) {
@@ -44,6 +51,25 @@ void Round::TakeUp(const Assignment& assignment) {
                        .reason = assignment.reason};
   highest_ = std::max(highest_, assignment.round);
   succeeded_ = 0;
+  recorded_.clear();
+}
+
+void Round::Gone(int32_t group_rank) {
+  if (static_cast<size_t>(group_rank) < facts_.nodes.size()) facts_.nodes[group_rank].gone = true;
+}
+
+int32_t Round::RecordedRank(absl::string_view node_id) const {
+  const auto it = recorded_.find(node_id);
+  return it == recorded_.end() ? -1 : it->second;
+}
+
+const std::string* Round::RecordedSession(absl::string_view node_id) const {
+  const auto it = recorded_.find(node_id);
+  return it == recorded_.end() ? nullptr : &facts_.nodes[it->second].session;
+}
+
+bool Round::MayHavePlace(absl::string_view node_id, int32_t group_rank) const {
+  return recorded_.empty() || RecordedRank(node_id) == group_rank;
 }
 
 Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
@@ -18,7 +21,7 @@ class Round {
   // Rounds will be greater than `floor`. As long as nothing else is known, a node may report at most `max_reported`.
   explicit Round(uint64_t floor, uint64_t max_reported) : highest_(floor), max_reported_(max_reported) {}
   // As a server before this one recorded it.
-  Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {}
+  Round(RoundRecord record, uint64_t highest);
 
   // nullopt, or one line that says why no server can have given out round `number` (protocol 4.6).
   std::optional<std::string> CheckReported(uint64_t number) const;
@@ -26,11 +29,23 @@ class Round {
   // A node reports that it was given round `number`, which is never given out again. Whether that is news.
   bool Learn(uint64_t number);
 
-  // The next round begins on `group_world_size` nodes; `master` hosts its store.
-  void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason);
+  // The next round begins on `group_world_size` nodes; `master` hosts its store. `nodes` are for its record: by group
+  // rank, or none.
+  void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
+               std::vector<RoundNodeRecord> nodes = {});
 
   // Goes on with a round of a server before this one, as one of its nodes reports it.
   void TakeUp(const Assignment& assignment);
+
+  // The node of this group rank is lost, or has left.
+  void Gone(int32_t group_rank);
+
+  // The group rank of a node of a recorded round; -1: it has none there, or there is no such record.
+  int32_t RecordedRank(absl::string_view node_id) const;
+  // The digest of its session secret; nullptr: the same.
+  const std::string* RecordedSession(absl::string_view node_id) const;
+  // Whether the node can have this place in the recorded round; true without a record.
+  bool MayHavePlace(absl::string_view node_id, int32_t group_rank) const;
 
   // What a node of this round is told of it.
   Assignment PlaceOf(const Node& node, int32_t restart_count) const;
@@ -58,12 +73,14 @@ class Round {
     return facts_.master_addr == address && facts_.master_port == port;
   }
   const RoundRecord& record() const { return facts_; }
+  bool names_all() const { return NamesAll(facts_, highest_); }
 
  private:
   RoundRecord facts_;
   uint64_t highest_;
   uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;
+  absl::flat_hash_map<std::string, int32_t> recorded_;  // group ranks of a round that a server before this one recorded
 };
 
 }  // namespace ddprun::rendezvous

@@ -23,6 +23,12 @@ v1::RoundRecord ToProto(const RoundRecord& round) {
   proto.set_reason(FitText(round.reason, kMaxTextBytes));
   proto.set_leave_reason(FitText(round.leave_reason, kMaxTextBytes));
   if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = ToProto(*round.leave_cause);
+  for (const RoundNodeRecord& node : round.nodes) {
+    v1::RoundNodeRecord* out = proto.add_nodes();
+    out->set_node_id(node.node_id);
+    out->set_session(node.session);
+    out->set_gone(node.gone);
+  }
   return proto;
 }
 
@@ -39,6 +45,12 @@ RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
   round.reason = proto.reason();
   round.leave_reason = proto.leave_reason();
   if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), fields.Inside("leave_cause"));
+  for (const v1::RoundNodeRecord& node : proto.nodes()) {
+    round.nodes.push_back(RoundNodeRecord{node.node_id(), node.session(), node.gone()});
+  }
+  if (!round.nodes.empty() && round.nodes.size() != static_cast<size_t>(round.group_world_size)) {
+    fields.Fail("nodes", "are not group_world_size");
+  }
   return round;
 }
 
@@ -55,7 +67,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), fields.Inside("verdict"));
   record.told.assign(proto.told().begin(), proto.told().end());
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
-    record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation()});
+    record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation(), node.session()});
   }
   return record;
 }
@@ -77,6 +89,7 @@ std::string ToBytes(const JobRecord& record) {
     v1::FencedNodeRecord* fenced = proto.add_fenced();
     fenced->set_node_id(node.node_id);
     fenced->set_incarnation(node.incarnation);
+    fenced->set_session(node.session);
   }
   return proto.SerializeAsString();
 }

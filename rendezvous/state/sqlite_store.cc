@@ -31,6 +31,7 @@ constexpr char kSchema[] =
     "CREATE TABLE IF NOT EXISTS events(id INTEGER PRIMARY KEY, at INTEGER NOT NULL, job_id TEXT NOT NULL,"
     "  event TEXT NOT NULL);"
     "CREATE TABLE IF NOT EXISTS forgotten(id INTEGER PRIMARY KEY CHECK (id = 1), highest_round INTEGER NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS lives(id INTEGER PRIMARY KEY CHECK (id = 1), longest_ms INTEGER NOT NULL);"
     "PRAGMA user_version = 1";
 
 absl::Status Error(absl::string_view what, const std::string& path, absl::string_view why) {
@@ -109,7 +110,10 @@ absl::Status SqliteStore::ReadSaved() {
   }
   SqliteStatement forgotten(db_->get(), "SELECT highest_round FROM forgotten");
   if (forgotten.Step()) saved_.forgotten_round = static_cast<uint64_t>(forgotten.Number(0));
-  return forgotten.status();
+  if (!forgotten.status().ok()) return forgotten.status();
+  SqliteStatement lives(db_->get(), "SELECT longest_ms FROM lives");
+  if (lives.Step()) saved_.longest_life = absl::Milliseconds(lives.Number(0));
+  return lives.status();
 }
 
 absl::Status SqliteStore::SetAside(const absl::Status& damage) {
@@ -152,6 +156,7 @@ void SqliteStore::Run() {
       MutexLock lock(&mutex_);
       while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
       if (queue_.empty()) return;
+      taken_ = SteadyNow();
       batch.swap(queue_);
     }
     if (!Write(batch)) return;
@@ -225,6 +230,12 @@ absl::Status SqliteStore::Commit(const Batch& batch) {
   }
   if (any_ended) {
     if (absl::Status status = ForgetOldest(); !status.ok()) return status;
+  }
+  SqliteStatement life(db_->get(),
+                       "INSERT INTO lives(id, longest_ms) VALUES(1, ?) "
+                       "ON CONFLICT(id) DO UPDATE SET longest_ms = max(longest_ms, excluded.longest_ms)");
+  if (absl::Status status = life.Bind(absl::ToInt64Milliseconds(taken_ - opened_)).Run(); !status.ok()) {
+    return status;
   }
   SqliteStatement bound(db_->get(), "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - ?");
   if (absl::Status status = bound.Bind(kMaxEvents).Run(); !status.ok()) return status;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/state/sqlite_db.h"
 #include "rendezvous/state/state_store.h"
@@ -65,6 +66,8 @@ class SqliteStore final : public StateStore {
   absl::Status ForgetOldest();
 
   const std::string dir_;
+  const SteadyTime opened_ = SteadyNow();
+  SteadyTime taken_;  // of the thread: when the present batch was complete; what was heard of until then is in the file
   int lock_ = -1;
   std::unique_ptr<SqliteDb> db_;  // of the thread, once it runs
   SavedState saved_;

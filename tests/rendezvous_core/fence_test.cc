@@ -26,7 +26,7 @@ class FenceTest : public testing::Test {
     return node;
   }
 
-  Fence fence_{Settings(), At(100), FencedNodes()};
+  Fence fence_{Settings(), At(100), FencedNodes(), false};
 };
 
 TEST_F(FenceTest, NodesOfAServerBefore_HoldUpRoundsForThreeHalvesOfTheTimeout) { EXPECT_EQ(fence_.OpensAt(), At(109)); }
@@ -59,7 +59,7 @@ TEST_F(FenceTest, ANodeThatWasToldALongerTimeout_IsWaitedForAccordingly) {
 TEST_F(FenceTest, LargeJob_NodesOfAServerBeforeMayHaveTheLongestTimeout) {
   JobSettings settings = Settings();
   settings.max_nodes = 1000;
-  EXPECT_EQ(Fence(settings, At(100), FencedNodes()).OpensAt(), At(118));
+  EXPECT_EQ(Fence(settings, At(100), FencedNodes(), false).OpensAt(), At(118));
 }
 
 TEST_F(FenceTest, ANodeThatLeft_UntilItsStreamEnds) {
@@ -81,6 +81,39 @@ TEST_F(FenceTest, ANodeThatJoinsAgain_SpeaksForItself) {
   fence_.OnSilent(NodeOf());
   fence_.OnJoin(Join{.node_id = "a", .incarnation = 3});
   EXPECT_EQ(fence_.OpensAt(), At(109));
+}
+
+// Protocol 4.4: the record of a server before.
+TEST_F(FenceTest, AllAreNamed_OnlyThoseAreWaitedFor) {
+  Fence named(Settings(), At(100), FencedNodes(), true);
+  EXPECT_EQ(named.OpensAt(), SteadyTime::InfinitePast());
+  named.OnUnknownRound();
+  EXPECT_EQ(named.OpensAt(), At(109)) << "somebody else has given out rounds";
+  FencedNodes left;
+  left.Add("a", 2, At(109));
+  EXPECT_EQ(Fence(Settings(), At(100), left, true).OpensAt(), At(109));
+}
+
+TEST_F(FenceTest, Complete_OfARestoredJob_StaysShut) {
+  fence_.OnRestored();
+  fence_.OnJoin(Join{.node_id = "a"});
+  fence_.Complete();
+  EXPECT_EQ(fence_.OpensAt(), At(109));
+}
+
+// Protocol 2.4.
+TEST_F(FenceTest, ANodeThatIsGone_KeepsItsSession) {
+  Node node = NodeOf();
+  node.session = "digest";
+  EXPECT_EQ(fence_.FindSession("a"), nullptr);
+  fence_.OnSilent(node);
+  ASSERT_NE(fence_.FindSession("a"), nullptr);
+  fence_.OnHeartbeat("a", 2, At(300));
+  EXPECT_EQ(*fence_.FindSession("a"), "digest");
+  fence_.OnLeft(node, At(310));
+  EXPECT_EQ(*fence_.FindSession("a"), "digest");
+  fence_.OnJobEnd(node, At(320));
+  EXPECT_EQ(*fence_.FindSession("a"), "digest");
 }
 
 TEST_F(FenceTest, JobEnd_ABrokenStreamThatDoesNotComeBackIsADeadLauncher) {

@@ -44,12 +44,13 @@ TEST(FencedNodesTest, StillThere_MovesTheTimeOnlyOn) {
   EXPECT_EQ(gone.AllGone(), At(6));
 }
 
-TEST(FencedNodesTest, Record_HasThoseThatAreKnown) {
+TEST(FencedNodesTest, Record_HasThoseThatAreKnownAndMayHaveWorkers) {
   FencedNodes gone;
   gone.AddUnknown(At(8));
-  gone.Add("b", 2, At(5));
+  gone.Add("b", 2, At(5), "digest");
   gone.Add("a", 1, At(9));
-  EXPECT_EQ(gone.Record(), (std::vector<FencedNodeRecord>{{"a", 1}, {"b", 2}}));
+  EXPECT_EQ(gone.Record(At(4)), (std::vector<FencedNodeRecord>{{"a", 1, ""}, {"b", 2, "digest"}}));
+  EXPECT_EQ(gone.Record(At(5)), (std::vector<FencedNodeRecord>{{"a", 1, ""}}));
 }
 
 }  // namespace

@@ -41,15 +41,24 @@ NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
       lateness_(past.lateness),
-      unknown_gone_(past.server_began + 1.5 * settings_.heartbeat_timeout),
+      began_(past.server_began),
+      unknown_gone_(past.gone_are_all ? SteadyTime::InfinitePast() : began_ + 1.5 * settings_.heartbeat_timeout),
+      keeps_records_(past.keeps_records),
       waiting_since_(now) {}
 
-void NaiveJob::Restart(SteadyTime now, const Lateness* lateness) {
+void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord& record) {
   lateness_ = lateness;
-  unknown_gone_ = now + 1.5 * settings_.heartbeat_timeout;
-  gone = ended() ? gone_at_end : std::map<std::string, GoneNode>();
-  for (auto& [unused, node] : gone) node.workers_gone = unknown_gone_;
+  began_ = now;
+  const SteadyTime fenced_until = now + 1.5 * settings_.heartbeat_timeout;
+  unknown_gone_ = names_all() ? SteadyTime::InfinitePast() : fenced_until;
+  gone.clear();
+  for (const FencedNodeRecord& node : record.fenced) gone[node.node_id] = {node.incarnation, fenced_until};
   if (ended()) return;
+  restored_ = veterans_ = true;
+  lost_.clear();
+  for (size_t r = 0; r < record.round.nodes.size(); ++r) {
+    if (record.round.nodes[r].gone) lost_.insert(static_cast<int>(r));
+  }
   state = State::kRecovering;
   nodes.clear();
   reported_.clear();
@@ -123,7 +132,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
     restarts = std::max(restarts, std::min(restarts_before_, settings_.max_restarts));
     recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
-  highest = std::max(highest, RoundOf(join));
+  HearOf(RoundOf(join));
   if (state == State::kRecovering) {
     Report(node, join);
   } else {
@@ -132,13 +141,19 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   Settle(now);
 }
 
+void NaiveJob::HearOf(uint64_t reported) {
+  if (reported <= highest) return;
+  highest = reported;
+  unknown_gone_ = began_ + 1.5 * settings_.heartbeat_timeout;
+}
+
 void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
   Say(*node, "close");
   node->join.incarnation = join.incarnation;
   node->connected = true;
   Touch(node, now);
   Say(*node, "welcome");
-  highest = std::max(highest, RoundOf(join));
+  HearOf(RoundOf(join));
   const bool member = node->rank >= 0;
   if (state == State::kRecovering) {
     if (member) reported_.erase(node->rank);
@@ -176,7 +191,18 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
 }
 
 void NaiveJob::Report(Node* node, const Join& join) {
-  if (RoundOf(join) < round || !join.current) return TakePhase(node, join);
+  const auto member = std::find(members_.begin(), members_.end(), join.node_id);
+  const int recorded = restored_ && member != members_.end() ? static_cast<int>(member - members_.begin()) : -1;
+  if (RoundOf(join) < round || !join.current) {
+    TakePhase(node, join);
+    if (recorded < 0 || !reported_.insert(recorded).second) return;
+    lost_.erase(recorded);
+    nobody_yet_ = false;
+    node->rank = recorded;
+    if (!broken_) has_cause_ = false;
+    broken_ = round_left_ = true;
+    return;
+  }
   const Assignment& a = *join.current;
   if (a.round > round) {
     has_cause_ = false;
@@ -187,10 +213,15 @@ void NaiveJob::Report(Node* node, const Join& join) {
     master_ = absl::StrCat(a.master_addr, ":", a.master_port);
     succeeded_.clear();
     reported_.clear();
+    lost_.clear();
+    members_.clear();
+    restored_ = false;
     broken_ = charged_ = round_left_ = left_before_ = false;
   }
   if (a.group_world_size != world_nodes_ || reported_.count(a.group_rank) > 0) return TakePhase(node, join);
+  if (restored_ && !members_.empty() && recorded != a.group_rank) return TakePhase(node, join);
   reported_.insert(a.group_rank);
+  lost_.erase(a.group_rank);
   nobody_yet_ = false;
   restarts = std::max(restarts, std::min(a.restart_count, settings_.max_restarts));
   node->rank = a.group_rank;
@@ -344,6 +375,7 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
     if (!broken_) has_cause_ = false;
     broken_ = round_left_ = true;
     if (nodes.empty()) return End(State::kFailed, "finish failed 1");
+    lost_.clear();
     for (int r = 0; r < world_nodes_; ++r) reported_.insert(r);
   }
   Settle(now);
@@ -358,7 +390,6 @@ void NaiveJob::End(State to, const std::string& line) {
   }
   verdict = line;
   state = to;
-  gone_at_end = gone;
 }
 
 void NaiveJob::Settle(SteadyTime now) {
@@ -386,7 +417,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (n == 0) return End(State::kFailed, "finish failed 1"), false;
   const bool enough = n >= settings_.min_nodes;
   if (state == State::kRecovering && broken_) StopAll();
-  const bool all_reported = static_cast<int>(reported_.size()) == world_nodes_;
+  const bool all_reported = static_cast<int>(reported_.size() + lost_.size()) == world_nodes_;
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     StopAll();
     broken_ = charged_ = false;
@@ -471,6 +502,11 @@ void NaiveJob::AssignAll() {
 
   round = ++highest;
   world_nodes_ = n;
+  members_.clear();
+  restored_ = false;
+  if (keeps_records_) {
+    for (const Node* node : order) members_.push_back(node->join.node_id);
+  }
   master_ = absl::StrCat(order[0]->join.address, ":", order[0]->join.store_port);
   succeeded_.clear();
   suspects_.clear();
@@ -498,14 +534,15 @@ void NaiveJob::AssignAll() {
   }
 }
 
-NaiveServer::NaiveServer(const NaiveServer& before, SteadyTime began, const Lateness* lateness)
-    : began_(began), lateness_(lateness) {
+NaiveServer::NaiveServer(const NaiveServer& before, const SavedState& saved, SteadyTime began, const Lateness* lateness)
+    : began_(began), lateness_(lateness), keeps_records_(true) {
   for (const auto& [job_id, job] : before.jobs) {
-    if (job.ended() || job.round > 0) {
-      jobs.emplace(job_id, job).first->second.Restart(began, lateness);
-    } else if (const auto old = before.replaced_.find(job_id); old != before.replaced_.end()) {
-      jobs.emplace(job_id, old->second).first->second.Restart(began, lateness);
-    }
+    const auto old = before.replaced_.find(job_id);
+    const bool begun = job.ended() || job.round > 0;
+    if (!begun && old == before.replaced_.end()) continue;
+    const auto record = std::find_if(saved.jobs.begin(), saved.jobs.end(),
+                                     [&, id = job_id](const JobRecord& r) { return r.job_id == id; });
+    jobs.emplace(job_id, begun ? job : old->second).first->second.Restart(began, lateness, *record);
   }
 }
 
@@ -533,10 +570,12 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
   NaiveJob::Past past;
   past.server_began = began_;
   past.lateness = lateness_;
+  past.keeps_records = keeps_records_;
   if (ended) {
     const bool told = !it->second.nodes.empty();
     past.floor = it->second.highest;
     past.gone = it->second.gone;
+    past.gone_are_all = it->second.names_all();
     if (told && (belonged || (join->current && RoundOf(*join) <= it->second.highest))) {
       return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
     }

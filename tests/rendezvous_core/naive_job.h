@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/lateness.h"
 #include "rendezvous/core/messages.h"
 
@@ -34,11 +35,14 @@ class NaiveJob {
     uint64_t recover_from = 1;
     int restarts = 0;
     std::map<std::string, GoneNode> gone;
+    bool gone_are_all = false;
     const Lateness* lateness = nullptr;
+    bool keeps_records = false;
   };
   NaiveJob(const Join& first, const Past& past, SteadyTime now);
-  // The same job on a server that was started again at `now` and remembers it.
-  void Restart(SteadyTime now, const Lateness* lateness);
+  // The same job on a server that was started again at `now` and remembers it. Who was lost before, and which of those
+  // may have workers, is known as of the last record.
+  void Restart(SteadyTime now, const Lateness* lateness, const JobRecord& record);
 
   void OnJoin(const Join& join, SteadyTime now, Lines* lines);
   void OnMessage(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message, SteadyTime now,
@@ -55,6 +59,8 @@ class NaiveJob {
   int restarts = 0;
   std::string verdict;  // the line that tells it
   bool ended() const { return state == State::kFinished || state == State::kFailed; }
+  // The last round was given out by a server that keeps records, and nobody has heard of a later one.
+  bool names_all() const { return !members_.empty() && round == highest; }
 
   struct Node {
     Join join;  // with the newest incarnation, store port and address
@@ -70,7 +76,6 @@ class NaiveJob {
   };
   std::vector<Node> nodes;  // in the order in which they joined
   std::map<std::string, GoneNode> gone;
-  std::map<std::string, GoneNode> gone_at_end;
 
  private:
   Node* Find(const std::string& node_id);
@@ -79,6 +84,7 @@ class NaiveJob {
   void TakePhase(Node* node, const Join& join);
   void Rejoin(Node* node, const Join& join, SteadyTime now);
   void Report(Node* node, const Join& join);
+  void HearOf(uint64_t reported);
   void Failed(Node* node, const WorkerFailed& message);
   void Gone(size_t index);
   SteadyTime WorkersGone(const Node& node) const;
@@ -101,7 +107,12 @@ class NaiveJob {
   uint64_t counter_ = 0;
   int world_nodes_ = 0;  // of the round
   std::string master_;
+  SteadyTime began_;         // the server
   SteadyTime unknown_gone_;  // nodes of a server before
+  bool keeps_records_;
+  std::vector<std::string> members_;  // of the round by rank, if it was recorded
+  bool restored_ = false;             // and the server has been started again since
+  std::set<int> lost_;                // group ranks that the record says are gone
   bool veterans_ = false;
   std::set<std::string> succeeded_;  // node ids of the round, also gone ones
   std::set<int> reported_;
@@ -121,9 +132,10 @@ class NaiveJob {
 class NaiveServer {
  public:
   // How late the server is the twin does not judge again: it asks the real one, which is called first.
-  NaiveServer(SteadyTime began, const Lateness* lateness) : began_(began), lateness_(lateness) {}
+  NaiveServer(SteadyTime began, const Lateness* lateness, bool keeps_records)
+      : began_(began), lateness_(lateness), keeps_records_(keeps_records) {}
   // After a restart with all that matters of the server before.
-  NaiveServer(const NaiveServer& before, SteadyTime began, const Lateness* lateness);
+  NaiveServer(const NaiveServer& before, const SavedState& saved, SteadyTime began, const Lateness* lateness);
   void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
                  const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
@@ -136,6 +148,7 @@ class NaiveServer {
   std::map<std::string, NaiveJob> replaced_;  // ended jobs whose ids were used again
   const SteadyTime began_;
   const Lateness* const lateness_;
+  const bool keeps_records_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -25,6 +25,19 @@ TEST(RecoveryTest, Report_CountsEachPlaceOnce) {
   EXPECT_TRUE(recovery.Report(2));
 }
 
+TEST(RecoveryTest, Gone_IsAccountedForOnce) {
+  Recovery recovery;
+  recovery.Gone(1);
+  recovery.Gone(2);
+  EXPECT_EQ(recovery.accounted_for(), 2);
+  EXPECT_TRUE(recovery.Report(1)) << "it came back before the server was restarted";
+  EXPECT_EQ(recovery.accounted_for(), 2);
+  recovery.Forget(1);
+  EXPECT_EQ(recovery.accounted_for(), 1);
+  recovery.StartOver();
+  EXPECT_EQ(recovery.accounted_for(), 0);
+}
+
 TEST(RecoveryTest, Fail_OnlyTheFirstFailureCounts) {
   Recovery recovery;
   EXPECT_TRUE(recovery.Fail());

@@ -346,6 +346,54 @@ TEST(RegistryTest, Join_OfLauncherWithoutSecret_MayComeBackWithoutOne) {
   EXPECT_NE(FindRejected(Tell(&registry, a, WithSecret(a, 'a'), At(0))), nullptr);
 }
 
+// What a server with records leaves behind.
+SavedState Kept(const Effects& effects) {
+  SavedState saved;
+  for (const Effect& effect : effects) {
+    if (const auto* persist = std::get_if<Persist>(&effect)) saved.jobs = {*persist->record};
+  }
+  return saved;
+}
+
+// Protocol 2.4, over a restart with records.
+TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
+  Registry before(At(0), true);
+  const Join a = WithSecret(Of("x", "a"), 'a');
+  const SavedState saved = Kept(Tell(&before, a, a, At(10)));
+  ASSERT_EQ(saved.jobs.size(), 1u);
+  Registry after(At(20), true);
+  after.Restore(saved);
+  for (Join stranger : {WithSecret(a, 'b'), Of("x", "a")}) {
+    stranger.incarnation = uint64_t{1} << 40;
+    EXPECT_NE(FindRejected(Tell(&after, stranger, stranger, At(20))), nullptr);
+  }
+  EXPECT_EQ(after.GetJob("x", At(20))->node_count, 0);
+  Join again = a;
+  again.incarnation = 2;
+  EXPECT_EQ(FindRejected(Tell(&after, again, again, At(21))), nullptr);
+}
+
+// A stranger must not lift the fence of a node by joining with its id.
+TEST(RegistryTest, FencedNode_StrangerWithItsId_IsRejected) {
+  Registry registry(SteadyTime::InfinitePast());
+  const auto elastic = [](Join join) {
+    join.settings.min_nodes = 1;
+    return join;
+  };
+  const Join a = elastic(WithSecret(Of("x", "a", 2), 'a')), b = elastic(WithSecret(Of("x", "b", 2), 'b'));
+  Tell(&registry, a, a, At(0));
+  Tell(&registry, b, b, At(0));
+  Tell(&registry, a, Leave{"received SIGTERM", true}, At(1));
+  Join stranger = WithSecret(a, 'c');
+  stranger.incarnation = 9;
+  EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(1))), nullptr);
+  EXPECT_EQ(FindAssign(Tell(&registry, b, Ready{1, 1001}, At(1))), nullptr) << "a has workers still";
+  Tell(&registry, b, Leave{"", false}, At(1));
+  // The same after the end, when the id is used again.
+  EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(2))), nullptr);
+  EXPECT_EQ(registry.GetJob("x", At(2))->state, JobState::kFailed);
+}
+
 Join Reporting(Join join, uint64_t round) {
   Assignment& a = join.current.emplace();
   a.round = round;

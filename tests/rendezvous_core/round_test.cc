@@ -25,6 +25,31 @@ TEST(RoundTest, GiveOut_TakesTheNextNumberAboveAllThatWereReported) {
   EXPECT_FALSE(round.HasStoreAt("10.0.0.5", 4001));
 }
 
+TEST(RoundTest, Recorded_ItsNodesAreKnownByName) {
+  Round given(0, uint64_t{1} << 62);
+  given.GiveOut(Master(), 2, 8, "all 2 nodes joined", {{"a", "digest of a"}, {"b", "digest of b"}});
+  given.Gone(1);
+  EXPECT_TRUE(given.record().nodes[1].gone);
+  EXPECT_FALSE(given.record().nodes[0].gone);
+  Round restored(given.record(), given.highest());
+  EXPECT_TRUE(restored.names_all());
+  EXPECT_EQ(restored.RecordedRank("b"), 1);
+  EXPECT_EQ(restored.RecordedRank("c"), -1);
+  EXPECT_EQ(*restored.RecordedSession("b"), "digest of b");
+  EXPECT_EQ(restored.RecordedSession("c"), nullptr);
+  EXPECT_TRUE(restored.MayHavePlace("b", 1));
+  EXPECT_FALSE(restored.MayHavePlace("b", 0));
+  EXPECT_FALSE(restored.MayHavePlace("c", 1));
+  restored.Learn(7);
+  EXPECT_FALSE(restored.names_all()) << "somebody else has given out rounds";
+  Assignment later;
+  later.round = 7;
+  restored.TakeUp(later);
+  EXPECT_FALSE(restored.names_all());
+  EXPECT_EQ(restored.RecordedRank("b"), -1);
+  EXPECT_TRUE(restored.MayHavePlace("c", 1));
+}
+
 TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
   Round round(7, uint64_t{1} << 62);
   Assignment assignment;

@@ -95,6 +95,7 @@ void Script::Command(const Words& words) {
   if (command == "advance") return Advance(Duration(name));
   if (command == "state-dir") {
     keeps_records_ = true;
+    if (auto life = words.Text("life")) longest_life_ = Duration(*life);
     registry_ = std::make_unique<Registry>(now_, keeps_records_);
     return;
   }
@@ -102,7 +103,7 @@ void Script::Command(const Words& words) {
   if (command == "restart-server") {
     registry_ = std::make_unique<Registry>(now_, keeps_records_);
     if (keeps_records_) {
-      SavedState saved;
+      SavedState saved{.longest_life = longest_life_};
       for (const auto& [unused, record] : records_) saved.jobs.push_back(record);
       registry_->Restore(std::move(saved));
     }

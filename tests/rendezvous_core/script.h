@@ -60,7 +60,8 @@ class Script {
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;
-  bool keeps_records_ = false;  // the server has a state folder
+  bool keeps_records_ = false;   // the server has a state folder
+  absl::Duration longest_life_;  // of a server with it
   std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown
   std::string output_;

@@ -120,9 +120,9 @@ class SideBySide {
       registry_ = std::make_unique<Registry>(now_, keeps_records_);
       if (keeps_records_) {
         registry_->Restore(saved_);
-        twin_ = std::make_unique<NaiveServer>(*twin_, now_, &registry_->lateness());
+        twin_ = std::make_unique<NaiveServer>(*twin_, saved_, now_, &registry_->lateness());
       } else {
-        twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness());
+        twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
       }
       invariants_.ServerRestarted(keeps_records_);
       open_.clear();
@@ -187,7 +187,7 @@ class SideBySide {
   RandomLaunchers launchers_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_, keeps_records_);
-  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness());
+  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
   Invariants invariants_;
   std::set<Invariants::Stream> open_;
 };

@@ -22,6 +22,9 @@ TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {
   JobRecord wrong = LiveRecord("a", 5);
   wrong.highest_round = 4;
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
+  wrong = LiveRecord("a", 5);
+  wrong.round.nodes.pop_back();
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
 }
 
 }  // namespace

@@ -28,7 +28,9 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                              .store_secret = "0123456789abcdef",
                              .reason = "all 3 nodes joined",
                              .leave_reason = "rank 3 exited with code 7",
-                             .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7}};
+                             .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7},
+                             .nodes = {{"id-1", "digest 1"}, {"id-2", "", true}, {"id-3", "digest 3"}}};
+  record.fenced = {{"id-2", 5, "digest 2"}, {"id-3", 1, ""}};
   return record;
 }
 
@@ -36,7 +38,6 @@ inline JobRecord EndedRecord(const std::string& job_id, uint64_t round) {
   JobRecord record = LiveRecord(job_id, round);
   record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
   record.told = {"id-1", "id-2"};
-  record.fenced = {{"id-2", 5}, {"id-3", 1}};
   return record;
 }
 

@@ -141,6 +141,25 @@ TEST_F(SqliteStoreTest, TheNewestRecordOfEachJobComesBack) {
   EXPECT_EQ(Reopened()["b"], LiveRecord("b", 8)) << "the id was used again";
 }
 
+// Protocol 4.5: for how long nobody without a record can have been overlooked.
+TEST_F(SqliteStoreTest, TheLongestLifeOfAServerComesBack) {
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    EXPECT_EQ(store->TakeSaved().longest_life, absl::ZeroDuration());
+    const SteadyTime opened = SteadyNow();
+    while (SteadyNow() < opened + absl::Milliseconds(20)) KeepOne(store.get(), LiveRecord("a", 1));
+    KeepOne(store.get(), LiveRecord("a", 1));
+  }
+  absl::Duration longest;
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    longest = store->TakeSaved().longest_life;
+    EXPECT_GE(longest, absl::Milliseconds(20));
+    KeepOne(store.get(), LiveRecord("a", 2));
+  }
+  EXPECT_GE(Open()->TakeSaved().longest_life, longest) << "a shorter life changes nothing";
+}
+
 TEST_F(SqliteStoreTest, Stop_WritesWhatWasHandedOver) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
