@@ -100,11 +100,26 @@ void Acceptor::Start(std::function<void(int fd)> take) {
 
 void Acceptor::Stop() {
   if (thread_.joinable()) {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
     eventfd_write(wake_, 1);
     thread_.join();
   }
   listeners_.clear();
   while (!newcomers_.empty()) Close(newcomers_.begin());
+}
+
+bool Acceptor::StreamBegan(const PeerAddress& peer) {
+  {
+    MutexLock lock(&mutex_);
+    const std::optional<Id> id = limits_.StreamBegan(peer, SteadyNow());
+    if (!id.has_value()) return true;
+    to_end_.push_back(*id);
+  }
+  eventfd_write(wake_, 1);
+  return false;
 }
 
 void Acceptor::SessionBegan(const PeerAddress& peer) {
@@ -124,8 +139,9 @@ void Acceptor::Run() {
     SetPaused(false);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
-      if (fd == wake_) return;
-      if (by_fd_.contains(fd)) {
+      if (fd == wake_) {
+        if (!OnWake()) return;
+      } else if (by_fd_.contains(fd)) {
         OnBytes(fd);
       } else if (!paused_) {
         AcceptSome(fd);
@@ -133,6 +149,21 @@ void Acceptor::Run() {
     }
     CloseOverdue();
   }
+}
+
+bool Acceptor::OnWake() {
+  eventfd_t ignored = 0;
+  eventfd_read(wake_, &ignored);
+  std::vector<Id> to_end;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return false;
+    to_end.swap(to_end_);
+  }
+  for (const Id& id : to_end) {
+    if (End(id)) log_.Warn("closed a connection: too many streams on which no launcher has joined");
+  }
+  return true;
 }
 
 int Acceptor::SleepMs() const {

@@ -47,7 +47,8 @@ class Acceptor {
   // Stops listening; `take` is not called any more. Later calls do nothing.
   void Stop();
 
-  // As of ConnectionLimits.
+  // As of ConnectionLimits. False: the connection is about to be closed.
+  bool StreamBegan(const PeerAddress& peer);
   void SessionBegan(const PeerAddress& peer);
   void SessionEnded(const PeerAddress& peer);
 
@@ -61,6 +62,8 @@ class Acceptor {
   using Newcomers = std::list<Newcomer>;
 
   void Run();
+  // Stop was called, or connections are to be ended. False: the former.
+  bool OnWake();
   // Until when the thread may sleep, for epoll_wait.
   int SleepMs() const;
   void SetPaused(bool paused);
@@ -80,7 +83,7 @@ class Acceptor {
   const ConnectionLimits::Limits bounds_;
   const int reserve_;  // descriptors that connections should not use
   const int limit_;    // of all descriptors
-  const int wake_;     // an eventfd: Stop was called
+  const int wake_;     // an eventfd
   const int copy_;     // a descriptor for End, which may have to work when there are no others
   const int epoll_;
   std::vector<Listeners> listeners_;
@@ -91,6 +94,8 @@ class Acceptor {
   std::unordered_map<int, Newcomers::iterator> by_fd_;
   Mutex mutex_;
   ConnectionLimits limits_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Id> to_end_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -13,9 +13,11 @@ absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const I
   if (connections_.contains(id.fd)) Remove(id.fd);  // closed since
   ForgetRested(now);
   Address& address = addresses_[peer.host];
-  if (!TakeTurn(&address, now)) {
+  const SteadyTime rested = std::max(address.rested, now) + limits_.interval;
+  if (rested - now > limits_.burst * limits_.interval) {
     return absl::ResourceExhaustedError(absl::StrCat(peer.host, " opens connections too fast"));
   }
+  address.rested = rested;
   std::vector<Id> surplus;
   if (address.connections >= limits_.per_address) {
     if (address.waiting.empty()) {
@@ -43,11 +45,24 @@ std::optional<ConnectionLimits::Id> ConnectionLimits::TakeOldest() {
   return Remove(waiting_.front());
 }
 
+std::optional<ConnectionLimits::Id> ConnectionLimits::StreamBegan(const PeerAddress& peer, SteadyTime now) {
+  Connection* const connection = Find(peer);
+  if (connection == nullptr) return std::nullopt;
+  const int surplus = ++connection->streams - limits_.streams;
+  Address& address = addresses_[peer.host];
+  address.rested = std::max(address.rested, now) + (surplus == 1 ? limits_.surplus_costs : 1) * limits_.interval;
+  if (surplus <= 0) return std::nullopt;
+  return connection->id;
+}
+
 void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
   Connection* const connection = Find(peer);
-  if (connection == nullptr || ++connection->sessions > 1) return;
+  if (connection == nullptr) return;
+  Address& address = addresses_[peer.host];
+  address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.interval;
+  if (++connection->sessions > 1) return;
   waiting_.erase(connection->place);
-  addresses_[peer.host].waiting.erase(connection->place_of_address);
+  address.waiting.erase(connection->place_of_address);
 }
 
 void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
@@ -55,13 +70,6 @@ void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
   // One that began before may have been that of another connection, which is closed by now.
   if (connection == nullptr || connection->sessions == 0) return;
   if (--connection->sessions == 0) Wait(connection);
-}
-
-bool ConnectionLimits::TakeTurn(Address* address, SteadyTime now) const {
-  const SteadyTime rested = std::max(address->rested, now) + limits_.interval;
-  if (rested - now > limits_.burst * limits_.interval) return false;
-  address->rested = rested;
-  return true;
 }
 
 ConnectionLimits::Connection* ConnectionLimits::Find(const PeerAddress& peer) {

@@ -28,10 +28,12 @@ class ConnectionLimits {
     size_t connections = 100'000;
     size_t waiting = 16'384;
     size_t per_address = 16'384;  // as for streams (StreamLimits)
-    // In the long run an address may open one connection in each interval, at once as many as `burst`: thousands of
-    // launchers behind one address may all come back at once.
+    // In the long run an address may open one connection or stream without a Join in each interval, at once as many as
+    // `burst`: thousands of launchers behind one address may all come back at once.
     absl::Duration interval = absl::Milliseconds(1);
     int burst = 16'384;
+    int streams = 16;         // that are opened on a connection before one brings its Join; a launcher needs one
+    int surplus_costs = 100;  // what the first above that counts for: gRPC has taken in others by then
     absl::Duration first_bytes = absl::Seconds(5);  // by then a connection must have begun to speak
   };
   // A connection. Descriptors are used again; the kernel's cookie of a socket is not (SO_COOKIE).
@@ -50,6 +52,9 @@ class ConnectionLimits {
   // The connection that has waited longest, which is not held any more: it has to be closed. nullopt: none waits.
   std::optional<Id> TakeOldest();
 
+  // A stream begins on the connection of this peer. The connection, if that is one too many: it has to be closed.
+  std::optional<Id> StreamBegan(const PeerAddress& peer, SteadyTime now);
+
   // A session on the connection of this peer has joined; one that had has ended. Others are of no concern.
   void SessionBegan(const PeerAddress& peer);
   void SessionEnded(const PeerAddress& peer);
@@ -61,6 +66,7 @@ class ConnectionLimits {
   struct Connection {
     Id id;
     PeerAddress peer;
+    int streams = 0;  // that began since the last Join
     int sessions = 0;
     // Among those that wait, if there are no sessions.
     std::list<int>::iterator place;
@@ -69,11 +75,9 @@ class ConnectionLimits {
   struct Address {
     size_t connections = 0;
     std::list<int> waiting;                          // descriptors, the longest waiting first
-    SteadyTime rested = SteadyTime::InfinitePast();  // when it may open a whole burst again
+    SteadyTime rested = SteadyTime::InfinitePast();  // when nothing counts against it any more
   };
 
-  // False: the address opens connections too fast.
-  bool TakeTurn(Address* address, SteadyTime now) const;
   Connection* Find(const PeerAddress& peer);
   void Wait(Connection* connection);
   Id Remove(int fd);

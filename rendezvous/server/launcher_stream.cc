@@ -105,6 +105,9 @@ void LauncherStream::OnAccepted(bool ok) {
   call_->context.AddInitialMetadata(kServerMarker, "1");
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = PeerOfCall(call_->context.peer());
+  if (!streams_->acceptor->StreamBegan(peer_)) {
+    return End(absl::ResourceExhaustedError("too many streams without a Join on one connection"));
+  }
   streams_->guard->Check(call_->context, [self = self_](const absl::Status& status) { self->OnChecked(status); });
 }
 

@@ -79,6 +79,36 @@ TEST(ConnectionLimitsTest, TooManyInAll_RefusedIfAllHaveSessions) {
   EXPECT_EQ(*limits.Open(Fd(3), Peer("b", 3), At(absl::ZeroDuration())), std::vector<Id>{Fd(2)});
 }
 
+TEST(ConnectionLimitsTest, StreamsWithoutAJoin_TheConnectionGoes) {
+  ConnectionLimits limits({.streams = 2});
+  const SteadyTime now = At(absl::ZeroDuration());
+  Open(&limits, 1, Peer("a", 1));
+  Open(&limits, 2, Peer("a", 2));
+  for (int i = 0; i < 5; ++i) {  // of a proxy
+    EXPECT_EQ(limits.StreamBegan(Peer("a", 1), now), std::nullopt);
+    limits.SessionBegan(Peer("a", 1));
+  }
+  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), std::nullopt);
+  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), std::nullopt);
+  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), Fd(2));
+  EXPECT_EQ(limits.StreamBegan(Peer("nobody", 2), now), std::nullopt);
+}
+
+TEST(ConnectionLimitsTest, StreamsWithoutAJoin_CountAsConnections) {
+  ConnectionLimits limits({.interval = absl::Seconds(1), .burst = 10, .streams = 2, .surplus_costs = 5});
+  const auto is_taken = [&](int fd, int second) {
+    return limits.Open(Fd(fd), Peer("a", fd), At(absl::Seconds(second))).ok();
+  };
+  EXPECT_TRUE(is_taken(1, 0));
+  for (int i = 0; i < 3; ++i) limits.StreamBegan(Peer("a", 1), At(absl::ZeroDuration()));
+  EXPECT_TRUE(is_taken(2, 0));  // 1 + 2 + 5 + 1 by now
+  EXPECT_TRUE(is_taken(3, 0));
+  EXPECT_FALSE(is_taken(4, 0));
+  limits.SessionBegan(Peer("a", 1));
+  for (int fd = 5; fd < 8; ++fd) EXPECT_TRUE(is_taken(fd, 0)) << "with its Join a stream does not count";
+  EXPECT_FALSE(is_taken(8, 0));
+}
+
 // That a connection was closed shows only when its descriptor is used again.
 TEST(ConnectionLimitsTest, DescriptorIsUsedAgain_TheConnectionBeforeIsForgotten) {
   ConnectionLimits limits({.per_address = 2});

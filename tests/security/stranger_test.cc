@@ -182,16 +182,18 @@ class IdleStreams {
 TEST(StreamsTest, ManyIdleStreams_OldestGoAndGoodLaunchersGetIn) {
   constexpr int kWaiting = 500;
   TestServer server({.limits = {.waiting = kWaiting, .first_message = absl::Hours(1)}});
-  IdleStreams idle(server.port(), 50, 60);
-  idle.AwaitEnded(50 * 60 - kWaiting);
+  IdleStreams idle(server.port(), 200, 15);
+  idle.AwaitEnded(200 * 15 - kWaiting);
   TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
   good.ConnectAndJoin();
   good.AwaitRound();
 }
 
-TEST(StreamsTest, ManyStreamsOnOneConnection_OthersGetIn) {
+TEST(StreamsTest, ManyStreamsOnOneConnection_ItIsClosedOthersGetIn) {
   TestServer server({.limits = {.first_message = absl::Hours(1)}});
-  IdleStreams idle(server.port(), 1, 300);  // more than one connection may have
+  IdleStreams idle(server.port(), 1, 17);
+  idle.AwaitEnded(17);
+  IdleStreams many(server.port(), 1, 300);  // more than one connection may have at a time
   TestLauncher good(server.Grpc(), "job", "node1", PatientSettings(1));
   good.ConnectAndJoin();
   good.AwaitRound();
