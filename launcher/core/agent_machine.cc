@@ -44,13 +44,14 @@ void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* eff
 
 void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
-  SendJoin(line_.OnConnected(now), effects);
+  SendJoin(line_.OnConnected(now), now, effects);
 }
 
-void AgentMachine::SendJoin(uint64_t incarnation, Effects* effects) {
+void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects) {
   Join join = settings_.join;
   join.incarnation = incarnation;
   join.current = current_;
+  join.in_touch = line_.lease().InTouch(now);
   join.heartbeat_timeout = line_.lease().timeout();
   if (store_) {
     join.store_port = store_->port;
@@ -148,6 +149,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
                                      absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
   }
   line_.OnWelcome(welcome.heartbeat_interval, welcome.heartbeat_timeout, now);
+  if (!welcome.missed_round || (current_ && *welcome.missed_round > current_->round)) line_.OnMissedRound();
   if (state_ == State::kConnecting) {
     state_ = State::kIdle;
     reports_.StartWait(now);
@@ -174,6 +176,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
   state_ = State::kRunning;
   current_ = assignment;
+  line_.OnRound();
   reported_.reset();
   failures_.Clear();
   reports_.StartRound(assignment, now);

@@ -122,7 +122,7 @@ class AgentMachine {
 
  private:
   // The server.
-  void SendJoin(uint64_t incarnation, Effects* effects);
+  void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
   void SayReady(uint64_t left_round, Effects* effects);
   void SayLeave(const std::string& reason, SteadyTime now, Effects* effects);
   void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);

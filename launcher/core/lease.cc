@@ -4,8 +4,9 @@
 
 namespace ddprun::launcher {
 
-void Lease::Answered() {
+void Lease::Answered(SteadyTime now) {
   if (asked_.empty()) return;
+  in_touch_ = InTouch(now);
   since_ = std::max(since_, asked_.front());
   asked_.pop_front();
 }
@@ -15,8 +16,10 @@ void Lease::StreamOver(bool silent) {
   refusals_count_ = !silent;
 }
 
-void Lease::Refused(SteadyTime began) {
-  if (refusals_count_) since_ = std::max(since_, began);
+void Lease::Refused(SteadyTime began, SteadyTime now) {
+  if (!refusals_count_) return;
+  in_touch_ = InTouch(now);
+  since_ = std::max(since_, began);
 }
 
 }  // namespace ddprun::launcher

@@ -30,14 +30,21 @@ class Lease {
   // Something goes out on the present stream that the server answers in the order in which it came.
   void Asked(SteadyTime now) { asked_.push_back(now); }
   // The oldest of those was answered. Ignored if there is none.
-  void Answered();
+  void Answered(SteadyTime now);
 
   // The present stream is no more: because the server was silent, or because it was closed from there.
   void StreamOver(bool silent);
   // A connection that was begun at this time was refused where the server was.
-  void Refused(SteadyTime began);
+  void Refused(SteadyTime began, SteadyTime now);
   // The server is in this process: it can't be lost alone.
   void Unlimited() { since_ = SteadyTime::InfiniteFuture(); }
+
+  // The node was given a round, and counts at present.
+  void OnRound() { in_touch_ = true; }
+  // A round was given out without the node, or may have been.
+  void Missed() { in_touch_ = false; }
+  // Whether it has counted at every moment since OnRound, so that no round was given out without it (protocol 4.5).
+  bool InTouch(SteadyTime now) const { return in_touch_ && now < StopAt(); }
 
   // The last moment at which the node is certain to have counted.
   SteadyTime since() const { return since_; }
@@ -52,6 +59,7 @@ class Lease {
   SteadyTime since_ = SteadyTime::InfinitePast();
   std::deque<SteadyTime> asked_;
   bool refusals_count_ = false;
+  bool in_touch_ = false;  // up to since_
 };
 
 }  // namespace ddprun::launcher

@@ -21,7 +21,7 @@ uint64_t ServerLine::OnConnected(SteadyTime now) {
 
 bool ServerLine::OnDisconnected(const std::string& reason, std::optional<SteadyTime> refused, SteadyTime now) {
   if (state_ != State::kDown) lease_.StreamOver(false);
-  if (refused) lease_.Refused(*refused);
+  if (refused) lease_.Refused(*refused, now);
   return Down(reason, now);
 }
 
@@ -44,7 +44,7 @@ bool ServerLine::Down(const std::string& reason, SteadyTime now) {
 ServerLine::Reading ServerLine::OnMessage(bool is_ack, SteadyTime now) {
   if (state_ == State::kDown) return Reading::kStale;
   // Whatever comes first on a stream answers its Join.
-  if (is_ack || state_ == State::kJoining) lease_.Answered();
+  if (is_ack || state_ == State::kJoining) lease_.Answered(now);
   const bool too_late = lease_.StopAt() <= now;
   const bool beats = heartbeat_interval_ != absl::InfiniteDuration() || state_ == State::kJoining;
   if (beats && (!ending_ || leaving_) && !(too_late && has_workers_)) Heard(now);

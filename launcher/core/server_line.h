@@ -64,6 +64,11 @@ class ServerLine {
   // A heartbeat is sent now, out of turn, to learn whether the node still counts.
   void Confirm(SteadyTime now) { lease_.Asked(now); }
 
+  // The node was given a round.
+  void OnRound() { lease_.OnRound(); }
+  // A round was given out without the node, or may have been.
+  void OnMissedRound() { lease_.Missed(); }
+
   // A Leave is sent. A node that still has workers goes on with its heartbeats until they are gone (protocol 4.2).
   void OnLeave(bool has_workers, SteadyTime now);
 

@@ -40,6 +40,8 @@ class Fence {
   void LatestRoundRuns() { gone_.DropUnknown(); }
   // The job is one of a server before this one.
   void OnRestored() { has_veterans_ = true; }
+  // All nodes are there that the last round can have had (protocol 4.5).
+  void LastRoundIsThere() { gone_.DropUnknown(); }
   // All nodes that there can be are there.
   void Complete();
   // A round is heard of that neither this server gave out nor its records name.

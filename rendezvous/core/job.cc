@@ -78,6 +78,7 @@ absl::Duration Job::BeatInterval(const Node& node) const {
 }
 
 void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
+  members_.SetInTouch(node, join.in_touch && join.current);
   Welcome welcome;
   if (join.heartbeat_timeout > absl::ZeroDuration() && !node->in_process) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes, static_cast<int64_t>(members_.size()));
@@ -89,6 +90,7 @@ void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
     welcome.heartbeat_timeout = node->heartbeat_timeout;
   }
   welcome.heartbeat_interval = BeatInterval(*node);
+  welcome.missed_round = node->in_round() ? 0 : round_.last_given_out();
   Tell(*node, std::move(welcome), turn);
 }
 

@@ -196,7 +196,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   if (is_new) TakeUpRound(*join.current, turn);
   const Assignment& a = *join.current;
   if (a.group_world_size != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank) ||
-      !recovery_.Report(a.group_rank)) {
+      !round_.HasStoreAt(a.master_addr, a.master_port) || !recovery_.Report(a.group_rank)) {
     return TakePhase(node, join, turn);  // contradicts the record, or another node's report
   }
   node->round = reported;
@@ -262,7 +262,15 @@ void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause
 }
 
 void Job::CompleteRecoveryIfAllReported(const Turn& turn) {
-  if (state_ == JobState::kRecovering && recovery_.accounted_for() == round_.group_world_size()) CompleteRecovery(turn);
+  if (state_ != JobState::kRecovering) return;
+  const int32_t untold = static_cast<int32_t>(members_.untold());
+  if (recovery_.accounted_for() + untold < round_.group_world_size()) return;
+  if (untold > 0) {
+    LeaveInRecovery(absl::StrCat(Counted(untold, "node"), " of round ", round_.number(), untold == 1 ? " was" : " were",
+                                 " not told of it before the server was restarted"),
+                    std::nullopt, turn);
+  }
+  CompleteRecovery(turn);
 }
 
 void Job::CompleteRecovery(const Turn& turn) {

@@ -66,6 +66,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
 void Job::TryAssign(const Turn& turn) {
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
+  if (members_.in_touch() >= static_cast<size_t>(settings_.max_nodes)) fence_.LastRoundIsThere();
   if (fence_.OpensAt() > turn.now) return;
   if (!RemoveQuiet(turn)) Assign(turn);
 }

@@ -119,6 +119,12 @@ void Membership::SetGroupRank(Node* node, int32_t group_rank) {
   Count(*node, +1);
 }
 
+void Membership::SetInTouch(Node* node, bool in_touch) {
+  Count(*node, -1);
+  node->in_touch = in_touch;
+  Count(*node, +1);
+}
+
 Node* Membership::Expired(SteadyTime now) const {
   if (!broken_.empty() && (*broken_.begin())->expires <= now) return *broken_.begin();
   if (!heard_.empty() && NextExpiry() <= now) return *heard_.begin();
@@ -186,6 +192,8 @@ void Membership::Count(const Node& node, int by) {
   if (node.ready()) ready_ += by;
   if (node.in_round() && !node.ready()) unready_in_round_ += by;
   if (node.may_have_workers()) with_workers_ += by;
+  if (node.in_touch) in_touch_ += by;
+  if (node.in_touch && !node.in_round()) untold_ += by;
 }
 
 }  // namespace ddprun::rendezvous

@@ -48,6 +48,7 @@ struct Node {
   absl::Duration heartbeat_timeout;  // of this node: the job's, or longer (beat_plan.h)
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // requested group rank
+  bool in_touch = false;             // as Join::in_touch of its newest stream
   NodeState state = NodeState::kIdle;
   int32_t group_rank = -1;  // in the job's latest round; -1: it is not in it
   bool connected = true;
@@ -93,6 +94,7 @@ class Membership {
   void Reconnected(Node* node, SteadyTime now);
   void SetState(Node* node, NodeState state);
   void SetGroupRank(Node* node, int32_t group_rank);
+  void SetInTouch(Node* node, bool in_touch);
 
   // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
   // of it for the heartbeat timeout, or IdleTimeout if it has no workers (nodes of the server's own process are never
@@ -113,6 +115,10 @@ class Membership {
   size_t unready_in_round() const { return unready_in_round_; }
   // Nodes that may have workers, of whatever round.
   size_t with_workers() const { return with_workers_; }
+  // Nodes that no round was given out without since the last one that they know of.
+  size_t in_touch() const { return in_touch_; }
+  // Those of them that do not know of the latest round, which they are of.
+  size_t untold() const { return untold_; }
 
  private:
   // By when they expire; of those of the same moment, who was put there first.
@@ -144,6 +150,8 @@ class Membership {
   size_t ready_ = 0;
   size_t unready_in_round_ = 0;
   size_t with_workers_ = 0;
+  size_t in_touch_ = 0;
+  size_t untold_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

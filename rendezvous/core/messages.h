@@ -104,7 +104,10 @@ struct Join {
   std::string topology;              // nodes with the same leading parts are near each other; "" is unknown
   JobSettings settings;
   Phase phase = Phase::kIdle;
-  std::optional<Assignment> current;             // the last assignment it took, if any
+  std::optional<Assignment> current;  // the last assignment it took, if any
+  // At every moment since it took `current` it was certain that the server counts on it: so no round was given out
+  // without it since (protocol 4.5). Never of a launcher of before this field.
+  bool in_touch = false;
   uint32_t protocol_version = kProtocolVersion;  // 0: a launcher of before versions
   std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
   // Known to this launcher process and the server only: proves that a later Join of node_id is of the same process
@@ -163,6 +166,9 @@ struct Welcome {
   uint32_t protocol_version = kProtocolVersion;  // 0: a server of before versions
   std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
   absl::Duration heartbeat_timeout;              // of this node from now on (protocol 4.7); zero: the job's
+  // The last round that this server gave out without the node; 0: none. Unset: the server does not know of
+  // Join::in_touch, and may leave out a node in spite of it.
+  std::optional<uint64_t> missed_round = std::nullopt;
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

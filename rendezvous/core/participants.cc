@@ -12,9 +12,11 @@ bool ReadyForRound(const Membership& members, size_t max_nodes) {
 std::vector<Node*> Participants(const Membership& members, size_t max_nodes) {
   std::vector<Node*> chosen;
   chosen.reserve(std::min(members.size(), max_nodes));
-  for (const bool survivors : {true, false}) {
+  // A node that is in touch is of the last round, even if it was not told: to leave it out would break what it says.
+  const auto class_of = [](const Node& node) { return node.in_round() ? 0 : node.in_touch ? 1 : 2; };
+  for (const int wanted : {0, 1, 2}) {
     for (const auto& node : members.nodes()) {
-      if (chosen.size() < max_nodes && node->ready() && node->in_round() == survivors) chosen.push_back(node.get());
+      if (chosen.size() < max_nodes && node->ready() && class_of(*node) == wanted) chosen.push_back(node.get());
     }
   }
   return chosen;

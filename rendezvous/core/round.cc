@@ -9,6 +9,7 @@
 namespace ddprun::rendezvous {
 
 Round::Round(RoundRecord record, uint64_t highest) : facts_(std::move(record)), highest_(highest) {
+  if (!facts_.nodes.empty()) last_given_out_ = facts_.number;
   for (size_t i = 0; i < facts_.nodes.size(); ++i) recorded_[facts_.nodes[i].node_id] = static_cast<int32_t>(i);
 }
 
@@ -37,6 +38,7 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
                        .reason = std::move(reason),
                        .nodes = std::move(nodes)};
   succeeded_ = 0;
+  last_given_out_ = facts_.number;
   recorded_.clear();
 }
 

@@ -63,6 +63,8 @@ class Round {
 
   uint64_t number() const { return facts_.number; }  // 0: none yet
   uint64_t highest() const { return highest_; }
+  // By this server, or as its records say; 0: none yet.
+  uint64_t last_given_out() const { return last_given_out_; }
   int32_t group_world_size() const { return facts_.group_world_size; }
   int32_t world_size() const { return facts_.world_size; }
   const std::string& reason() const { return facts_.reason; }
@@ -78,6 +80,7 @@ class Round {
  private:
   RoundRecord facts_;
   uint64_t highest_;
+  uint64_t last_given_out_ = 0;
   uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;
   absl::flat_hash_map<std::string, int32_t> recorded_;  // group ranks of a round that a server before this one recorded

@@ -52,6 +52,7 @@ struct Writer {
     *out->mutable_settings() = ToProto(join.settings);
     out->set_phase(PhaseToProto(join.phase));
     if (join.current.has_value()) *out->mutable_current() = ToProto(*join.current);
+    out->set_in_touch(join.in_touch);
     out->set_protocol_version(join.protocol_version);
     for (const std::string& name : join.capabilities) out->add_capabilities(name);
     out->set_session_secret(join.session_secret);
@@ -101,6 +102,7 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   if (join.phase != Join::Phase::kIdle && !proto.has_current()) {
     fields.Fail("current", "is missing though the phase is not idle");
   }
+  join.in_touch = proto.in_touch();
   join.protocol_version = proto.protocol_version();
   join.capabilities = fields.Capabilities(proto.capabilities());
   join.session_secret = fields.Secret("session_secret", proto.session_secret());

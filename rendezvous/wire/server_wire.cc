@@ -26,6 +26,7 @@ struct Writer {
     if (welcome.heartbeat_timeout > absl::ZeroDuration()) {
       SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
     }
+    if (welcome.missed_round.has_value()) out->set_missed_round(*welcome.missed_round);
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
   void operator()(const Waiting& waiting) const {
@@ -68,6 +69,7 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
   if (proto.has_heartbeat_timeout()) {
     welcome.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
   }
+  if (proto.has_missed_round()) welcome.missed_round = proto.missed_round();
   return welcome;
 }
 

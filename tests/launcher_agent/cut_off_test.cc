@@ -300,5 +300,28 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   EXPECT_NE(Sent<rendezvous::Ready>(), nullptr);
 }
 
+// Protocol 4.5: what the Join says of rounds that may have been given out without this node.
+TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
+  const auto rejoin = [this](std::optional<uint64_t> missed_round) {
+    Disconnect();
+    Clear();
+    machine_.OnConnected(now_, &effects_);
+    const bool in_touch = Sent<rendezvous::Join>()->in_touch;
+    rendezvous::Welcome welcome{kTimeout / 6};
+    welcome.missed_round = missed_round;
+    Say(welcome);
+    return in_touch;
+  };
+  EXPECT_TRUE(rejoin(0));
+  EXPECT_TRUE(rejoin(1)) << "it was given a round after that";
+  EXPECT_TRUE(rejoin(2));
+  EXPECT_FALSE(rejoin(0)) << "round 2 was given out without it";
+  Say(rendezvous::StopRound{1, "over"});
+  EndWorker();
+  Say(rendezvous::Assign{Round(3)});
+  EXPECT_TRUE(rejoin(std::nullopt));
+  EXPECT_FALSE(rejoin(0)) << "that server may have left it out";
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

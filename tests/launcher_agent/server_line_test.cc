@@ -123,6 +123,42 @@ TEST_F(ServerLineTest, Refusals_CountAfterAnEndFromThere_NotAfterASilence) {
   EXPECT_EQ(line_.lease().since(), At(2));
 }
 
+// Protocol 4.5: no round was given out without a node that is in touch.
+TEST_F(ServerLineTest, InTouch_FromARoundOn_OverServersThatEnd) {
+  Up();
+  EXPECT_FALSE(line_.lease().InTouch(At(0))) << "it has had no round";
+  line_.OnRound();
+  line_.OnDisconnected("closed", std::nullopt, At(1));
+  line_.OnDisconnected("refused", At(8), At(8));
+  line_.OnDisconnected("refused", At(15), At(15));
+  line_.OnConnected(At(17));
+  EXPECT_TRUE(line_.lease().InTouch(At(17)));
+  line_.OnMessage(false, At(17));
+  EXPECT_TRUE(line_.lease().InTouch(At(26.9)));
+  EXPECT_FALSE(line_.lease().InTouch(At(27)));
+}
+
+TEST_F(ServerLineTest, InTouch_EndsWithTheLease_UntilTheNextRound) {
+  Up();
+  line_.OnRound();
+  line_.TakeHeartbeat(At(2));
+  line_.OnMessage(true, At(10));
+  EXPECT_FALSE(line_.lease().InTouch(At(10)))
+      << "the answer came when the lease was over, although it was asked for before";
+  line_.OnRound();
+  EXPECT_TRUE(line_.lease().InTouch(At(10)));
+  line_.OnDisconnected("closed", std::nullopt, At(11));
+  line_.OnDisconnected("refused", At(13), At(13));
+  EXPECT_FALSE(line_.lease().InTouch(At(13))) << "it was refused too late";
+}
+
+TEST_F(ServerLineTest, InTouch_EndsWithARoundWithoutTheNode) {
+  Up();
+  line_.OnRound();
+  line_.OnMissedRound();
+  EXPECT_FALSE(line_.lease().InTouch(At(1)));
+}
+
 TEST_F(ServerLineTest, OnEnding_NothingIsDueAnyMore) {
   Up();
   line_.OnEnding();

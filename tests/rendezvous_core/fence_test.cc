@@ -49,6 +49,12 @@ TEST_F(FenceTest, LatestRoundRuns_NobodyIsUnknown) {
   EXPECT_EQ(fence_.OpensAt(), At(207)) << "7/6 of the timeout after it was last heard";
 }
 
+TEST_F(FenceTest, LastRoundIsThere_NobodyIsUnknown) {
+  fence_.OnJoin(Join{.node_id = "a", .incarnation = 2});
+  fence_.LastRoundIsThere();
+  EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
+}
+
 TEST_F(FenceTest, ANodeThatWasToldALongerTimeout_IsWaitedForAccordingly) {
   Node node = NodeOf();
   node.heartbeat_timeout = absl::Seconds(12);

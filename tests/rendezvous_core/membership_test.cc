@@ -39,6 +39,21 @@ TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   EXPECT_EQ(m.Find("a"), a);
 }
 
+TEST(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
+  Membership m(kTimeout, kGrace);
+  Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
+  Node* b = m.Add(Named("b"), At(absl::ZeroDuration()));
+  m.SetInTouch(a, true);
+  m.SetInTouch(b, true);
+  EXPECT_EQ(m.in_touch(), 2u);
+  EXPECT_EQ(m.untold(), 2u);
+  m.SetGroupRank(a, 0);
+  EXPECT_EQ(m.untold(), 1u);
+  m.Remove(b);
+  EXPECT_EQ(m.in_touch(), 1u);
+  EXPECT_EQ(m.untold(), 0u);
+}
+
 TEST(MembershipTest, Silence_WithoutWorkersExpiresLater) {
   Membership m(kTimeout, kGrace);
   Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));

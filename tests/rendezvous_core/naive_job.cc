@@ -121,6 +121,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   nodes.emplace_back();
   Node* node = &nodes.back();
   node->join = join;
+  node->join.in_touch = join.in_touch && join.current;
   node->order = ++counter_;
   gone.erase(join.node_id);
   if (join.incarnation > 1 || join.current) veterans_ = true;
@@ -150,6 +151,7 @@ void NaiveJob::HearOf(uint64_t reported) {
 void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
   Say(*node, "close");
   node->join.incarnation = join.incarnation;
+  node->join.in_touch = join.in_touch && join.current;
   node->connected = true;
   Touch(node, now);
   Say(*node, "welcome");
@@ -219,6 +221,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
     broken_ = charged_ = round_left_ = left_before_ = false;
   }
   if (a.group_world_size != world_nodes_ || reported_.count(a.group_rank) > 0) return TakePhase(node, join);
+  if (master_ != absl::StrCat(a.master_addr, ":", a.master_port)) return TakePhase(node, join);
   if (restored_ && !members_.empty() && recorded != a.group_rank) return TakePhase(node, join);
   reported_.insert(a.group_rank);
   lost_.erase(a.group_rank);
@@ -405,6 +408,10 @@ bool NaiveJob::Complete(SteadyTime now) {
   }
   if (returning > 0 || ready < std::min<int>(nodes.size(), settings_.max_nodes)) return false;
   if (!veterans_ && static_cast<int>(nodes.size()) >= settings_.max_nodes) unknown_gone_ = SteadyTime::InfinitePast();
+  const auto in_touch = [](const Node& node) { return node.join.in_touch; };
+  if (std::count_if(nodes.begin(), nodes.end(), in_touch) >= settings_.max_nodes) {
+    unknown_gone_ = SteadyTime::InfinitePast();
+  }
   for (const auto& [unused, node] : gone) {
     if (node.workers_gone > now) return false;
   }
@@ -417,7 +424,13 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (n == 0) return End(State::kFailed, "finish failed 1"), false;
   const bool enough = n >= settings_.min_nodes;
   if (state == State::kRecovering && broken_) StopAll();
-  const bool all_reported = static_cast<int>(reported_.size() + lost_.size()) == world_nodes_;
+  const int untold = static_cast<int>(
+      std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.join.in_touch && node.rank < 0; }));
+  const bool all_reported = static_cast<int>(reported_.size() + lost_.size()) + untold >= world_nodes_;
+  if (state == State::kRecovering && all_reported && untold > 0 && !broken_) {
+    has_cause_ = false;
+    return broken_ = round_left_ = true;
+  }
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     StopAll();
     broken_ = charged_ = false;
@@ -479,9 +492,10 @@ bool NaiveJob::RemoveQuiet(SteadyTime now) {
 
 void NaiveJob::AssignAll() {
   std::vector<Node*> chosen;
-  for (const bool survivors : {true, false}) {
+  for (const int wanted : {0, 1, 2}) {
     for (Node& node : nodes) {
-      if ((node.rank >= 0) != survivors || node.busy()) continue;
+      const int is = node.rank >= 0 ? 0 : node.join.in_touch ? 1 : 2;
+      if (is != wanted || node.busy()) continue;
       if (static_cast<int>(chosen.size()) < settings_.max_nodes) chosen.push_back(&node);
     }
   }

@@ -35,6 +35,15 @@ TEST_F(ParticipantsTest, ThoseOfTheLastRoundComeFirst) {
   EXPECT_EQ(Ids(3), "bca");
 }
 
+// Protocol 4.5.
+TEST_F(ParticipantsTest, ThoseInTouchComeBeforeOthers) {
+  Add("a");
+  members_.SetInTouch(Add("b"), true);
+  Add("c", 0);
+  EXPECT_EQ(Ids(2), "cb");
+  EXPECT_EQ(Ids(3), "cba");
+}
+
 TEST_F(ParticipantsTest, ReadyForRound_WaitsForWorkersAndForTheLastRound) {
   Node* a = Add("a", 0, NodeState::kStopping);
   Node* b = Add("b");

@@ -66,6 +66,7 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   if (lies_ && OneIn(12) && said.current) said.current->round += Below(3);
   if (lies_ && OneIn(20)) said.store_port = OneIn(4) ? 0 : next_port_++;
   if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
+  said.in_touch = OneIn(2);
   launcher->joined = launcher->connected = true;
   return Said{said.job_id, said.node_id, said.incarnation, said};
 }

@@ -167,6 +167,23 @@ TEST(RegistryTest, ServerStopsForAWhile_NobodyIsLostBeforeItHasReadWhatArrived) 
   EXPECT_EQ(registry.GetJob("x", At(17))->node_count, 0) << "a was silent for six seconds since, b for 17";
 }
 
+// Protocol 4.5: who hears that a round was given out without it is not in touch any more.
+TEST(RegistryTest, Welcome_NamesTheRoundThatTheNodeMissed) {
+  Registry registry(SteadyTime::InfinitePast());
+  const auto missed = [&](const Join& join) {
+    const Effects effects = Tell(&registry, join, join, At(0));
+    for (const Effect& effect : effects) {
+      if (const auto* welcome = ToldMessage<Welcome>(effect)) return welcome->missed_round;
+    }
+    return std::optional<uint64_t>(999);
+  };
+  Join a = Of("x", "a");
+  EXPECT_EQ(missed(a), 0u) << "there was none yet";
+  EXPECT_EQ(missed(Of("x", "spare")), 1u);
+  a.incarnation = 2;
+  EXPECT_EQ(missed(a), 0u) << "it has a place in it";
+}
+
 // Protocol 5.
 TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
   Registry registry(SteadyTime::InfinitePast());

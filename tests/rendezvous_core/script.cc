@@ -190,10 +190,11 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
   if (words.named.count("rank") > 0) join.node_rank = words.Number("rank", 0);
   join.in_process = words.Number("in-process", join.in_process ? 1 : 0) != 0;
   join.settings.max_restarts = words.Number("restarts", join.settings.max_restarts);
+  join.in_touch = words.Number("in-touch", 0) != 0;
   if (auto timeout = words.Text("timeout")) join.heartbeat_timeout = Duration(*timeout);
   if (auto phase = words.Text("phase")) join.phase = PhaseOf(*phase);
   if (words.named.count("round") > 0) {
-    if (!join.current) join.current = Assignment{0, 0, 1, 0, 1, 0, 1, join.address, join.store_port, 0, ""};
+    if (!join.current) join.current = Assignment{0, 0, 1, 0, 1, 0, 1, "master", 1, 0, ""};
     join.current->round = words.Number("round", 0);
   }
   if (auto group = words.Text("group"); group && join.current) {

@@ -82,6 +82,7 @@ inline Join SampleJoin() {
   join.phase = Join::Phase::kRunning;
   join.current = SampleAssignment();
   join.heartbeat_timeout = absl::Seconds(12);
+  join.in_touch = true;
   join.protocol_version = 7;
   join.capabilities = {"recovery", "trace"};
   join.session_secret = std::string(

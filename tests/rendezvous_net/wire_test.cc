@@ -78,7 +78,7 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   until_forever.remaining = absl::InfiniteDuration();
   const std::vector<ServerMessage> messages = {Welcome{absl::Seconds(1)},
                                                Welcome{absl::InfiniteDuration()},
-                                               Welcome{absl::Seconds(1), true, 7, {"recovery"}, absl::Seconds(6)},
+                                               Welcome{absl::Seconds(1), true, 7, {"recovery"}, absl::Seconds(6), 41},
                                                HeartbeatAck{},
                                                SampleWaiting(),
                                                until_forever,

@@ -53,6 +53,8 @@ class Launcher {
   void Signal(int signal);
   void Freeze();
   void Thaw();
+  // A worker of it exits with 1.
+  void FailWorker() { workers_.Fail(); }
 
   bool alive() const { return alive_; }
   bool frozen() const { return frozen_; }

@@ -39,6 +39,12 @@ void Network::Put(const std::shared_ptr<Connection>& connection, Direction direc
   timeline_->At(lane.last, [=, this] { Arrive(connection, direction); });
 }
 
+void Network::LoseSome(const std::shared_ptr<Connection>& connection, Direction direction) {
+  std::deque<Packet>& packets = connection->lanes[direction].packets;
+  if (packets.empty() || timeline_->Below(2) == 0) return;
+  packets.resize(timeline_->Below(static_cast<int>(packets.size())));
+}
+
 void Network::Arrive(const std::shared_ptr<Connection>& connection, Direction direction) {
   Connection::Lane& lane = connection->lanes[direction];
   if (lane.stalled || lane.packets.empty()) return;  // it comes with those that are sent again

@@ -49,6 +49,9 @@ class Network {
   std::shared_ptr<Connection> Open(int client_host, int server_host);
   void Put(const std::shared_ptr<Connection>& connection, Direction direction, Packet packet);
 
+  // A process ends in the midst of what it says: some of what is on its way from there may never have been sent.
+  void LoseSome(const std::shared_ptr<Connection>& connection, Direction direction);
+
   // How long one packet takes this time.
   absl::Duration Delay();
 

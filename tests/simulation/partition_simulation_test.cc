@@ -48,6 +48,7 @@ class Faults {
 
   const Simulation& world() const { return world_; }
   bool hosted() const { return settings_.hosted; }
+  int storms() const { return storms_; }
 
  private:
   int Below(int n) { return static_cast<int>(random_() % n); }
@@ -62,6 +63,7 @@ class Faults {
     settings.nodes = 3 + Below(2);
     settings.slots = 1 + Below(3);
     // With more launchers than the job takes there are spares; then the server stays (see 4.5 on a new server).
+    settings.keeps_records = !settings.hosted && OneIn(2);
     spares_ = !settings.hosted && OneIn(2);
     settings.max_nodes = settings.nodes - (spares_ ? 1 : 0);
     settings.min_nodes = 1 + Below(settings.max_nodes);
@@ -88,7 +90,10 @@ class Faults {
         return world_.Freeze(node);
       case 4: return world_.FreezeServer();
       // A wall in front of a server that had ended looks as if it were still gone (see 4.5 on what is assumed).
-      case 5: return spares_ ? world_.Wall(node) : settings_.hosted ? world_.Kill(0) : world_.StopServer();
+      case 5:
+        if (settings_.hosted) return world_.Kill(0);
+        if (spares_ && !settings_.keeps_records) return world_.Wall(node);
+        return OneIn(2) ? world_.StopServer() : Storm();
       case 6: return world_.Cut(node, true, false);
       case 7: return world_.Cut(node, false, true);
       case 8:
@@ -96,6 +101,25 @@ class Faults {
         return;
       default: return world_.Cut(node, true, true);
     }
+  }
+
+  // Servers that die again and again, while other things happen.
+  void Storm() {
+    for (int servers = 2 + Below(6); servers > 0; --servers) {
+      world_.StopServer();
+      world_.Run(Random(OneIn(3) ? settings_.heartbeat_timeout / 2 : absl::Milliseconds(50)));
+      world_.StartServer();
+      world_.Run(Random(OneIn(2) ? settings_.heartbeat_timeout : absl::Milliseconds(200)));
+      const int node = Below(settings_.nodes);
+      switch (Below(8)) {
+        case 0: world_.Cut(node, true, true); break;
+        case 1: world_.Heal(node); break;
+        case 2: world_.Kill(node); break;
+        case 3: world_.Start(node); break;
+        default: world_.FailWorker(node); break;
+      }
+    }
+    ++storms_;
   }
 
   void HealSomething() {
@@ -109,6 +133,7 @@ class Faults {
 
   std::mt19937_64 random_;
   bool spares_ = false;
+  int storms_ = 0;
   const Simulation::Settings settings_;
   Simulation world_;
 };
@@ -125,7 +150,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
       ASSERT_TRUE(absl::SimpleAtoi(given.substr(colon + 1), &sequences));
     }
   }
-  int starts = 0, fenced = 0, takeovers = 0, hosted = 0;
+  int starts = 0, fenced = 0, takeovers = 0, hosted = 0, storms = 0;
   for (uint64_t seed = first; seed < first + sequences; ++seed) {
     Faults faults(seed);
     faults.Run();
@@ -134,6 +159,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
     ASSERT_TRUE(world.EveryoneEnded()) << "seed " << seed << ": a launcher never ends\n" << world.history();
     starts += world.starts();
     fenced += world.fenced();
+    storms += faults.storms();
     if (faults.hosted()) {
       ++hosted;
       takeovers += world.takeovers();
@@ -141,11 +167,14 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
   }
   std::printf(
       "seeds %llu to %llu: %d starts of workers, %d launchers that were cut off stopped theirs; %d jobs hosted their "
-      "server, which was begun anew %d times\n",
+      "server, which was begun anew %d times; %d storms of server restarts\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts, fenced,
-      hosted, takeovers);
+      hosted, takeovers, storms);
   EXPECT_GT(fenced, 0) << "nothing was shown";
-  if (sequences >= kSequences) EXPECT_GT(takeovers, 0) << "nothing was shown";
+  if (sequences >= kSequences) {
+    EXPECT_GT(takeovers, 0) << "nothing was shown";
+    EXPECT_GT(storms, 0) << "nothing was shown";
+  }
 }
 
 }  // namespace

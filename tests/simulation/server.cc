@@ -13,8 +13,17 @@ constexpr char kJob[] = "job";
 
 }  // namespace
 
-Server::Server(Timeline* timeline, Network* network, int host, bool by_launcher)
-    : timeline_(timeline), network_(network), host_(host), by_launcher_(by_launcher), registry_(timeline->now()) {}
+Server::Server(Timeline* timeline, Network* network, int host, bool by_launcher, rendezvous::SavedState* records,
+               int* rounds_told)
+    : timeline_(timeline),
+      network_(network),
+      host_(host),
+      by_launcher_(by_launcher),
+      records_(records),
+      rounds_told_(rounds_told),
+      registry_(timeline->now(), records != nullptr) {
+  if (records != nullptr) registry_.Restore(*records);
+}
 
 void Server::Accept(const std::shared_ptr<Connection>& connection, bool in_process) {
   streams_[connection->id] = Stream{connection, in_process, false, std::nullopt};
@@ -46,6 +55,7 @@ void Server::Die() {
   dead_ = true;
   backlog_.clear();
   for (const auto& [unused, stream] : std::exchange(streams_, {})) {
+    network_->LoseSome(stream.connection, kDown);
     network_->Put(stream.connection, kDown, StreamEnd{});
   }
   joined_.clear();
@@ -100,6 +110,7 @@ void Server::End(std::shared_ptr<Connection> connection) {
 void Server::CarryOut(rendezvous::Effects effects) {
   for (rendezvous::Effect& effect : effects) {
     if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
+    if (const auto* persist = std::get_if<rendezvous::Persist>(&effect)) records_->jobs = {*persist->record};
     if (const auto* close = std::get_if<rendezvous::Close>(&effect)) {
       const auto it = joined_.find(Key(close->node_id, close->incarnation));
       if (it != joined_.end()) End(it->second);
@@ -112,6 +123,7 @@ void Server::CarryOut(rendezvous::Tell tell) {
   if (it == joined_.end()) return;
   if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->by_launcher = by_launcher_;
   if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
+    if (std::exchange(last_round_, m->assignment.round) != m->assignment.round) ++*rounds_told_;
     timeline_->Note(absl::StrCat("server: round ", m->assignment.round, " to ", tell.node_id));
   }
   if (const auto* m = std::get_if<rendezvous::StopRound>(&tell.message)) {

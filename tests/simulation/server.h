@@ -20,8 +20,10 @@ namespace ddprun::testing {
 // until Die; its process may hang meanwhile.
 class Server : public std::enable_shared_from_this<Server> {
  public:
-  // `by_launcher`: it lives in a launcher.
-  Server(Timeline* timeline, Network* network, int host, bool by_launcher);
+  // `by_launcher`: it lives in a launcher. `records`: what it goes on with and keeps; null: it keeps nothing. A record is
+  // safe at once. `rounds_told` counts the rounds that it gives out.
+  Server(Timeline* timeline, Network* network, int host, bool by_launcher, rendezvous::SavedState* records,
+         int* rounds_told);
 
   int host() const { return host_; }
   bool dead() const { return dead_; }
@@ -63,6 +65,9 @@ class Server : public std::enable_shared_from_this<Server> {
   Network* const network_;
   const int host_;
   const bool by_launcher_;
+  rendezvous::SavedState* const records_;
+  int* const rounds_told_;
+  uint64_t last_round_ = 0;
   rendezvous::Registry registry_;
   bool frozen_ = false;
   bool dead_ = false;

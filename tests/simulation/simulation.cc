@@ -16,6 +16,7 @@ Simulation::Simulation(const Settings& settings, uint64_t seed)
       network_(&timeline_, settings.nodes + 1),
       server_host_(settings.hosted ? 0 : settings.nodes),
       launchers_(settings.nodes) {
+  records_.longest_life = absl::Hours(1);  // the folder is not new
   if (!settings_.hosted) StartServer();
   for (int i = 0; i < settings.nodes; ++i) Start(i);
 }
@@ -24,6 +25,12 @@ Simulation::~Simulation() = default;
 
 bool Simulation::EveryoneEnded() const {
   return std::none_of(launchers_.begin(), launchers_.end(), [](const auto& launcher) { return launcher->alive(); });
+}
+
+int Simulation::running() const {
+  int running = 0;
+  for (const auto& launcher : launchers_) running += static_cast<int>(launcher->workers().worlds().size());
+  return running;
 }
 
 int Simulation::starts() const {
@@ -86,7 +93,8 @@ void Simulation::Heal(int node) { network_.Heal(HostOf(node)); }
 void Simulation::StartServer() {
   if (settings_.hosted || Listener() != nullptr) return;
   timeline_.Note("the server starts");
-  server_ = std::make_shared<Server>(&timeline_, &network_, server_host_, false);
+  server_ = std::make_shared<Server>(&timeline_, &network_, server_host_, false,
+                                     settings_.keeps_records ? &records_ : nullptr, &rounds_told_);
 }
 
 void Simulation::StopServer() {
@@ -109,7 +117,7 @@ void Simulation::ThawServer() {
 std::shared_ptr<Server> Simulation::HostServer(int host) {
   if (!settings_.hosted || host != server_host_ || Listener() != nullptr) return nullptr;
   ++hostings_;
-  server_ = std::make_shared<Server>(&timeline_, &network_, host, true);
+  server_ = std::make_shared<Server>(&timeline_, &network_, host, true, nullptr, &rounds_told_);
   return server_;
 }
 
@@ -155,5 +163,6 @@ void Simulation::Kill(int node) { launchers_[node]->Kill(); }
 void Simulation::Stop(int node) { launchers_[node]->Signal(SIGTERM); }
 void Simulation::Freeze(int node) { launchers_[node]->Freeze(); }
 void Simulation::Thaw(int node) { launchers_[node]->Thaw(); }
+void Simulation::FailWorker(int node) { launchers_[node]->FailWorker(); }
 
 }  // namespace ddprun::testing

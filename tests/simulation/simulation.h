@@ -27,6 +27,7 @@ class Simulation {
  public:
   struct Settings {
     bool hosted = true;              // the server lives in launchers of node 0's host
+    bool keeps_records = false;      // servers go on with what the one before has kept; not if hosted
     bool two_on_first_host = false;  // node 1 is on node 0's host; else each node has a host of its own
     int nodes = 3;
     int slots = 2;  // workers of each node
@@ -51,9 +52,10 @@ class Simulation {
   void Stop(int node);    // SIGTERM to the launcher
   void Freeze(int node);  // SIGSTOP
   void Thaw(int node);    // SIGCONT
+  void FailWorker(int node);
   // Of a server that is a process of its own; nothing happens to one in a launcher.
   void StopServer();   // it ends; the host refuses connections
-  void StartServer();  // again, without any memory
+  void StartServer();  // again, without any memory but its records
   void FreezeServer();
   void ThawServer();
 
@@ -61,6 +63,10 @@ class Simulation {
   void Run(absl::Duration time);
 
   bool EveryoneEnded() const;
+  // Workers that run.
+  int running() const;
+  // How many rounds servers have given out.
+  int rounds_told() const { return rounds_told_; }
   // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the server.
   int starts() const;
   int fenced() const;
@@ -81,6 +87,8 @@ class Simulation {
   Timeline timeline_;
   Network network_;
   const int server_host_;
+  rendezvous::SavedState records_;
+  int rounds_told_ = 0;
   std::shared_ptr<Server> server_;                    // the last one that began to listen
   std::vector<std::unique_ptr<Launcher>> launchers_;  // by node: the newest
   std::vector<std::unique_ptr<Launcher>> ended_;      // those before them

@@ -58,6 +58,12 @@ void Workers::KillAll() {
   }
 }
 
+void Workers::Fail() {
+  for (int32_t rank = 0; rank < settings_.slots; ++rank) {
+    if (workers_[rank].world) return End(rank, 1, 0);
+  }
+}
+
 void Workers::Vanish() {
   for (Worker& worker : workers_) worker.world.reset();
   life_ = nullptr;

@@ -34,6 +34,8 @@ class Workers {
   void Terminate(const launcher::LocalRanks& ranks);  // SIGTERM
   void Kill(const launcher::LocalRanks& ranks);
   void KillAll();
+  // The first one that runs exits with 1.
+  void Fail();
   // All die, and nobody is told: the launcher has died.
   void Vanish();
 
