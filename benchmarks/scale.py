@@ -186,7 +186,7 @@ class Job:
         """What the server and the launchers have logged."""
         self.row["cpu"] = f"{cpu_seconds(self.server.pid):.1f} s"
         log = self.server_log.read_text(errors="replace")
-        self.row["rounds"] = len(re.findall(r": round \d+ given out to", log))
+        self.row["rounds"] = len(re.findall(r": round \d+ assigned to", log))
         self.row["joins"] = len(re.findall(r"\) joined$", log, re.M))
         self.row["lost"] = len(re.findall(r"nothing was heard from it", log))
         self.row["cut"] = self.launcher_log.read_text(errors="replace").count("cut off from the rendezvous server")

@@ -17,6 +17,7 @@
 #include "launcher/cluster/slurm_gpus.h"
 #include "launcher/cluster/task_counts.h"
 #include "launcher/cluster/variables.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
@@ -54,8 +55,6 @@ struct Step {
   std::vector<int> tasks;  // of each node; empty if not known
   std::string tasks_source;
 };
-
-std::string NodeCountText(size_t count) { return absl::StrCat(count, count == 1 ? " node" : " nodes"); }
 
 absl::StatusOr<std::optional<std::vector<std::string>>> HostsVariable(const EnvironmentLookup& environment,
                                                                       const std::string& name) {
@@ -127,7 +126,7 @@ absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environmen
   if (!count.ok()) return count.status();
   if (count->has_value() && **count != size) {
     return BadVariable("SLURM_STEP_NUM_NODES", absl::StrCat(**count),
-                       absl::StrCat("but SLURM_STEP_NODELIST has ", NodeCountText(size)));
+                       absl::StrCat("but SLURM_STEP_NODELIST has ", Counted(size, "node")));
   }
   step.nodes.source = count->has_value()
                           ? Assignment("SLURM_STEP_NUM_NODES", absl::StrCat(**count))
@@ -140,8 +139,8 @@ absl::StatusOr<std::optional<Step>> ReadStep(const EnvironmentLookup& environmen
       return absl::InvalidArgumentError(absl::StrCat("SLURM_STEP_TASKS_PER_NODE: ", counts.status().message()));
     if (counts->size() != size) {
       return BadVariable("SLURM_STEP_TASKS_PER_NODE", *tasks,
-                         absl::StrCat("it is for ", NodeCountText(counts->size()), ", but SLURM_STEP_NODELIST has ",
-                                      NodeCountText(size)));
+                         absl::StrCat("it is for ", Counted(counts->size(), "node"), ", but SLURM_STEP_NODELIST has ",
+                                      Counted(size, "node")));
     }
     step.tasks = *std::move(counts);
     step.tasks_source = Assignment("SLURM_STEP_TASKS_PER_NODE", *tasks);
@@ -162,7 +161,7 @@ absl::StatusOr<std::optional<Found<int>>> ReadIndex(const EnvironmentLookup& env
   if (!id.ok()) return id.status();
   if (id->has_value() && **id >= hosts.size()) {
     return BadVariable("SLURM_NODEID", absl::StrCat(**id),
-                       absl::StrCat("but there are only ", NodeCountText(hosts.size())));
+                       absl::StrCat("but there are only ", Counted(hosts.size(), "node")));
   }
   if (job.node.has_value()) {
     const auto place = std::find(hosts.begin(), hosts.end(), *job.node);
@@ -300,7 +299,7 @@ ClusterEnvironment Outside(const Job& job, const Nodes& nodes) {
   result.starter = ClusterEnvironment::Starter::kSlurm;
   result.description = absl::StrCat("a shell of SLURM job ", job.name, ", on no node of it");
   const std::string text =
-      absl::StrCat("this machine is not a node of SLURM job ", job.name, " (", NodeCountText(nodes.hosts.size()),
+      absl::StrCat("this machine is not a node of SLURM job ", job.name, " (", Counted(nodes.hosts.size(), "node"),
                    "): to run there, ", HowToCall(nodes.hosts.size()));
   if (nodes.hosts.size() > 1) {
     result.obstacle = text;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cluster/variables.h"
+#include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -60,8 +61,6 @@ std::string BindingOption(const EnvironmentLookup& environment) {
   return "";
 }
 
-std::string Gpus(int count) { return absl::StrCat(count, count == 1 ? " GPU" : " GPUs"); }
-
 }  // namespace
 
 absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, ClusterEnvironment& cluster) {
@@ -75,14 +74,14 @@ absl::Status AddSlurmGpus(const EnvironmentLookup& environment, bool in_step, Cl
   if (!visible.has_value() || visible->value >= all.value) {
     cluster.gpus = all;
     cluster.gpu_binding =
-        absl::StrCat("SLURM gave this task ", Gpus(all.value), " of the node (", all.source, option, ")");
+        absl::StrCat("SLURM gave this task ", Counted(all.value, "GPU"), " of the node (", all.source, option, ")");
   } else if (visible->value > 0) {
     cluster.gpus = visible;
-    cluster.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ", Gpus(all.value),
-                                       " on this node (", visible->source, option, ")");
+    cluster.gpu_binding = absl::StrCat("SLURM lets this task see ", visible->value, " of the step's ",
+                                       Counted(all.value, "GPU"), " on this node (", visible->source, option, ")");
   } else {
-    cluster.notes.push_back(absl::StrCat("SLURM gave ", Gpus(all.value), " (", all.source, "), but ", visible->source,
-                                         " hides them from this task"));
+    cluster.notes.push_back(absl::StrCat("SLURM gave ", Counted(all.value, "GPU"), " (", all.source, "), but ",
+                                         visible->source, " hides them from this task"));
   }
   return absl::OkStatus();
 }

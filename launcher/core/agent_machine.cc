@@ -98,7 +98,7 @@ void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effect
 
 void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
   unconfirmed_.reset();
-  const bool was_up = line_.OnReset(absl::StrCat(settings_.server, " is silent"), now);
+  const bool was_up = line_.OnReset(absl::StrCat(settings_.server, ": not responding"), now);
   if (!exit_) ReportLostServer(was_up, now, effects);
   effects->push_back(effect::ResetConnection{});
 }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 
@@ -184,7 +185,7 @@ void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& clu
   config->notes = cluster.notes;
   if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
-        config->slots, " workers share ", facts.cpus, facts.cpus == 1 ? " CPU" : " CPUs",
+        config->slots, " workers share ", Counted(facts.cpus, "CPU"),
         ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (it does not take over sbatch's)"));
   }
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/node_count.h"
+#include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,8 +23,6 @@ bool IsAddress(absl::string_view host) { return absl::ascii_isdigit(host[0]) || 
 
 // "node1" of "node1.cluster.example".
 absl::string_view FirstLabel(absl::string_view host) { return host.substr(0, host.find('.')); }
-
-std::string Nodes(int n) { return absl::StrCat(n, n == 1 ? " node" : " nodes"); }
 
 class Merger {
  public:
@@ -68,11 +67,11 @@ class Merger {
     }
     NodeCount& wanted = options_->nnodes;
     if (wanted.min > count && EndpointIsGiven()) {
-      cluster_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (", source,
-                                            "): the other nodes must join from elsewhere"));
+      cluster_.notes.push_back(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Counted(count, "node"), " (",
+                                            source, "): the other nodes must join from elsewhere"));
     } else if (wanted.min > count) {
-      return absl::InvalidArgumentError(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Nodes(count), " (",
-                                                     source,
+      return absl::InvalidArgumentError(absl::StrCat(origins_->Of("nnodes"), ", but there are ", Counted(count, "node"),
+                                                     " (", source,
                                                      "): start it on more nodes, leave --nnodes out, or give "
                                                      "--rdzv-endpoint if the other nodes join from elsewhere"));
     } else if (wanted.max > count && wanted.max > 1 && !EndpointIsGiven()) {
@@ -99,7 +98,7 @@ class Merger {
     if (!cluster_.endpoint || !cluster_.obstacle.empty()) {
       if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve says what is missing
       return absl::InvalidArgumentError(
-          absl::StrCat("there are ", Nodes(nodes()), " (", origins_->Of("nnodes"),
+          absl::StrCat("there are ", Counted(nodes(), "node"), " (", origins_->Of("nnodes"),
                        "), but no endpoint is known: give --rdzv-endpoint=HOST[:PORT] of one of them"));
     }
     const auto& [endpoint, source] = *cluster_.endpoint;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "launcher/core/duration_text.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
@@ -30,11 +31,6 @@ std::string NamesText(const Names& names, size_t total) {
   return text;
 }
 
-// "node", "2 nodes".
-std::string Count(int32_t count, absl::string_view noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 // " (joined: node-a, node-b; missing: node-c)"; "" where no name is known.
 std::string Names(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
@@ -45,18 +41,18 @@ std::string Names(const rendezvous::Waiting& waiting, const std::vector<std::str
 std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   const bool endless = waiting.remaining == absl::InfiniteDuration();
   if (waiting.spare) {
-    return absl::StrCat("hot spare: the job runs on ", Count(waiting.nodes_joined, "node"), Names(waiting, {}),
+    return absl::StrCat("hot spare: the job runs on ", Counted(waiting.nodes_joined, "node"), Names(waiting, {}),
                         "; standing by to replace a lost node");
   }
   if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
-    return absl::StrCat(Count(waiting.nodes_joined, "node"), " joined (min ", waiting.min_nodes, ", max ",
+    return absl::StrCat(Counted(waiting.nodes_joined, "node"), " joined (min ", waiting.min_nodes, ", max ",
                         waiting.max_nodes, "); starting",
                         endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more join",
                         Names(waiting, absent));
   }
   const int32_t missing = waiting.min_nodes - waiting.nodes_joined;
   const bool all_known = absent.size() == static_cast<size_t>(missing);
-  return absl::StrCat("waiting for ", all_known ? HostsText(absent) : Count(missing, "more node"), "; ",
+  return absl::StrCat("waiting for ", all_known ? HostsText(absent) : Counted(missing, "more node"), "; ",
                       waiting.nodes_joined, " of ", waiting.min_nodes == waiting.max_nodes ? "" : "at least ",
                       waiting.min_nodes, " joined", Names(waiting, all_known ? std::vector<std::string>() : absent),
                       endless ? "" : "; timing out in ", endless ? "" : RemainingText(waiting.remaining));

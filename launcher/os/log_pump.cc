@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/stream_writer.h"
@@ -40,8 +41,7 @@ std::unique_ptr<StreamWriter> NewConsole(int fd) {
   options.fd = fd;
   options.max_bytes = LogPump::kConsoleBytes;
   options.gap = [](int64_t lines) {
-    return absl::StrCat("ddprun: ", lines, lines == 1 ? " line" : " lines",
-                        " of output not shown: the terminal did not read them\n");
+    return absl::StrCat("ddprun: ", Counted(lines, "line"), " of output not shown: the terminal did not read them\n");
   };
   options.on_broken = [](int error) {
     Log(LogLevel::kWarning, absl::StrCat("no longer showing the workers' output: ", strerror(error)));

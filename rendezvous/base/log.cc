@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/stream_writer.h"
 #include "rendezvous/base/text.h"
@@ -69,8 +70,7 @@ void StartLogThread() {
   options.fd = STDERR_FILENO;
   options.max_bytes = kMaxWaitingBytes;
   options.gap = [&logger](int64_t lines) {
-    return logger.Line(LogLevel::kWarning,
-                       absl::StrCat(lines, lines == 1 ? " line" : " lines", " dropped: standard error was not read"));
+    return logger.Line(LogLevel::kWarning, absl::StrCat(Counted(lines, "line"), " dropped: stderr was blocked"));
   };
   logger.writer = new StreamWriter(std::move(options));
 }

@@ -117,8 +117,9 @@ void ClientStream::OnRead(bool ok) {
     ReadNext();
   } else if (absl::IsUnimplemented(message.status())) {
     if (!std::exchange(unknown_kind_noted_, true)) {
-      Log(LogLevel::kWarning, absl::StrCat("ignoring messages of a newer ddprun (", message.status().message(),
-                                           "); upgrade ddprun on this node to use all that the server can do"));
+      Log(LogLevel::kWarning,
+          absl::StrCat("ignoring messages from a newer rendezvous server (", message.status().message(),
+                       "); upgrade ddprun on this node to support them"));
     }
     ReadNext();
   } else {

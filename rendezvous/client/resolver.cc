@@ -33,7 +33,7 @@ Resolver::Result LookUp(const HostPort& address) {
     names.push_back(GrpcName(a->ai_family == AF_INET6, host, address.port));
   }
   freeaddrinfo(found);
-  if (names.empty()) return absl::NotFoundError("the name has no address");
+  if (names.empty()) return absl::NotFoundError("the name resolves to no address");
   return names;
 }
 

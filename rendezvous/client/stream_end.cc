@@ -56,25 +56,25 @@ bool IsTlsFailure(StreamProgress progress, const absl::Status& status) {
 
 std::string DescribeTlsFailure(const absl::Status& status) {
   return absl::StrCat("TLS handshake failed: ", Cause(status.message()),
-                      "; check --tls-ca, --tls-cert and their dates on both sides");
+                      "; check --tls-ca, --tls-cert and certificate expiry on both sides");
 }
 
 Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, const absl::Status& status) {
   switch (progress) {
     case StreamProgress::kNone:
       if (SpeaksAnotherProtocol(status)) {
-        return {absl::StrCat(address, ": what answers is not a ddprun rendezvous server")};
+        return {absl::StrCat(address, ": not a ddprun rendezvous server")};
       }
       return {absl::StrCat(address, ": ", Cause(status.message()))};
     case StreamProgress::kTimedOut: return {absl::StrCat(address, ": no answer")};
-    case StreamProgress::kAbandoned: return {absl::StrCat("rendezvous server at ", address, " is silent")};
+    case StreamProgress::kAbandoned: return {absl::StrCat(address, ": not responding")};
     case StreamProgress::kOpen: break;
   }
   if (IsRefusal(status)) {
     return {absl::StrCat("rendezvous server at ", address, " refused: ", Cause(status.message())), true};
   }
-  if (status.ok()) return {absl::StrCat("rendezvous server at ", address, " ended the stream")};
-  return {absl::StrCat("lost rendezvous server at ", address, ": ", Cause(status.message()))};
+  if (status.ok()) return {absl::StrCat(address, ": connection closed by the server")};
+  return {absl::StrCat(address, ": ", Cause(status.message()))};
 }
 
 }  // namespace ddprun::rendezvous

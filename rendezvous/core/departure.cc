@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {
@@ -19,7 +20,7 @@ void Departure::Add(const Node& node, std::string what) {
 }
 
 std::string Departure::Text() const {
-  return nodes_ == 1 ? what_ : absl::StrCat(what_, "; ", Counted(nodes_ - 1, "more node"), " with it");
+  return nodes_ == 1 ? what_ : absl::StrCat(what_, "; ", Counted(nodes_ - 1, "more node"), " lost with it");
 }
 
 bool HeldFailure::Hold(const WorkerFailure& failure, const Membership& members) {

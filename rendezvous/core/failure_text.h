@@ -5,21 +5,21 @@
 
 #include "rendezvous/core/messages.h"
 
-// Words for the end of a worker.
+// Texts for how a worker ended.
 namespace ddprun::rendezvous {
 
-// What a shell says when a program can't be executed (126) or is not there (127).
+// The shell's exit codes for a program that can't be executed (126) or was not found (127).
 inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
 // "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such program",
-// "exited with 78 (non-restartable)", "was lost" (a failure that is not a worker's).
+// "exited with 78 (non-restartable)", "was lost" (a node's failure, not a worker's).
 std::string DescribeEnd(const WorkerFailure& failure);
 
-// "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if the failure is not a worker's.
+// "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if no worker failed.
 std::string DescribeWho(const WorkerFailure& failure);
 
-// One sentence without full stop: who, how it ended, and its message if that says more.
+// One sentence without a full stop: who, how it ended, and its message if that adds anything.
 std::string DescribeFailure(const WorkerFailure& failure);
 
 }  // namespace ddprun::rendezvous

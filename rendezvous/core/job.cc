@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
@@ -210,7 +211,7 @@ void Job::RemoveExpired(const Turn& turn) {
     } else {
       if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
       Remove(node,
-             absl::StrCat("node ", node->host, " is lost: its connection broke and it did not come back within ",
+             absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
                           absl::FormatDuration(settings_.reconnect_grace)),
              &departure, turn);
     }
@@ -223,9 +224,8 @@ void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
   Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
   if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
   const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
-  Remove(node,
-         absl::StrCat("node ", node->host, " is lost: nothing was heard from it for ", absl::FormatDuration(silence)),
-         departure, turn);
+  Remove(node, absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), departure,
+         turn);
 }
 
 void Job::ExpectForVerdict(const Node& node) {
@@ -240,7 +240,7 @@ void Job::OnStateDeadline(const Turn& turn) {
                         loss_),
                  turn);
     case JobState::kLastCall:
-      return StartRound(absl::StrCat("the last call ended with ", Counted(members_.size(), "node")), turn);
+      return StartRound(absl::StrCat("last call ended with ", Counted(members_.size(), "node")), turn);
     case JobState::kStopping: {
       if (turn.now < stop_deadline_) return;
       std::vector<std::string> hosts;
@@ -291,9 +291,9 @@ void Job::Tell(const Node& node, ServerMessage message, const Turn& turn) const 
 
 void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const {
   const bool lost = why == rendezvous::Close::Why::kLost;
-  turn.effects->emplace_back(rendezvous::Close{job_id_, node_id, incarnation, why,
-                                               lost ? "the node was silent for too long and counts as lost: join again"
-                                                    : "the node has joined again with a newer incarnation"});
+  turn.effects->emplace_back(rendezvous::Close{
+      job_id_, node_id, incarnation, why,
+      lost ? "node lost: heartbeat timeout exceeded; rejoin the job" : "replaced by a newer incarnation of this node"});
 }
 
 void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const {

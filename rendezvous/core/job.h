@@ -134,7 +134,7 @@ class Job {
 
   // job_round.cc
   static constexpr absl::string_view kRecoveringReason =
-      "the server was restarted; waiting for the nodes of the running round to report";
+      "server restarted; waiting for the nodes of the running round to rejoin";
   void Enter(JobState to, std::string reason);
   // More nodes while no round is decided: begins the last call or the round.
   void Gather(const Turn& turn);

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/core/phrases.h"
 #include "rendezvous/core/verdicts.h"
 
 namespace ddprun::rendezvous {
@@ -39,14 +39,14 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     const Node* holder = members_.FindByRequestedRank(*join.node_rank);
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
       return Refuse(join.node_id, join.incarnation,
-                    absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already taken by ",
-                                 holder->host, "; give each node of job \"", job_id_, "\" its own"),
+                    absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already in use by ",
+                                 holder->host, "; each node of job \"", job_id_, "\" needs its own"),
                     turn);
     }
   }
   if (members_.size() >= kMaxNodesPresent) {
     return Refuse(join.node_id, join.incarnation,
-                  absl::StrCat("job \"", job_id_, "\" has ", members_.size(), " nodes; no more are taken"), turn);
+                  absl::StrCat("job \"", job_id_, "\" is full (", members_.size(), " nodes)"), turn);
   }
   OnNewcomer(join, turn);
 }
@@ -156,7 +156,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     const bool is_master = node->group_rank == 0;
     if (is_master && !round_.HasStoreAt(join.address, join.store_port)) {
       TakePhase(node, join, turn);
-      return LeaveRound(absl::StrCat("the store of node ", node->host, " moved"), std::nullopt, turn);
+      return LeaveRound(absl::StrCat("the store address of node ", node->host, " changed"), std::nullopt, turn);
     }
     return Tell(*node, rendezvous::Assign{round_.PlaceOf(*node, budget_.used())}, turn);
   }
@@ -205,7 +205,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   node->role_world_size = a.role_world_size;
   members_.SetGroupRank(node, a.group_rank);
   if (budget_.LearnUsed(a.restart_count) || is_new) {
-    Keep(absl::StrCat("round ", reported, " taken up from what its nodes report"), turn);
+    Keep(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
   if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) fence_.LatestRoundRuns();
   switch (join.phase) {
@@ -220,8 +220,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Phase::kIdle:
       TakePhase(node, join, turn);
-      LeaveInRecovery(absl::StrCat("round ", reported, " was ending when the server was restarted"), std::nullopt,
-                      turn);
+      LeaveInRecovery(absl::StrCat("round ", reported, " was stopping when the server restarted"), std::nullopt, turn);
       return;
   }
   if (recovery_.leaving()) StopAll(turn);
@@ -234,7 +233,7 @@ void Job::TakeReportOfOlder(Node* node, const Join& join, const Turn& turn) {
   if (group_rank < 0 || !recovery_.Report(group_rank)) return;
   members_.SetGroupRank(node, group_rank);
   LeaveInRecovery(
-      absl::StrCat("node ", node->host, " was not told of round ", round_.number(), " before the server was restarted"),
+      absl::StrCat("node ", node->host, " did not receive round ", round_.number(), " before the server restarted"),
       std::nullopt, turn);
 }
 
@@ -255,7 +254,7 @@ void Job::ForgetReport(Node* node) {
 void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   if (!recovery_.leaving() || cause) {
     round_.Leave(std::move(reason), std::move(cause));
-    Keep(absl::StrCat("round ", round_.number(), " ends: ", round_.leave_reason()), turn);
+    Keep(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
   }
   recovery_.Leave();
   StopAll(turn);
@@ -266,8 +265,8 @@ void Job::CompleteRecoveryIfAllReported(const Turn& turn) {
   const int32_t untold = static_cast<int32_t>(members_.untold());
   if (recovery_.accounted_for() + untold < round_.group_world_size()) return;
   if (untold > 0) {
-    LeaveInRecovery(absl::StrCat(Counted(untold, "node"), " of round ", round_.number(), untold == 1 ? " was" : " were",
-                                 " not told of it before the server was restarted"),
+    LeaveInRecovery(absl::StrCat(Counted(untold, "node"), " of round ", round_.number(),
+                                 " did not receive it before the server restarted"),
                     std::nullopt, turn);
   }
   CompleteRecovery(turn);
@@ -286,14 +285,14 @@ void Job::CompleteRecovery(const Turn& turn) {
 
 void Job::GiveUpRecovery(const Turn& turn) {
   if (members_.size() == 0) {
-    return End(Failed(absl::StrCat("no node of round ", round_.number(), " came back after the server was restarted"),
+    return End(Failed(absl::StrCat("no node of round ", round_.number(), " reconnected after the server restarted"),
                       std::nullopt),
                turn);
   }
   if (recovery_.leaving()) return LeaveRound(round_.leave_reason(), round_.leave_cause(), turn);
   const int32_t all = round_.group_world_size();
   LeaveRound(absl::StrCat(all - recovery_.reported(), " of ", Counted(all, "node"), " of round ", round_.number(),
-                          " did not come back after the server was restarted"),
+                          " did not reconnect after the server restarted"),
              std::nullopt, turn);
 }
 

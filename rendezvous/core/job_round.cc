@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
-#include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/verdicts.h"
 
@@ -40,7 +40,7 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   round_.Leave(reason, std::move(cause));
-  Keep(absl::StrCat("round ", round_.number(), " ends: ", reason), turn);
+  Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
   StopAll(turn);
   NoteChange(turn.now);
   if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
@@ -107,7 +107,7 @@ void Job::Assign(const Turn& turn) {
     members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
   }
-  Keep(absl::StrCat("round ", round_.number(), " given out to ", Counted(table.order.size(), "node"), ": ",
+  Keep(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
                     round_.reason()),
        turn);
   for (const size_t i : table.order) {
@@ -156,7 +156,7 @@ void Job::Remove(Node* node, std::string what, Departure* departure, const Turn&
   if (held_.Lost(node->node_id)) {
     next_reason_ = state_reason_ = what;
     round_.Leave(what, std::nullopt);
-    Keep(absl::StrCat("round ", round_.number(), " ends: ", what), turn);
+    Keep(absl::StrCat("stopping round ", round_.number(), ": ", what), turn);
   }
   departure->Add(*node, std::move(what));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);

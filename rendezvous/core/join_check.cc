@@ -136,12 +136,12 @@ std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::str
   const std::optional<Difference> d = FirstDifference(job, settings);
   if (!d) return std::nullopt;
   return absl::StrCat(d->flag, " is ", d->other, " on ", host, " but ", d->job, " on ", job_host,
-                      "; give all nodes of job \"", job_id, "\" the same");
+                      "; all nodes of job \"", job_id, "\" must use the same value");
 }
 
 std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host) {
-  return absl::StrCat("the node id that ", host, " brings is that of another launcher of job \"", job_id,
-                      "\"; a launcher has to choose its own");
+  return absl::StrCat("the node id of ", host, " is in use by another launcher of job \"", job_id,
+                      "\"; each launcher needs its own");
 }
 
 std::string Bounded(std::string text, size_t max_bytes) {

@@ -1,11 +1,10 @@
 #include "rendezvous/core/phrases.h"
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {
-
-std::string Counted(int64_t n, absl::string_view what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
 std::string HostList(const std::vector<std::string>& hosts, size_t all) {
   std::string text;

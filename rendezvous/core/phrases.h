@@ -9,23 +9,20 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/messages.h"
 
-// What people are told. Pure functions from facts to one line each.
+// Texts for users: pure functions, one line each.
 namespace ddprun::rendezvous {
 
-// "1 node", "3 nodes".
-std::string Counted(int64_t n, absl::string_view what);
-
-// "a, b and c"; of more than kMaxHostsNamed the first ones "and 5 more".
+// "a, b and c"; with more than kMaxHostsNamed hosts, the first ones "and 5 more".
 std::string HostList(const std::vector<std::string>& hosts, size_t all);
 
 // "...; restart limit reached (3/3)", "...; restarts are disabled (--max-restarts 0)", "...; non-restartable".
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
 
-// "only 1 of 2 nodes joined within 10m: node-a", and why the job waited if it ran before.
+// "only 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.
 std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,
                                 absl::string_view waits_because);
 
-// A failed job's cause that is no worker's failure.
+// The cause of a failed job when no worker is to blame.
 WorkerFailure NodeFailure(absl::string_view host, absl::string_view message);
 
 }  // namespace ddprun::rendezvous

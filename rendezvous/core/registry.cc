@@ -95,18 +95,16 @@ std::optional<std::string> Registry::NoRoomFor(const Join& join) const {
   const auto job = live_.find(join.job_id);
   const bool is_new = job == live_.end();
   if (is_new && live_.size() >= kMaxLiveJobs) {
-    return absl::StrCat("the server has ", live_.size(), " jobs; no more are taken");
+    return absl::StrCat("the rendezvous server is full (", live_.size(), " jobs)");
   }
   const std::string& peer = is_new ? join.peer : job->second.peer;
   const auto of_peer = of_peer_.find(peer);
   if (of_peer == of_peer_.end()) return std::nullopt;
   if (is_new && of_peer->second.jobs >= kMaxJobsPerPeer) {
-    return absl::StrCat("the server has ", of_peer->second.jobs, " jobs of launchers at ", peer,
-                        "; no more are taken from there");
+    return absl::StrCat("too many jobs from ", peer, " (", of_peer->second.jobs, ")");
   }
   if (of_peer->second.nodes >= kMaxNodesPerPeer && (is_new || !job->second.job->HasNode(join.node_id))) {
-    return absl::StrCat("the jobs that launchers at ", peer, " began have ", of_peer->second.nodes,
-                        " nodes; no more are taken");
+    return absl::StrCat("too many nodes in jobs from ", peer, " (", of_peer->second.nodes, ")");
   }
   return std::nullopt;
 }

@@ -17,7 +17,7 @@ std::optional<std::string> Round::CheckReported(uint64_t number) const {
   const uint64_t ahead = highest_ + kMaxRoundsAhead;
   if (number <= (facts_.number == 0 ? std::max(ahead, max_reported_) : ahead)) return std::nullopt;
   return absl::StrCat("Join.current.round is ", number, ", but the newest round of this job is ", highest_,
-                      ": no server has given it out");
+                      "; no server has assigned it");
 }
 
 bool Round::Learn(uint64_t number) {

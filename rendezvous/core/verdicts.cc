@@ -23,7 +23,7 @@ Verdict Failed(std::string reason, std::optional<WorkerFailure> cause) {
 }
 
 Verdict AllLeft(absl::string_view last, const WorkerFailure& loss) {
-  return Verdict{false, absl::StrCat("all launchers left; the last: ", last), loss, 1};
+  return Verdict{false, absl::StrCat("all launchers left; last: ", last), loss, 1};
 }
 
 }  // namespace ddprun::rendezvous

@@ -12,16 +12,16 @@
 // How a job ends (protocol 5). Pure functions.
 namespace ddprun::rendezvous {
 
-// Judges a worker's failure: nullopt, and one restart is charged; or the verdict that ends the job, because restarting
-// is of no use or no restart is left.
+// Judges a worker's failure. nullopt: restart, one restart is charged. Else the verdict that ends the job, because the
+// failure is non-restartable or the restart limit is reached.
 std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget);
 
 Verdict Succeeded(int32_t world_size);
 
-// Every launcher ends with the code of `cause`, or 1 where there is no worker to blame.
+// Every launcher exits with the code of `cause`, or 1 if no worker is to blame.
 Verdict Failed(std::string reason, std::optional<WorkerFailure> cause);
 
-// Nobody is left to be told this.
+// No launcher is left to receive this verdict.
 Verdict AllLeft(absl::string_view last, const WorkerFailure& loss);
 
 }  // namespace ddprun::rendezvous

@@ -68,14 +68,14 @@ absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const 
                        [&](const std::string& other) { return absl::EqualsIgnoreCase(name, other); });
   };
   if (std::any_of(names.begin(), names.end(), is_allowed)) return absl::OkStatus();
-  return absl::PermissionDeniedError("the certificate has none of the names that this server allows");
+  return absl::PermissionDeniedError("no name in the client certificate is allowed (--tls-allowed-names)");
 }
 
 absl::Status CallGuard::CheckToken(const std::string& authorization) {
-  if (authorization.empty()) return absl::UnauthenticatedError("this server requires a token, and none was shown");
+  if (authorization.empty()) return absl::UnauthenticatedError("no token given; this server requires one");
   absl::string_view token = authorization;
   if (!absl::ConsumePrefix(&token, kBearer) || !tokens_.Accept(token)) {
-    return absl::UnauthenticatedError("the token is not one of this server's");
+    return absl::UnauthenticatedError("invalid token");
   }
   return absl::OkStatus();
 }

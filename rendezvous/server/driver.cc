@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The core does not know why nodes did not come, if it is this process that could not let them in.
+// The core can't know that nodes are missing because this process ran out of file descriptors.
 void NameLocalCause(Effects* effects) {
   if (!RanOutOfFiles()) return;
   for (Effect& effect : *effects) {
@@ -78,7 +78,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       Effects effects;
       registry_.OnMessage(job, node, incarnation, message, SteadyNow(), &effects);
       const Leave* leave = std::get_if<Leave>(&message);
-      if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " leaves: ", leave->reason));
+      if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason));
       QueueEffectsLocked(std::move(effects));
       if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
       // With workers left it stays until these are gone: the end of its stream says so.
@@ -97,7 +97,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   if (!joined_.emplace(key, session).second) {
     EndLocked(session, peer,
               absl::AbortedError(
-                  absl::StrCat("node ", join.node_id, " has joined already with incarnation ", join.incarnation)));
+                  absl::StrCat("node ", join.node_id, " has already joined with incarnation ", join.incarnation)));
     return;
   }
   peer->state = Peer::State::kJoined;
@@ -121,7 +121,7 @@ void Driver::ForgetKeyLocked(Peer* peer) {
   joined_.erase(peer->key);
   Effects effects;
   registry_.OnStreamClosed(job, node, incarnation, SteadyNow(), &effects);
-  if (!peer->finished && !peer->left) LogLocked(absl::StrCat("job ", job, ": the stream of ", peer->name, " broke"));
+  if (!peer->finished && !peer->left) LogLocked(absl::StrCat("job ", job, ": lost connection to ", peer->name));
   QueueEffectsLocked(std::move(effects));
 }
 

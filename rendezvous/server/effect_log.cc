@@ -3,30 +3,31 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// Empty for what is of no interest; the same text for every node of a job that is told the same.
+// Empty for messages that are not logged. Nodes of a job that get the same message get the same text.
 struct Describer {
   const Tell& tell;
 
   std::string operator()(const Assign& assign) const {
     const Assignment& a = assign.assignment;
     if (a.group_rank != 0) return "";
-    return absl::StrCat("job ", tell.job_id, ": round ", a.round, " given out to ", a.group_world_size, " nodes with ",
-                        a.world_size, " workers, store at ", a.master_addr, " port ", a.master_port, " (", a.reason,
-                        ")");
+    return absl::StrCat("job ", tell.job_id, ": round ", a.round, " assigned to ", Counted(a.group_world_size, "node"),
+                        ", ", Counted(a.world_size, "worker"), "; store at ", a.master_addr, " port ", a.master_port,
+                        " (", a.reason, ")");
   }
   std::string operator()(const StopRound& stop) const {
-    return absl::StrCat("job ", tell.job_id, ": round ", stop.round, " ends: ", stop.reason);
+    return absl::StrCat("job ", tell.job_id, ": stopping round ", stop.round, ": ", stop.reason);
   }
   std::string operator()(const Finish& finish) const {
     return absl::StrCat("job ", tell.job_id,
                         finish.verdict.succeeded ? " finished: " : " failed: ", finish.verdict.reason);
   }
   std::string operator()(const Rejected& rejected) const {
-    return absl::StrCat("job ", tell.job_id, ": refused a launcher: ", rejected.reason);
+    return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason);
   }
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name
   std::string operator()(const HeartbeatAck&) const { return ""; }

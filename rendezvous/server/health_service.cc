@@ -17,7 +17,7 @@ bool IsServed(const std::string& service) { return service.empty() || service ==
 
 grpc::Status Check(const HealthCheckRequest& request, HealthCheckResponse* response) {
   if (!IsServed(request.service())) {
-    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no service " + request.service());
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "unknown service " + request.service());
   }
   response->set_status(HealthCheckResponse::SERVING);
   return grpc::Status::OK;

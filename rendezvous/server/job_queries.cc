@@ -35,7 +35,7 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
   std::string after;
   if (!request.page_token().empty()) {
     const std::optional<std::string> last = LastJobOfToken(request.page_token());
-    if (!last.has_value()) return absl::InvalidArgumentError("page_token: is not one of this server's");
+    if (!last.has_value()) return absl::InvalidArgumentError("page_token: invalid");
     after = *last;
   }
   const size_t size = request.page_size() == 0 ? kDefaultJobsPerPage : std::min(request.page_size(), kMaxJobsPerPage);
@@ -51,7 +51,7 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
 absl::Status GetJob(const Driver& driver, const v1::GetJobRequest& request, v1::Job* response) {
   if (request.job_id().empty()) return absl::InvalidArgumentError("job_id: must not be empty");
   const std::optional<JobView> job = driver.GetJob(request.job_id());
-  if (!job.has_value()) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  if (!job.has_value()) return absl::NotFoundError(absl::StrCat("job ", request.job_id(), " not found"));
   *response = ToProto(*job);
   return absl::OkStatus();
 }

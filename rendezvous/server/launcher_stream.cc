@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 absl::Status ShuttingDown() {
-  return absl::UnavailableError("the rendezvous server is shutting down: connect again later");
+  return absl::UnavailableError("the rendezvous server is shutting down; reconnect later");
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void LauncherStreams::OnDeadline(bool) {
     }
     SetTimerLocked();
   }
-  for (const auto& stream : overdue) stream->End(absl::DeadlineExceededError("no Join came on the stream"));
+  for (const auto& stream : overdue) stream->End(absl::DeadlineExceededError("timed out waiting for a Join"));
 }
 
 void LauncherStreams::NoteUnknownKind(const absl::Status& what) {
@@ -78,8 +78,8 @@ void LauncherStreams::NoteUnknownKind(const absl::Status& what) {
     MutexLock lock(&mutex_);
     if (std::exchange(unknown_kind_noted_, true)) return;
   }
-  Log(LogLevel::kWarning, absl::StrCat("ignoring messages of a newer ddprun (", what.message(),
-                                       "); upgrade this server to serve all that launchers can do"));
+  Log(LogLevel::kWarning, absl::StrCat("ignoring messages from a newer ddprun (", what.message(),
+                                       "); upgrade this server to support them"));
 }
 
 void LauncherStreams::Remove(const LauncherStream* stream) {
@@ -181,7 +181,8 @@ void LauncherStream::Send(const ServerMessage& message) {
     outbound_bytes_ += bytes.Length();
     outbound_.push_back(std::move(bytes));
     if (outbound_.size() > kMaxQueuedMessages || outbound_bytes_ > kMaxQueuedBytes) {
-      end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the launcher does not read what it is sent");
+      end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          "send queue full: the launcher does not read its messages");
       outbound_.clear();
       // The write in flight never ends by itself: its reader is stuck.
       if (call_ != nullptr) call_->context.TryCancel();

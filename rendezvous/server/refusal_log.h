@@ -30,7 +30,7 @@ class RefusalLog {
       unlogged = std::exchange(unlogged_, 0);
     }
     Log(LogLevel::kWarning,
-        absl::StrCat(line, unlogged > 0 ? absl::StrCat(" (and ", unlogged, " more since the last such line)") : ""));
+        absl::StrCat(line, unlogged > 0 ? absl::StrCat(" (and ", unlogged, " more since the last warning)") : ""));
   }
 
  private:

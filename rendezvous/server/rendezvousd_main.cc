@@ -12,10 +12,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/crash_report.h"
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/core/credentials.h"
@@ -30,7 +32,7 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-// For log lines that are still to be written at the end.
+// How long to wait at exit for buffered log lines to be written.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 struct Options {
@@ -42,34 +44,35 @@ struct Options {
 
 // -1: go on; else the exit status to end with.
 int ParseOptions(int argc, char** argv, Options* options) {
-  CLI::App app("Gives out rounds, ranks and the master address to the launchers of any number of jobs.", "rendezvousd");
+  CLI::App app("Rendezvous server for ddprun: assigns rounds, ranks and the master address, for any number of jobs.",
+               "rendezvousd");
   app.add_option("--listen", options->listen,
-                 "ADDRESS:PORT to listen on, repeatable; IPv6 in brackets, port 0 is a free one")
+                 "ADDRESS:PORT to listen on (repeatable); IPv6 in brackets, port 0 picks a free port")
       ->type_name("ADDRESS:PORT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
       ->capture_default_str();
   app.add_option("--token-file", options->credentials.token_file,
-                 "Launchers must show a token of this file, one a line (also DDPRUN_TOKEN_FILE, or the token itself in "
+                 "File with the accepted tokens, one per line (also DDPRUN_TOKEN_FILE, or the token itself in "
                  "DDPRUN_TOKEN)")
       ->type_name("FILE");
   app.add_option("--tls-cert", options->credentials.tls_cert, "PEM certificate chain of this server")
       ->type_name("FILE");
-  app.add_option("--tls-key", options->credentials.tls_key, "PEM key of --tls-cert")->type_name("FILE");
-  app.add_option("--tls-ca", options->credentials.tls_ca, "Launchers must have a certificate that this PEM CA signed")
+  app.add_option("--tls-key", options->credentials.tls_key, "PEM private key of --tls-cert")->type_name("FILE");
+  app.add_option("--tls-ca", options->credentials.tls_ca,
+                 "PEM CA certificate; launchers must present a certificate signed by it")
       ->type_name("FILE");
   app.add_option("--tls-allowed-names", options->credentials.tls_allowed_names,
-                 "Names that launchers' certificates must have one of")
+                 "Accept only launchers whose certificate has one of these names")
       ->type_name("NAME,...")
       ->allow_extra_args(false)
       ->delimiter(',');
-  app.add_option("--log-level", options->log_level, "What to log to stderr")
+  app.add_option("--log-level", options->log_level, "Minimum level to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
       ->capture_default_str();
-  app.add_option(
-         "--state-dir", options->state_dir,
-         "Folder to keep the jobs in, so that a restarted server goes on with their rounds, restarts and verdicts")
+  app.add_option("--state-dir", options->state_dir,
+                 "Directory for job state; a restarted server resumes rounds, restart counts and verdicts from it")
       ->type_name("DIR");
   app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
   try {
@@ -97,7 +100,7 @@ int Run(const Options& options) {
   sigaddset(&stop_signals, SIGTERM);
   sigaddset(&stop_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-  // A reader of the log that goes away is no reason to end the jobs, nor is one that does not read to hold them up.
+  // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
   StartLogThread();
@@ -121,7 +124,7 @@ int Run(const Options& options) {
     }
     store = *std::move(opened);
     saved = store->TakeSaved();
-    Log(LogLevel::kInfo, absl::StrCat("found ", saved.jobs.size(), " jobs in ", options.state_dir));
+    Log(LogLevel::kInfo, absl::StrCat("restored ", Counted(saved.jobs.size(), "job"), " from ", options.state_dir));
   }
   Driver driver(Driver::Host::kDaemon, std::move(saved), store.get());
   const absl::StatusOr<std::unique_ptr<Server>> server =
@@ -137,8 +140,8 @@ int Run(const Options& options) {
 
   int signal_number = 0;
   sigwait(&stop_signals, &signal_number);
-  Log(LogLevel::kInfo, absl::StrCat("stopping: ", strsignal(signal_number)));
-  // First: that the launchers' streams end with this server is nothing to remember.
+  Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+  // Before the streams are closed: their end must not be recorded as nodes leaving.
   if (store != nullptr) store->Stop();
   (*server)->Shutdown();
   return 0;

@@ -94,7 +94,7 @@ class Server::Impl {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
       DrainUnusedQueue();
-      return absl::UnavailableError("the gRPC server did not start");
+      return absl::UnavailableError("the gRPC server failed to start");
     }
     streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_, &guard_, &acceptor_,
                                                  options_.limits);

@@ -9,12 +9,12 @@ namespace ddprun::rendezvous {
 absl::Status StreamLimits::Open(Key stream, const std::string& address, SteadyTime now) {
   const bool surplus = waiting_.size() >= limits_.waiting;  // one of them goes
   if (streams_.size() >= limits_.streams + (surplus ? 1 : 0)) {
-    return absl::ResourceExhaustedError(absl::StrCat("the server has ", streams_.size(), " streams: try again later"));
+    return absl::ResourceExhaustedError(absl::StrCat("too many streams (", streams_.size(), "); try again later"));
   }
   size_t& of_address = of_address_[address];
   if (of_address >= limits_.streams_per_address + (surplus ? 1 : 0)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server has ", of_address, " streams from ", address, ": try again later"));
+        absl::StrCat("too many streams from ", address, " (", of_address, "); try again later"));
   }
   ++of_address;
   waiting_.push_back(Waiting{stream, now + limits_.first_message});

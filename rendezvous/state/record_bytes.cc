@@ -101,7 +101,7 @@ absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes) {
   }
   absl::Status status;
   JobRecord record = FromProto(proto, FieldReader("record", &status));
-  if (!status.ok()) return absl::DataLossError(absl::StrCat("a job's record is wrong: ", status.message()));
+  if (!status.ok()) return absl::DataLossError(absl::StrCat("invalid job record: ", status.message()));
   return record;
 }
 

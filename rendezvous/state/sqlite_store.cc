@@ -60,14 +60,15 @@ SqliteStore::~SqliteStore() {
 }
 
 absl::Status SqliteStore::Lock() {
-  if (mkdir(dir_.c_str(), 0700) != 0 && errno != EEXIST) return Error("make the state folder", dir_, strerror(errno));
+  if (mkdir(dir_.c_str(), 0700) != 0 && errno != EEXIST)
+    return Error("create the state directory", dir_, strerror(errno));
   const std::string path = absl::StrCat(dir_, "/lock");
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return Error("use the state folder", dir_, strerror(errno));
+  if (lock_ < 0) return Error("open the state directory", dir_, strerror(errno));
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   if (errno != EWOULDBLOCK) return Error("lock", path, strerror(errno));
   return absl::AlreadyExistsError(
-      absl::StrCat("the state folder ", dir_, " is in use by another rendezvousd; give each its own"));
+      absl::StrCat("the state directory ", dir_, " is in use by another rendezvousd; each needs its own"));
 }
 
 absl::Status SqliteStore::Load() {
@@ -93,7 +94,7 @@ absl::Status SqliteStore::ReadSaved() {
   SqliteStatement version(db_->get(), "PRAGMA user_version");
   if (version.Step() && version.Number(0) > kVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the state folder ", dir_, " was written by a newer version; use that or another folder"));
+        absl::StrCat("the state directory ", dir_, " was written by a newer rendezvousd; upgrade, or use another one"));
   }
   if (absl::Status status = db_->Execute(kSchema); !status.ok()) return status;
   for (const char* sql :
@@ -123,11 +124,11 @@ absl::Status SqliteStore::SetAside(const absl::Status& damage) {
   for (const char* suffix : {"", "-wal", "-shm"}) {
     const std::string from = absl::StrCat(path, suffix);
     if (rename(from.c_str(), absl::StrCat(aside, suffix).c_str()) != 0 && errno != ENOENT) {
-      return Error("set aside the damaged", from, strerror(errno));
+      return Error("rename the damaged file", from, strerror(errno));
     }
   }
-  Log(LogLevel::kError, absl::StrCat("the state file ", path, " is damaged (", damage.message(), "); moved it to ",
-                                     aside, ". Jobs are rebuilt from what their launchers report"));
+  Log(LogLevel::kError, absl::StrCat("the state file ", path, " is damaged (", damage.message(), "); renamed to ",
+                                     aside, "; jobs are rebuilt from what their launchers report"));
   return absl::OkStatus();
 }
 
@@ -172,10 +173,10 @@ bool SqliteStore::Write(const Batch& batch) {
     if (status.ok()) break;
     db_->Execute("ROLLBACK").IgnoreError();
     if (wait == kFirstRetry) {
-      const std::string trouble = absl::StrCat("can't write the state folder ", dir_, ": ", status.message());
+      const std::string trouble = absl::StrCat("can't write to the state directory ", dir_, ": ", status.message());
       Log(LogLevel::kError, absl::StrCat(trouble,
-                                         ". No round begins and no job ends until it can be written; running workers "
-                                         "are not touched"));
+                                         "; retrying. No round starts and no job ends until then; running workers are "
+                                         "not affected"));
       report_(trouble);
     }
     MutexLock lock(&mutex_);
@@ -185,7 +186,7 @@ bool SqliteStore::Write(const Batch& batch) {
     wait = std::min(2 * wait, kLastRetry);
   }
   if (wait > kFirstRetry) {
-    Log(LogLevel::kWarning, absl::StrCat("the state folder ", dir_, " can be written again, after ",
+    Log(LogLevel::kWarning, absl::StrCat("the state directory ", dir_, " is writable again after ",
                                          absl::FormatDuration(SteadyNow() - began)));
     report_("");
   }

@@ -42,12 +42,12 @@ absl::Status ParseByteBuffer(const grpc::ByteBuffer& buffer, google::protobuf::M
   if (!buffer.Valid() || buffer.Length() == 0) return absl::OkStatus();  // all fields have their defaults
   if (buffer.Length() > kMaxMessageBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a message has ", buffer.Length(), " bytes, more than ", kMaxMessageBytes));
+        absl::StrCat("message too large: ", buffer.Length(), " bytes, limit ", kMaxMessageBytes));
   }
   grpc::Slice slice;
   if (!buffer.DumpToSingleSlice(&slice).ok() ||
       !message->ParseFromArray(slice.begin(), static_cast<int>(slice.size()))) {
-    return absl::InvalidArgumentError(absl::StrCat("a message is not a ", message->GetTypeName()));
+    return absl::InvalidArgumentError(absl::StrCat("malformed message: not a ", message->GetTypeName()));
   }
   return absl::OkStatus();
 }

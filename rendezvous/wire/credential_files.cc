@@ -50,8 +50,7 @@ absl::Status CheckToken(absl::string_view token, const std::string& where) {
                                                    kMinTokenBytes, " to ", kMaxTokenBytes));
   }
   if (!std::all_of(token.begin(), token.end(), [](char c) { return absl::ascii_isgraph(c); })) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": a token must be of printable ASCII characters without blanks"));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": a token must be printable ASCII without spaces"));
   }
   return absl::OkStatus();
 }
@@ -66,7 +65,7 @@ absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
     if (absl::Status status = CheckToken(line, path); !status.ok()) return status;
     tokens.emplace_back(line);
   }
-  if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat(path, " holds no token"));
+  if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("no token in ", path));
   return tokens;
 }
 
@@ -93,18 +92,19 @@ absl::Status CheckTls(const TlsTexts& texts, const Credentials& paths, bool* exp
   *expired = false;
   if (!texts.cert.empty()) {
     const OpenSsl<X509> cert = ParseCertificate(texts.cert);
-    if (cert == nullptr) return absl::InvalidArgumentError(absl::StrCat(paths.tls_cert, " holds no PEM certificate"));
+    if (cert == nullptr) return absl::InvalidArgumentError(absl::StrCat("no PEM certificate in ", paths.tls_cert));
     const OpenSsl<EVP_PKEY> key(PEM_read_bio_PrivateKey(Memory(texts.key).get(), nullptr, NoPassword, nullptr));
     if (key == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(paths.tls_key, " holds no PEM key without a password"));
+      return absl::InvalidArgumentError(absl::StrCat("no unencrypted PEM private key in ", paths.tls_key));
     }
     if (X509_check_private_key(cert.get(), key.get()) != 1) {
-      return absl::InvalidArgumentError(absl::StrCat(paths.tls_key, " is not the key of ", paths.tls_cert));
+      return absl::InvalidArgumentError(
+          absl::StrCat("private key ", paths.tls_key, " does not match certificate ", paths.tls_cert));
     }
     *expired = X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0;
   }
   if (!texts.ca.empty() && ParseCertificate(texts.ca) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(paths.tls_ca, " holds no PEM certificate"));
+    return absl::InvalidArgumentError(absl::StrCat("no PEM certificate in ", paths.tls_ca));
   }
   return absl::OkStatus();
 }
@@ -124,17 +124,18 @@ absl::StatusOr<TlsTexts> ReadTlsFiles(const Credentials& credentials) {
 
 absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
   if (credentials.tls_cert.empty() != credentials.tls_key.empty()) {
-    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together: give both");
+    return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
   }
   if (!credentials.tls_allowed_names.empty() && (credentials.tls_cert.empty() || credentials.tls_ca.empty())) {
-    return absl::InvalidArgumentError("--tls-allowed-names needs --tls-cert, --tls-key and --tls-ca");
+    return absl::InvalidArgumentError("--tls-allowed-names requires --tls-cert, --tls-key and --tls-ca");
   }
   if (!credentials.has_tls()) return absl::OkStatus();
   if (side != CredentialSide::kServer && credentials.tls_ca.empty()) {
-    return absl::InvalidArgumentError("--tls-cert needs --tls-ca: who signed the server's certificate");
+    return absl::InvalidArgumentError("--tls-cert requires --tls-ca (the CA that signed the server's certificate)");
   }
   if (side != CredentialSide::kClient && credentials.tls_cert.empty()) {
-    return absl::InvalidArgumentError("--tls-ca needs --tls-cert and --tls-key where the rendezvous server is hosted");
+    return absl::InvalidArgumentError(
+        "--tls-ca requires --tls-cert and --tls-key on the host of the rendezvous server");
   }
   return absl::OkStatus();
 }

@@ -46,7 +46,7 @@ std::string FieldReader::Name(absl::string_view name, const std::string& value, 
 
 std::string FieldReader::OptionalName(absl::string_view name, const std::string& value, size_t max_bytes) {
   if (!Fits(name, value, max_bytes)) return "";
-  if (HasControl(value)) Fail(name, "holds a control character");
+  if (HasControl(value)) Fail(name, "contains a control character");
   return value;
 }
 
@@ -60,7 +60,7 @@ std::string FieldReader::Lines(absl::string_view name, const std::string& value,
 
 bool FieldReader::Fits(absl::string_view name, const std::string& value, size_t max_bytes) {
   if (value.size() > max_bytes) Fail(name, absl::StrCat("has ", value.size(), " bytes, more than ", max_bytes));
-  if (!IsUtf8(value)) Fail(name, "is not UTF-8");
+  if (!IsUtf8(value)) Fail(name, "is not valid UTF-8");
   return value.size() <= max_bytes && IsUtf8(value);
 }
 
@@ -110,7 +110,7 @@ absl::Time FieldReader::Time(absl::string_view name, const google::protobuf::Tim
   const bool in_range = value.seconds() >= kFirstSecond && value.seconds() <= kLastSecond && value.nanos() >= 0 &&
                         value.nanos() < kNanosPerSecond;
   if (!in_range) {
-    Fail(name, "is not a moment of the years 1 to 9999");
+    Fail(name, "must be a time in the years 1 to 9999");
     return absl::UnixEpoch();
   }
   return absl::FromUnixSeconds(value.seconds()) + absl::Nanoseconds(value.nanos());
@@ -119,8 +119,7 @@ absl::Time FieldReader::Time(absl::string_view name, const google::protobuf::Tim
 absl::Status UnknownKind(const google::protobuf::Message& message) {
   const google::protobuf::UnknownFieldSet& unknown = message.GetReflection()->GetUnknownFields(message);
   if (unknown.empty()) return absl::InvalidArgumentError("message: is missing");
-  return absl::UnimplementedError(
-      absl::StrCat("message: field ", unknown.field(0).number(), " is of a newer version than this one"));
+  return absl::UnimplementedError(absl::StrCat("message: unknown field ", unknown.field(0).number()));
 }
 
 void SetDuration(absl::Duration value, google::protobuf::Duration* proto) {

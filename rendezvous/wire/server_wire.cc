@@ -62,7 +62,7 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
     welcome.heartbeat_interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
     // A launcher that beats without pause would be felt.
     if (welcome.heartbeat_interval < absl::Milliseconds(1)) {
-      fields.Fail("heartbeat_interval", "is less than a millisecond");
+      fields.Fail("heartbeat_interval", "must be at least 1ms");
     }
   }
   welcome.capabilities = fields.Capabilities(proto.capabilities());

@@ -23,7 +23,7 @@ TEST(DepartureTest, Text_SpeaksOfTheFirstThatHadRanks) {
   EXPECT_FALSE(departure.had_ranks());
   departure.Add(At("a", 1), "node a is lost");
   departure.Add(At("b", 0), "node b is lost");
-  EXPECT_EQ(departure.Text(), "node a is lost; 2 more nodes with it");
+  EXPECT_EQ(departure.Text(), "node a is lost; 2 more nodes lost with it");
   EXPECT_EQ(departure.loss().host, "a");
   EXPECT_TRUE(departure.had_ranks());
   EXPECT_TRUE(departure.ends_round());

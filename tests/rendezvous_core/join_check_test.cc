@@ -105,7 +105,7 @@ TEST(CheckSameSettingsTest, Difference_NamesBothValuesAndHosts) {
   EXPECT_EQ(CheckSameSettings("x", "node-a", a, "node-b", b), std::nullopt);
   b.max_restarts = 3;
   EXPECT_EQ(CheckSameSettings("x", "node-a", a, "node-b", b),
-            "--max-restarts is 3 on node-b but 0 on node-a; give all nodes of job \"x\" the same");
+            "--max-restarts is 3 on node-b but 0 on node-a; all nodes of job \"x\" must use the same value");
 }
 
 TEST(BoundedTest, LongTexts_AreCutBetweenCharacters) {

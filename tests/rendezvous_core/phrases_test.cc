@@ -30,8 +30,6 @@ TEST(PhrasesTest, GivingUp_SaysWhy) {
 }
 
 TEST(PhrasesTest, Lists_ReadLikeSentences) {
-  EXPECT_EQ(Counted(1, "node"), "1 node");
-  EXPECT_EQ(Counted(2, "node"), "2 nodes");
   EXPECT_EQ(HostList({"a"}, 1), "a");
   EXPECT_EQ(HostList({"a", "b", "c"}, 3), "a, b and c");
   EXPECT_EQ(HostList({"a", "b"}, 7), "a, b and 5 more");

@@ -46,7 +46,7 @@ TEST(VerdictsTest, Succeeded_EndsWithZero) {
 
 TEST(VerdictsTest, AllLeft_NamesTheLastOne) {
   const Verdict verdict = AllLeft("node a left", Exit(1));
-  EXPECT_EQ(verdict.reason, "all launchers left; the last: node a left");
+  EXPECT_EQ(verdict.reason, "all launchers left; last: node a left");
   EXPECT_EQ(verdict.exit_code, 1);
 }
 

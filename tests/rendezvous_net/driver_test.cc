@@ -389,8 +389,8 @@ TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
   effects.emplace_back(Close{"a", "0", 1, Close::Why::kLost, "silent"});
   const std::vector<std::string> lines = DescribeEffects(effects);
   ASSERT_EQ(lines.size(), 2);
-  EXPECT_EQ(lines[0], "job a: round 4 ends: rank 1 failed");
-  EXPECT_EQ(lines[1], "job b: round 4 ends: rank 1 failed");
+  EXPECT_EQ(lines[0], "job a: stopping round 4: rank 1 failed");
+  EXPECT_EQ(lines[1], "job b: stopping round 4: rank 1 failed");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ class FullDiskTest : public ::testing::Test {
 // What the launcher is told that waits.
 std::string AwaitReason(TestLauncher* launcher) {
   std::string reason;
-  while (!absl::StrContains(reason, "state folder") && !::testing::Test::HasFailure()) {
+  while (!absl::StrContains(reason, "state directory") && !::testing::Test::HasFailure()) {
     reason = launcher->Await<Waiting>().reason;
   }
   return reason;
@@ -74,7 +74,7 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   // Nobody is given a round that a server started later would not know of; everybody hears why.
   const auto first = Join("job", "node1", 2), second = Join("job", "node2", 2);
   const std::string reason = AwaitReason(first.get());
-  EXPECT_TRUE(absl::StartsWith(reason, "the rendezvous server can't write the state folder ")) << reason;
+  EXPECT_TRUE(absl::StartsWith(reason, "the rendezvous server can't write to the state directory ")) << reason;
   EXPECT_TRUE(absl::StrContains(reason, dir_.File("state"))) << reason;
   EXPECT_EQ(AwaitReason(second.get()), reason);
   const auto third = Join("job", "node3", 2);
@@ -90,9 +90,9 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   server_.Signal(SIGTERM);
   EXPECT_EQ(server_.Wait(), 0);
   const std::string log = server_.Err();
-  const size_t failed = log.find("can't write the state folder"), again = log.find("can be written again");
+  const size_t failed = log.find("can't write to the state directory"), again = log.find("is writable again");
   EXPECT_NE(failed, std::string::npos) << log;
-  EXPECT_EQ(log.find("can't write the state folder", failed + 1), std::string::npos) << log;
+  EXPECT_EQ(log.find("can't write to the state directory", failed + 1), std::string::npos) << log;
   EXPECT_NE(again, std::string::npos) << log;
   EXPECT_EQ(log.find("can be written again", again + 1), std::string::npos) << log;
 }

@@ -30,7 +30,7 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
     proxy.Cut();
     const Disconnected gone = b.Await<Disconnected>();
     EXPECT_FALSE(gone.permanent);
-    EXPECT_NE(gone.reason.find("lost rendezvous server at 127.0.0.1:"), std::string::npos) << gone.reason;
+    EXPECT_EQ(gone.reason.rfind(absl::StrCat("127.0.0.1:", proxy.port(), ": "), 0), 0u) << gone.reason;
     b.ConnectAndJoin();
     while (true) {  // until the server took the Join
       const std::optional<ClientEvent> event = b.log().Next();
@@ -75,7 +75,7 @@ TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   a.client().Reset();
   const Disconnected gone = a.Await<Disconnected>();
   EXPECT_FALSE(gone.permanent);
-  EXPECT_NE(gone.reason.find("is silent"), std::string::npos) << gone.reason;
+  EXPECT_NE(gone.reason.find("not responding"), std::string::npos) << gone.reason;
   a.ConnectAndJoin();
   a.Succeed();
   EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
@@ -245,7 +245,7 @@ TEST(ReconnectTest, AnotherProgramAnswers_SaysSo) {
     EventLog log;
     const auto client = NewGrpcClient({"127.0.0.1", other.port()}, log.Handler());
     const Disconnected gone = log.Await<Disconnected>();
-    EXPECT_NE(gone.reason.find("is not a ddprun rendezvous server"), std::string::npos) << gone.reason;
+    EXPECT_EQ(gone.reason, absl::StrCat("tried 127.0.0.1:", other.port(), ": not a ddprun rendezvous server"));
     EXPECT_FALSE(gone.permanent);
   }
 }

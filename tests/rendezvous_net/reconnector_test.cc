@@ -171,7 +171,7 @@ TEST_F(ReconnectorTest, Reset_TheSilentStreamIsKeptUntilTheServerHasSpokenOnAnot
   EXPECT_EQ(client_.Admit(Heartbeat{}), std::nullopt);
   EXPECT_EQ(Speak(1), "") << "it is given up";
   EXPECT_EQ(Due(), absl::StrCat("lost, connect 2 ", kA));
-  EXPECT_EQ(lost_.reason, "rendezvous server at server:29400 is silent");
+  EXPECT_EQ(lost_.reason, "server:29400: not responding");
   EXPECT_EQ(Open(2), "connected");
   EXPECT_EQ(Speak(2), "abandon 1, message");
   EXPECT_EQ(End(1, StreamProgress::kAbandoned), "");

@@ -129,7 +129,8 @@ TEST(RendezvousdTest, Sigterm_StreamsEnd_ExitsWithZero) {
     EXPECT_EQ(server.Wait(), 0);
     const std::string log = server.ReadErrors();
     EXPECT_NE(log.find("rendezvousd: job job: node1 (node1.example, 2 workers) joined"), std::string::npos) << log;
-    EXPECT_NE(log.find("rendezvousd: job job: round 1 given out to 1 nodes"), std::string::npos) << log;
+    EXPECT_NE(log.find("rendezvousd: job job: round 1 assigned to 1 node, 2 workers; store at "), std::string::npos)
+        << log;
     EXPECT_EQ(server.ReadAll(), "");
   }
 }

@@ -225,7 +225,7 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   message.mutable_finish();
   EXPECT_EQ(code_and_text(message), "finish.verdict: is missing");
   message.mutable_welcome()->mutable_heartbeat_interval();
-  EXPECT_EQ(code_and_text(message), "welcome.heartbeat_interval: is less than a millisecond");
+  EXPECT_EQ(code_and_text(message), "welcome.heartbeat_interval: must be at least 1ms");
   message = ToProto(ServerMessage(SampleWaiting()));
   for (int i = 0; i <= kMaxHostsTold; ++i) message.mutable_waiting()->add_hosts("h");
   EXPECT_EQ(code_and_text(message), "waiting.hosts: names 259, more than 256");

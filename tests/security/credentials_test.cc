@@ -176,7 +176,7 @@ TEST_F(TlsTest, NameNotAllowed_RefusedForGood) {
   TestLauncher allowed(TestServer::GrpcTo(server.port(), Of(ca_, "node1", ca_)), "job", "node1", PatientSettings(1));
   RunJob(&allowed);
   const std::string reason = RefusalOf(server.port(), Of(ca_, "node2", ca_)).reason;
-  EXPECT_TRUE(absl::StrContains(reason, "names")) << reason;
+  EXPECT_TRUE(absl::StrContains(reason, "--tls-allowed-names")) << reason;
 }
 
 TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
