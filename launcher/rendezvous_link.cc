@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/core/endpoint.h"
+#include "launcher/core/loopback.h"
 #include "launcher/os/net.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/client/grpc_client.h"
@@ -37,7 +38,7 @@ void FindServingAddresses(const LaunchConfig& config, HostPlace* host) {
       }
     }
   }
-  const bool others_can = !std::all_of(host->serving.begin(), host->serving.end(), IsLoopbackText);
+  const bool others_can = !std::all_of(host->serving.begin(), host->serving.end(), IsLoopbackHost);
   if ((!others_can || !config.local_addr.empty()) && !IsIn(host->address, host->serving)) {
     host->note = resolved.ok() ? absl::StrCat(name, " is ", absl::StrJoin(*resolved, ", "), " here")
                                : absl::StrCat(name, " has no address here");
@@ -122,7 +123,7 @@ absl::Status RendezvousLink::Host() {
         rendezvous::Server::Start(driver.get(), addresses, {.credentials = config_->credentials});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
-    const bool loopback = std::all_of(host_.serving.begin(), host_.serving.end(), IsLoopbackText);
+    const bool loopback = std::all_of(host_.serving.begin(), host_.serving.end(), IsLoopbackHost);
     serving_ = absl::StrCat("this node serves at ", absl::StrJoin(server_->addresses(), ", "),
                             host_.note.empty() ? "" : absl::StrCat(" (", host_.note, ")"),
                             loopback ? ", which no other host can reach" : "");
@@ -139,8 +140,7 @@ void RendezvousLink::Connect() {
   ++generation_;
   // Tries shorter than a round trip would never succeed; they soon get longer anyway.
   const absl::Duration patience = std::max(config_->settings.heartbeat_timeout / 12, kShortestTry);
-  client_ = rendezvous::NewGrpcClient({config_->endpoint.host, config_->endpoint.port}, ForwardToLoop(), patience,
-                                      config_->credentials);
+  client_ = rendezvous::NewGrpcClient(config_->endpoint, ForwardToLoop(), patience, config_->credentials);
 }
 
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {

@@ -47,11 +47,6 @@ absl::StatusOr<Endpoint> WithPort(absl::string_view host, absl::string_view port
 
 }  // namespace
 
-std::string Endpoint::ToString() const {
-  if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
-  return absl::StrCat(host, ":", port);
-}
-
 bool IsIpv6Address(absl::string_view host) {
   const size_t zone = host.find('%');
   if (zone != absl::string_view::npos) {

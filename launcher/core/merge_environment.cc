@@ -6,18 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/core/endpoint.h"
+#include "launcher/core/loopback.h"
 #include "launcher/core/node_count.h"
 #include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 namespace {
-
-bool IsLoopbackName(absl::string_view host) {
-  return absl::EqualsIgnoreCase(host, "localhost") || absl::StartsWith(host, "127.") || host == "::1";
-}
 
 bool IsAddress(absl::string_view host) { return absl::ascii_isdigit(host[0]) || IsIpv6Address(host); }
 
@@ -121,7 +117,7 @@ class Merger {
     const bool is_named = std::any_of(hosts.begin(), hosts.end(), [&](const std::string& other) {
       return host == other || (!IsAddress(host) && FirstLabel(host) == FirstLabel(other));
     });
-    if (nodes() > 1 && IsLoopbackName(host) && !is_named) {
+    if (nodes() > 1 && IsLoopbackHost(host) && !is_named) {
       return absl::InvalidArgumentError(
           absl::StrCat(origins_->Of(flag), " is a different host on each of the ", nodes(), " nodes (",
                        cluster_.nnodes->source, "), so each node would start a separate job: ",

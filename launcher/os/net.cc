@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/core/loopback.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -71,14 +72,7 @@ std::string NumericWithZone(const sockaddr* address, socklen_t size) {
   return text;
 }
 
-bool IsLoopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family != AF_INET6) return false;
-  const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
-}
+bool IsLoopback(const sockaddr* address) { return IsLoopbackHost(Numeric(address)); }
 
 bool IsLinkLocal(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
@@ -104,12 +98,6 @@ std::string RouteSource(const addrinfo& address, bool* loopback) {
   }
   *loopback = IsLoopback(generic);
   return NumericWithZone(generic, size);
-}
-
-// "localhost" in its spellings, which RFC 6761 keeps away from name servers.
-bool IsLocalhostName(const std::string& host) {
-  return absl::EqualsIgnoreCase(host, "localhost") || absl::EqualsIgnoreCase(host, "localhost.localdomain") ||
-         absl::EndsWithIgnoreCase(host, ".localhost");
 }
 
 bool IsOwnName(const std::string& host) {
@@ -181,13 +169,6 @@ bool IsLocalHost(const std::string& bracketed) {
     }
   }
   return false;
-}
-
-bool IsLoopbackText(const std::string& bracketed) {
-  const std::string host = WithoutBrackets(bracketed);
-  int error;
-  const AddressList list = Lookup(host, 0, AI_NUMERICHOST, &error);
-  return IsLocalhostName(host) || (list != nullptr && IsLoopback(list->ai_addr));
 }
 
 std::string InterfaceOf(const std::string& address) {

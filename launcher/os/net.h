@@ -46,10 +46,6 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, uint16_
 // is not loopback; empty if there is none.
 std::string OutwardAddress();
 
-// Whether `host` is written as something that means every host itself: "localhost", "127.0.0.1", "::1" and the like.
-// Nothing is looked up.
-bool IsLoopbackText(const std::string& host);
-
 // The interface that has this numeric address; empty if none has.
 std::string InterfaceOf(const std::string& address);
 

@@ -6,8 +6,8 @@
 
 #include <cstring>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/core/loopback.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -52,10 +52,7 @@ std::string AddressText(const SocketAddress& address) {
   return std::string(view);
 }
 
-bool IsLoopback(const SocketAddress& address) {
-  const std::string text = AddressText(address);
-  return text == "::1" || absl::StartsWith(text, "127.");
-}
+bool IsLoopback(const SocketAddress& address) { return IsLoopbackHost(AddressText(address)); }
 
 int PortOf(const SocketAddress& address) {
   return ntohs(address.family() == AF_INET6 ? AsIpv6(address).sin6_port : AsIpv4(address).sin_port);

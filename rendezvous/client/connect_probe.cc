@@ -34,7 +34,7 @@ int AwaitConnection(int fd, SteadyTime deadline) {
 }
 
 bool IsRefused(const std::string& address, SteadyTime deadline) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  const absl::StatusOr<Endpoint> parsed = ParseHostPort(address);
   if (!parsed.ok()) return false;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

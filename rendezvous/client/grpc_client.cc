@@ -43,11 +43,11 @@ std::string GrpcTarget(const std::string& address) {
 // Close may come from any other.
 class GrpcClient final : public Client {
  public:
-  GrpcClient(const HostPort& server, Handler handler, absl::Duration patience, const Credentials& credentials)
+  GrpcClient(const Endpoint& server, Handler handler, absl::Duration patience, const Credentials& credentials)
       : server_(server),
         security_(credentials, server.host),
         handler_(std::move(handler)),
-        core_({server.host, ToString(server), patience, std::random_device()()}) {
+        core_({server.host, server.ToString(), patience, std::random_device()()}) {
     Reconnector::Effects effects;
     core_.Start(&effects);
     CarryOut(std::move(effects));
@@ -258,7 +258,7 @@ class GrpcClient final : public Client {
     handler_(std::move(tell.event));
   }
 
-  const HostPort server_;
+  const Endpoint server_;
   ClientSecurity security_;
   const Handler handler_;
   grpc::CompletionQueue queue_;
@@ -283,7 +283,7 @@ class GrpcClient final : public Client {
 
 }  // namespace
 
-std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler, absl::Duration patience,
+std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler handler, absl::Duration patience,
                                       const Credentials& credentials) {
   QuietGrpc();
   return std::make_unique<GrpcClient>(server, std::move(handler), patience, credentials);

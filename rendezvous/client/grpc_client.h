@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/core/credentials.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 
@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 // name. The destructor takes at most two seconds (after Close; else it cuts the stream and takes none) and must not
 // be called from the handler. Refused credentials are permanent; TLS handshakes that fail are so after ten seconds of
 // nothing else, because certificates may be about to be renewed.
-std::unique_ptr<Client> NewGrpcClient(const HostPort& server, Client::Handler handler,
+std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler handler,
                                       absl::Duration patience = absl::Seconds(5), const Credentials& credentials = {});
 
 }  // namespace ddprun::rendezvous

@@ -20,7 +20,7 @@ std::string GrpcName(bool ipv6, const std::string& host, int port) {
   return absl::StrCat("ipv6:[", absl::StrReplaceAll(host, {{"%", "%25"}}), "]:", port);  // % begins a zone
 }
 
-Resolver::Result LookUp(const HostPort& address) {
+Resolver::Result LookUp(const Endpoint& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -51,7 +51,7 @@ Resolver::~Resolver() {
   shared_->done = nullptr;
 }
 
-std::optional<std::string> Resolver::Literal(const HostPort& address) {
+std::optional<std::string> Resolver::Literal(const Endpoint& address) {
   in_addr v4;
   in6_addr v6;
   if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return GrpcName(false, address.host, address.port);
@@ -63,7 +63,7 @@ std::string Resolver::AddressOf(const std::string& grpc_name) {
   return absl::StrReplaceAll(grpc_name.substr(grpc_name.find(':') + 1), {{"%25", "%"}});
 }
 
-void Resolver::Resolve(const HostPort& address, Done done) {
+void Resolver::Resolve(const Endpoint& address, Done done) {
   {
     MutexLock lock(&shared_->mutex);
     shared_->done = std::move(done);

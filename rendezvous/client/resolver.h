@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/wire/host_port.h"
+#include "rendezvous/base/endpoint.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,13 +25,13 @@ class Resolver {
   ~Resolver();
 
   // The name of a host that is written as an address; nullopt: it has to be looked up.
-  static std::optional<std::string> Literal(const HostPort& address);
+  static std::optional<std::string> Literal(const Endpoint& address);
 
   // The address in one of gRPC's names, with its port: "10.0.0.1:29400".
   static std::string AddressOf(const std::string& grpc_name);
 
   // Calls `done` from another thread. REQUIRES: no other look-up is under way.
-  void Resolve(const HostPort& address, Done done);
+  void Resolve(const Endpoint& address, Done done);
 
  private:
   struct Shared;

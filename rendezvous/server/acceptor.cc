@@ -81,7 +81,7 @@ Acceptor::~Acceptor() {
   for (const int fd : {wake_, copy_, epoll_}) close(fd);
 }
 
-absl::StatusOr<int> Acceptor::Listen(const HostPort& address) {
+absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
   if (wake_ < 0 || copy_ < 0 || epoll_ < 0) return absl::InternalError(OutOfFilesText());
   absl::StatusOr<Listeners> listeners = rendezvous::Listen(address, kUserTimeout);
   if (!listeners.ok()) return listeners.status();

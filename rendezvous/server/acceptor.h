@@ -9,13 +9,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/server/connection_limits.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/server/peer_address.h"
 #include "rendezvous/server/refusal_log.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 
@@ -38,7 +38,7 @@ class Acceptor {
   Acceptor& operator=(const Acceptor&) = delete;
 
   // The port at which connections queue up from now on. Errors as of Listen (listen.h).
-  absl::StatusOr<int> Listen(const HostPort& address);
+  absl::StatusOr<int> Listen(const Endpoint& address);
 
   // Hands connections over from now on, on the acceptor's thread: non-blocking descriptors, which then belong to
   // `take`. Call once.

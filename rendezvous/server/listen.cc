@@ -87,12 +87,12 @@ void Listeners::Close() {
   fds.clear();
 }
 
-absl::StatusOr<Listeners> Listen(const HostPort& address, absl::Duration user_timeout) {
+absl::StatusOr<Listeners> Listen(const Endpoint& address, absl::Duration user_timeout) {
   Listeners listeners;
   listeners.port = address.port;
   if (IsEveryAddress(address.host)) {
     const int error = ListenEverywhere(user_timeout, &listeners);
-    if (error != 0) return FromErrno(error, ToString(address));
+    if (error != 0) return FromErrno(error, address.ToString());
     return listeners;
   }
   addrinfo hints = {};
@@ -101,7 +101,7 @@ absl::StatusOr<Listeners> Listen(const HostPort& address, absl::Duration user_ti
   addrinfo* found = nullptr;
   const int failure = getaddrinfo(address.host.c_str(), "0", &hints, &found);
   if (failure != 0) {
-    return absl::NotFoundError(absl::StrCat("can't listen on ", ToString(address), ": ", gai_strerror(failure)));
+    return absl::NotFoundError(absl::StrCat("can't listen on ", address.ToString(), ": ", gai_strerror(failure)));
   }
   int fatal = 0, absent = 0;
   for (const addrinfo* where = found; where != nullptr && fatal == 0; where = where->ai_next) {
@@ -110,7 +110,7 @@ absl::StatusOr<Listeners> Listen(const HostPort& address, absl::Duration user_ti
   }
   freeaddrinfo(found);
   if (fatal == 0 && listeners.fds.empty()) fatal = absent;
-  if (fatal != 0) return FromErrno(fatal, ToString(address));
+  if (fatal != 0) return FromErrno(fatal, address.ToString());
   return listeners;
 }
 

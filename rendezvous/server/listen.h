@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rendezvous/wire/host_port.h"
+#include "rendezvous/base/endpoint.h"
 
 namespace ddprun::rendezvous {
 
@@ -30,7 +30,7 @@ struct Listeners {
 //   FAILED_PRECONDITION  the address is not one of this host's.
 //   NOT_FOUND            the name has no address.
 //   INTERNAL             any other error of the system.
-absl::StatusOr<Listeners> Listen(const HostPort& address, absl::Duration user_timeout);
+absl::StatusOr<Listeners> Listen(const Endpoint& address, absl::Duration user_timeout);
 
 }  // namespace ddprun::rendezvous
 

@@ -71,11 +71,11 @@ class Server::Impl {
                   options.connections) {}
   ~Impl() { Shutdown(); }
 
-  absl::Status Start(const std::vector<HostPort>& listen) {
-    for (const HostPort& address : listen) {
+  absl::Status Start(const std::vector<Endpoint>& listen) {
+    for (const Endpoint& address : listen) {
       const absl::StatusOr<int> port = acceptor_.Listen(address);
       if (!port.ok()) return port.status();
-      addresses_.push_back(ToString({address.host, *port}));
+      addresses_.push_back(Endpoint{address.host, *port}.ToString());
       if (port_ == 0) port_ = *port;
     }
     QuietGrpc();
@@ -174,9 +174,9 @@ class Server::Impl {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std::vector<std::string>& listen_addresses,
                                                       const ServerOptions& options) {
   if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
-  std::vector<HostPort> listen;
+  std::vector<Endpoint> listen;
   for (const std::string& text : listen_addresses) {
-    absl::StatusOr<HostPort> address = ParseHostPort(text);
+    absl::StatusOr<Endpoint> address = ParseHostPort(text);
     if (!address.ok()) return address.status();
     listen.push_back(*std::move(address));
   }

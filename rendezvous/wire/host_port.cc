@@ -1,12 +1,14 @@
 #include "rendezvous/wire/host_port.h"
 
+#include <string>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::rendezvous {
 
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
+absl::StatusOr<Endpoint> ParseHostPort(absl::string_view text) {
   const absl::Status malformed = absl::InvalidArgumentError(
       absl::StrCat("'", text, "' is not ADDRESS:PORT (an IPv6 address goes in brackets, the port is 0 to 65535)"));
   const size_t colon = text.rfind(':');
@@ -24,12 +26,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
       port > 65535) {
     return malformed;
   }
-  return HostPort{std::string(host), port};
-}
-
-std::string ToString(const HostPort& address) {
-  const bool ipv6 = address.host.find(':') != std::string::npos;
-  return ipv6 ? absl::StrCat("[", address.host, "]:", address.port) : absl::StrCat(address.host, ":", address.port);
+  return Endpoint{std::string(host), port};
 }
 
 }  // namespace ddprun::rendezvous
