@@ -1,7 +1,7 @@
 #ifndef DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 #define DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 
-// The whole worker runtime. Each header can as well be included alone, which compiles faster.
+// The whole worker runtime. Including single headers instead compiles faster.
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/data/distributed_sampler.h"

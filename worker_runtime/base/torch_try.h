@@ -7,14 +7,14 @@
 
 namespace ddprun {
 
-// The wall between LibTorch's exceptions and absl::Status, for code that knows of no process group (within one, use
-// ProcessGroup::Try, which also names rank and peer). Returns what `body` returns. If it throws, the error is one line,
-// "<operation>: <what LibTorch said>", without LibTorch's C++ stack; an empty operation leaves out the prefix.
+// Converts LibTorch's exceptions into absl::Status, for code without a process group (with one, use ProcessGroup::Try,
+// which also names rank and peer). Returns what `body` returns. If it throws, the error is one line,
+// "<operation>: <LibTorch's message>", without LibTorch's C++ stack trace; with an empty operation there is no prefix.
 //
-//   InvalidArgument    a tensor, shape, dtype or index that an operator can't take
-//   DeadlineExceeded   a store or a backend waited in vain
-//   Unavailable        a connection was lost, or could not be made
-//   ResourceExhausted  no memory, on the host or on the device
+//   InvalidArgument    a tensor, shape, dtype or index that an operator does not support
+//   DeadlineExceeded   a store or a backend timed out
+//   Unavailable        a connection was lost or could not be established
+//   ResourceExhausted  out of memory, on the host or on the device
 //   Internal           anything else
 //
 // Thread-safe.

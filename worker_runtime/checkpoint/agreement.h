@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "worker_runtime/process_group/process_group.h"
 
-// Ranks that return the same. All functions are collective. A group of nullptr is this process alone, as rank 0 of 1.
-// Errors of the group itself are returned as they are.
+// Makes all ranks return the same result. All functions are collective. A nullptr group is a single process, rank 0 of
+// 1. Errors of the group itself are returned unchanged.
 namespace ddprun {
 
 int RankIn(const ProcessGroup* group);
@@ -17,10 +17,10 @@ int SizeOf(const ProcessGroup* group);
 // Where this group's tensors must live: the CPU, or the current device of a group that knows no other.
 c10::Device DeviceOf(const ProcessGroup& group);
 
-// Rank 0's outcome, on all ranks. Others' arguments are not looked at.
+// Returns rank 0's status on all ranks. Other ranks' arguments are ignored.
 absl::Status OutcomeOfRankZero(ProcessGroup* group, const absl::Status& mine);
 
-// OK if all ranks have OK; else the error of the first rank that has one, with the rank in front if it is another's.
+// OK if all ranks pass OK; else the error of the lowest rank that failed, prefixed with the rank if it is another one.
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine);
 
 }  // namespace ddprun

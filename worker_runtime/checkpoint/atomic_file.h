@@ -11,11 +11,11 @@
 
 namespace ddprun {
 
-// A file that is there whole or not at all, whenever the program or the machine stops: written under another name in
-// the same folder (.NAME.RANDOM.tmp), synced, renamed, and the folder synced. What bore the name before is kept until
-// the rename. Thread-compatible.
+// A file that is written atomically, whenever the program or the machine stops: written under a temporary name in the
+// same directory (.NAME.RANDOM.tmp), synced, renamed, and the directory synced. An existing file is kept until the
+// rename. Thread-compatible.
 //
-// Errors are those of FileSystem. After one, only the destructor may be called.
+// Errors are those of FileSystem. After an error only the destructor may be called.
 class AtomicFile {
  public:
   // `files` outlives the object.
@@ -28,7 +28,7 @@ class AtomicFile {
 
   absl::Status Append(absl::string_view bytes);
 
-  // When this returns OK, the file lies under its name on the disk.
+  // When this returns OK, the file is on disk under its final name.
   absl::Status Commit();
 
  private:
@@ -41,8 +41,8 @@ class AtomicFile {
   bool renamed_ = false;
 };
 
-// Removes what AtomicFiles of dead processes left in `folder`, on this host or, where locks work over the network, on
-// others. Does what it can; those of living processes are not touched.
+// Removes the temporary files that dead processes left in `folder`, on this host or, if locks work over the network, on
+// others. Best effort. Files of live processes are not touched.
 void RemoveLeftOvers(const std::string& folder, FileSystem& files);
 
 }  // namespace ddprun

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// Runs one job at a time on a thread of its own. Thread-compatible; the job's effects are seen after Wait.
+// Runs one job at a time on its own thread. Thread-compatible; the job's effects are visible after Wait.
 class BackgroundWriter {
  public:
   BackgroundWriter() = default;

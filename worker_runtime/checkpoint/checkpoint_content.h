@@ -36,7 +36,7 @@ struct CheckpointContent {
 };
 
 // `random`: GetRandomState of every rank, padded to the same length. Errors: those of DescribeTensors and
-// GetOptimizerState. Throws c10::Error as LibTorch does.
+// GetOptimizerState. Throws c10::Error like LibTorch.
 absl::StatusOr<CheckpointContent> CollectContent(const torch::nn::Module& module, torch::optim::Optimizer* optimizer,
                                                  const std::vector<at::Tensor>& random, const CheckpointInfo& info);
 

@@ -29,11 +29,11 @@ struct StoredCheckpoint {
   std::shared_ptr<SafetensorsFile> state;  // nullptr: only a model was saved
 };
 
-// A folder of checkpoints. One process writes; any number may read, here or on other hosts. Thread-compatible.
+// A directory of checkpoints. One process writes; any number may read, on this or other hosts. Thread-compatible.
 //
-// A checkpoint is the model's file and, named in its metadata, the state's file (optimizer, random numbers). The state
-// is written first; the rename of the model's file makes the checkpoint. So whatever stops a save, all earlier
-// checkpoints are as they were: they are removed, by Save, only when the new one is on the disk.
+// A checkpoint is a model file and a state file (optimizer, random numbers) that is named in the model's metadata. The
+// state is written first; the rename of the model file completes the checkpoint. So an interrupted save never affects
+// earlier checkpoints: Save removes them only when the new one is on disk.
 class CheckpointFolder {
  public:
   // `files` outlives the object. Nothing is touched.
@@ -41,23 +41,23 @@ class CheckpointFolder {
 
   const std::string& folder() const { return folder_; }
 
-  // Makes the folder if it is not there.
+  // Creates the directory if it does not exist.
   absl::Status Make();
 
-  // Writes a checkpoint, then removes old ones (StepsToRemove) and what dead savers left. A checkpoint of the same step
-  // is replaced. When this returns OK, the checkpoint is on the disk.
-  // Errors: those of FileSystem, with the step; all earlier checkpoints are as before, and nothing is left over.
+  // Writes a checkpoint, then removes old ones (StepsToRemove) and leftover files of dead processes. Replaces a
+  // checkpoint of the same step. When this returns OK, the checkpoint is on disk.
+  // Errors: those of FileSystem, with the step; earlier checkpoints are not affected, and no files are left behind.
   absl::Status Save(int64_t step, CheckpointPart model, std::optional<CheckpointPart> state, int keep);
 
   struct Search {
     std::optional<StoredCheckpoint> newest;  // nullopt: there is no usable checkpoint
     std::vector<std::string> skipped;        // newer ones that are damaged: one line each, with file and reason
   };
-  // The checkpoint of the largest step of which every byte is as it was written. All of it is read.
-  // Errors: the folder can't be read. A folder that is not there has no checkpoints.
+  // The intact checkpoint with the largest step. Reads and verifies all of it.
+  // Errors: the directory can't be read. A missing directory has no checkpoints.
   absl::StatusOr<Search> FindNewest() const;
 
-  // Opens the checkpoint of this step and checks headers and sizes, not what lies inside the tensors.
+  // Opens the checkpoint of this step and checks headers and sizes, but not the tensors' contents.
   // Errors: those of SafetensorsFile::Open for either file; DataLoss: the files do not belong together.
   absl::StatusOr<StoredCheckpoint> Open(int64_t step) const;
 

@@ -11,30 +11,30 @@
 
 namespace ddprun {
 
-// How far training has come. What the trainer tells when it saves, and is told when it resumes. A plain value.
+// Training progress: passed to Save, returned by Resume. A plain value.
 struct Progress {
   int64_t step = 0;              // optimizer steps done so far; names the checkpoint. Not negative.
-  int64_t epoch = 0;             // the epoch that `sampler_position` is in
-  int64_t sampler_position = 0;  // samples of the epoch that were used so far, of all ranks together
+  int64_t epoch = 0;             // the epoch of `sampler_position`
+  int64_t sampler_position = 0;  // samples of the epoch used so far, summed over all ranks
   uint64_t sampler_seed = 0;
   std::map<std::string, std::string> user = {};  // anything else; UTF-8
 };
 
-// What a checkpoint says about itself.
+// Metadata of a checkpoint.
 struct CheckpointInfo {
   Progress progress;
-  int world_size = 0;   // ranks of the job that saved it; 0: not said
-  std::string version;  // of the library that saved it; empty: not said
-  std::string path;     // of its model's file; empty: there was no checkpoint, training starts from the beginning
-  std::vector<std::string> skipped;  // newer checkpoints that are damaged, and why; one line each. Not in the file.
+  int world_size = 0;                // ranks of the job that saved it; 0: unknown
+  std::string version;               // of the library that saved it; empty: unknown
+  std::string path;                  // of its model file; empty: there is no checkpoint, training starts from scratch
+  std::vector<std::string> skipped;  // newer, damaged checkpoints, one line each with the reason. Not in the file.
 };
 
-// Strings of a safetensors file's metadata: "ddprun.step", ..., "ddprun.user.KEY".
+// As entries of a safetensors file's metadata: "ddprun.step", ..., "ddprun.user.KEY".
 std::map<std::string, std::string> InfoToMetadata(const CheckpointInfo& info);
 
-// The other way. What is not said, as in files that Python saved, keeps its value from `defaults`.
-// Errors name `file`: DataLoss: an entry is no number; FailedPrecondition: written by a newer library in another
-// format.
+// The inverse. Missing entries, as in files saved by Python, keep their value from `defaults`.
+// Errors name `file`: DataLoss: an entry is not a number; FailedPrecondition: another format, written by a newer
+// library.
 absl::StatusOr<CheckpointInfo> InfoFromMetadata(absl::string_view file,
                                                 const std::map<std::string, std::string>& metadata,
                                                 CheckpointInfo defaults);

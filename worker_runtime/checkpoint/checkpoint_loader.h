@@ -25,15 +25,15 @@ class Optimizer;
 
 namespace ddprun {
 
-// One loading of the newest checkpoint by all ranks: rank 0 chooses, everybody checks that it fits before anything is
-// changed, then the tensors are read or sent. Contract and errors: Checkpointer::Resume. Used once.
+// Loads the newest checkpoint on all ranks: rank 0 chooses it, all ranks check that it matches before anything is
+// changed, then the tensors are read or sent. Contract and errors: see Checkpointer::Resume. For a single use.
 class CheckpointLoader {
  public:
   // What is passed outlives the object; `group` and `optimizer` may be nullptr.
   CheckpointLoader(ProcessGroup* group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
                    const CheckpointFolder& folder, bool shared_folder);
 
-  // Throws c10::Error as LibTorch does.
+  // Throws c10::Error like LibTorch.
   absl::StatusOr<CheckpointInfo> Load();
 
  private:

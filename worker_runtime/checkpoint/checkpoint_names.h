@@ -8,10 +8,10 @@
 
 #include "absl/strings/string_view.h"
 
-// Names in a checkpoint folder and what is kept there. PURE.
+// File names in a checkpoint directory, and which checkpoints to keep. PURE.
 namespace ddprun {
 
-// "step_00001200.safetensors": the model. It appears last and makes the checkpoint.
+// "step_00001200.safetensors": the model. It is written last and completes the checkpoint.
 std::string ModelFileName(int64_t step);
 // The step of such a name; nullopt for any other name.
 std::optional<int64_t> StepOfModelFile(absl::string_view name);
@@ -26,8 +26,8 @@ struct KnownCheckpoint {
   bool valid = false;
 };
 
-// The steps to be removed after `saved` was: all valid ones but the `keep` newest, and damaged ones older than all that
-// are kept. Never `saved`. keep < 1: nothing is removed.
+// The steps to remove after `saved` was saved: all valid ones except the `keep` newest, and damaged ones older than all
+// that are kept. Never `saved`. keep < 1: none.
 std::vector<int64_t> StepsToRemove(std::vector<KnownCheckpoint> known, int64_t saved, int keep);
 
 }  // namespace ddprun

@@ -23,34 +23,34 @@ namespace ddprun {
 class ProcessGroup;
 
 struct CheckpointerOptions {
-  // Where the checkpoints lie; made if it is not there. One job per folder.
+  // Directory of the checkpoints; created if missing. One job per directory.
   std::string folder = "";
 
-  // How many checkpoints are kept. Older ones are removed when a newer one is on the disk. 0: all.
+  // Number of checkpoints to keep. Older ones are removed once a newer one is on disk. 0: all.
   int keep = 3;
 
-  // Save returns when the state has been copied to memory, and writes in the background. At most one save is under way:
-  // the next one waits for it, so that none is left out. Costs the memory of one checkpoint on rank 0.
+  // Save returns once the state has been copied to host memory, and writes in the background. At most one save is in
+  // progress: the next one waits for it, so none is skipped. Costs the memory of one checkpoint on rank 0.
   bool async = false;
 
-  // True: every rank reads the checkpoint from `folder` itself, which all nodes must share. False: rank 0 reads it and
-  // sends it to the others.
+  // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: rank 0 reads it and sends
+  // it to the others.
   bool shared_folder = false;
 
-  // How files are written; outlives the Checkpointer. nullptr: to the disk. For tests.
+  // For tests: how files are written; must outlive the Checkpointer. nullptr: to disk.
   FileSystem* files = nullptr;
 };
 
 // Times are those of this rank.
 struct CheckpointStats {
   int64_t saves = 0;           // calls of Save
-  absl::Duration last_stall;   // how long the last Save kept the trainer
-  absl::Duration total_stall;  // of all calls
-  absl::Duration last_write;   // how long the last finished save took to reach the disk (rank 0)
+  absl::Duration last_stall;   // how long the last Save blocked the trainer
+  absl::Duration total_stall;  // sum over all calls
+  absl::Duration last_write;   // how long the last completed save took to reach the disk (rank 0)
 };
 
 // Saves and restores a training job: parameters and buffers, the optimizer's state and options, the random number
-// generators of every rank, and how far training has come.
+// generators of every rank, and training progress.
 //
 //   auto checkpointer = ddprun::Checkpointer::Create(worker.group, *model, &optimizer, {.folder = "checkpoints"});
 //   if (!checkpointer.ok()) return checkpointer.status();
@@ -64,45 +64,46 @@ struct CheckpointStats {
 //   }
 //   return (*checkpointer)->Finish();
 //
-// A checkpoint is whole or not there, whenever a process or a machine stops, and is found damaged if it is: Resume then
-// takes the one before. docs/checkpoints.md says what lies in the folder and how Python reads it.
+// Checkpoints are atomic: whenever a process or a machine stops, a checkpoint is complete or absent. Corruption is
+// detected, and Resume then loads the previous one. docs/checkpoints.md describes the files and how to read them in
+// Python.
 //
-// Resume, Save and Finish are collective: all ranks call the same ones in the same order, and all return the same
-// outcome. Only rank 0 writes. Errors of the process group are returned as they are.
+// Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
+// Only rank 0 writes. Errors of the process group are returned unchanged.
 //
-// Threads: one at a time, which must be the one that trains (Save sees what its CUDA streams have done so far).
+// Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {
  public:
-  // `module` (the one inside DistributedDataParallel, not the wrapper) and `optimizer` outlive the Checkpointer, and
-  // are on the devices where training has them. `optimizer` may be nullptr: none is saved. `group` of nullptr: a
-  // program alone. Not collective; makes the folder on rank 0.
-  // Errors: InvalidArgument: no folder given; those of MakeFolder.
+  // `module` (the one inside DistributedDataParallel, not the wrapper) and `optimizer` must outlive the Checkpointer
+  // and be on their training devices. `optimizer` nullptr: none is saved. `group` nullptr: a single process. Not
+  // collective. Rank 0 creates the directory.
+  // Errors: InvalidArgument: options.folder is not set; those of MakeFolder.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group,
                                                               torch::nn::Module& module,
                                                               torch::optim::Optimizer* optimizer,
                                                               CheckpointerOptions options);
 
-  // Waits for a save that is under way; its error, if nobody asks for it, goes to stderr.
+  // Waits for a save in progress. If no call has returned its error, it is printed to stderr.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Loads the newest checkpoint that is not damaged; rank 0 chooses, so that all ranks load the same one. Parameters
-  // keep their devices and dtypes; options of the optimizer (lr, ...) become those of the checkpoint, as in Python.
-  // With a larger world the random numbers of the ranks that are new stay as they are. Damaged checkpoints are skipped
-  // with a line on stderr. An empty or missing folder is no error: `path` is empty and nothing was changed.
-  // Errors: InvalidArgument: module or optimizer differ from those that were saved; all differing names are given.
-  // DataLoss: there are checkpoints but all are damaged; or, naming the rank, one can't read what rank 0 chose. After
-  // an error the state may be half loaded.
+  // Loads the newest intact checkpoint. Rank 0 chooses it, so all ranks load the same one. Parameters keep their
+  // devices and dtypes; optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has
+  // grown, new ranks keep their random number state. Damaged checkpoints are skipped with a warning on stderr. An empty
+  // or missing directory is not an error: `path` is empty and nothing is changed.
+  // Errors: InvalidArgument: module or optimizer differ from the saved ones; the message lists all differing names.
+  // DataLoss: all checkpoints are damaged, or a rank (named in the message) can't read the one that rank 0 chose. After
+  // an error the state may be partially loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
-  // Saves under progress.step. When it returns OK, the checkpoint is on the disk (async: it will be, or the next Save
-  // or Finish returns the error; that Save still does its own work). Earlier checkpoints are safe in any case.
-  // Errors: InvalidArgument: negative step, or a tensor that can't be saved; Unimplemented: an optimizer of unknown
-  // kind; those of FileSystem (ResourceExhausted: the disk is full).
+  // Saves under progress.step. When it returns OK, the checkpoint is on disk (async: it will be, or the next Save or
+  // Finish returns the error; that Save still saves its own state). Earlier checkpoints are not affected in any case.
+  // Errors: InvalidArgument: a negative step, or a tensor that can't be saved; Unimplemented: an unsupported optimizer;
+  // those of FileSystem (ResourceExhausted: the disk is full).
   absl::Status Save(const Progress& progress);
 
-  // Waits until everything is on the disk, and returns the error of the last save if no other call has.
+  // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.
   absl::Status Finish();
 
   CheckpointStats stats() const;

@@ -8,13 +8,13 @@
 
 #include "absl/strings/string_view.h"
 
-// XXH3 with 64 bits (github.com/Cyan4973/xxHash): finds damage, is no protection against somebody who wants to deceive.
-// Runs at the speed of memory. Thread-compatible.
+// 64-bit XXH3 (github.com/Cyan4973/xxHash): detects accidental damage, not deliberate modification. Runs at memory
+// speed. Thread-compatible.
 namespace ddprun {
 
 uint64_t Checksum(absl::string_view bytes);
 
-// The same of bytes that come in pieces.
+// Checksum of bytes that arrive in pieces.
 class ChecksumStream {
  public:
   ChecksumStream();

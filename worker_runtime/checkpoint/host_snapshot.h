@@ -14,14 +14,13 @@
 
 namespace ddprun {
 
-// A copy of tensors in host memory, laid out as in their file. The memory is kept for the next copy.
+// A copy of tensors in host memory, laid out as in their file. The memory is reused for the next copy.
 //
-// From the CPU the copy is done when Copy returns. From an accelerator it runs on a stream of its own into pinned
-// memory while the host goes on: what is put on the tensors' current stream afterwards (the next optimizer step) waits
-// for it on the device, so the trainer needs to do nothing. Only LibTorch's device-independent streams and events are
-// used.
+// A copy from the CPU is done when Copy returns. A copy from an accelerator runs on its own stream into pinned memory
+// while the host continues. Work enqueued afterwards on the tensors' current stream (the next optimizer step) waits for
+// it on the device, so the trainer needs to do nothing. Uses only LibTorch's device-independent streams and events.
 //
-// Copy and Wait may be called by different threads, one after the other. They throw c10::Error as LibTorch does.
+// Copy and Wait may be called by different threads, one after the other. They throw c10::Error like LibTorch.
 class HostSnapshot {
  public:
   HostSnapshot() = default;
@@ -31,7 +30,7 @@ class HostSnapshot {
   // `tensors` are those of `layout`, in its order. The last copy's bytes are overwritten.
   void Copy(const SafetensorsHeader& layout, absl::Span<const at::Tensor> tensors);
 
-  // Blocks until the last copy has arrived.
+  // Blocks until the last copy is complete.
   void Wait();
 
   // The bytes of each tensor of the last layout. REQUIRES: Wait has returned.

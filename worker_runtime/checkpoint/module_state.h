@@ -19,7 +19,7 @@ namespace ddprun {
 // Parameters and buffers of a module under the names of Python's state_dict ("blocks.0.attn.weight"). Handles to the
 // module's own tensors, not copies.
 struct ModuleState {
-  // Tied ones once, under the name that comes first in the alphabet.
+  // Tied ones once, under the alphabetically first name.
   NamedTensors tensors;
   // Every other name of a tied one -> the name above.
   std::map<std::string, std::string> aliases;
@@ -28,7 +28,7 @@ struct ModuleState {
   std::vector<StateTarget> Targets() const;
 };
 
-// Throws nothing but what LibTorch does.
+// Throws only what LibTorch throws.
 ModuleState GetModuleState(const torch::nn::Module& module);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// How to read and set state and options of one kind of optimizer without knowing its type. Values without state;
+// How to read and write the state and options of one kind of optimizer through its base classes. Stateless;
 // thread-safe.
 struct OptimizerKind {
   struct Field {
@@ -29,12 +29,12 @@ struct OptimizerKind {
   std::function<bool(const torch::optim::OptimizerOptions&)> is_for;
   // {"lr": 0.001, "betas": [0.9, 0.999], ...}, names as in Python's param_groups.
   std::function<nlohmann::json(const torch::optim::OptimizerOptions&)> options_to_json;
-  // False if the JSON lacks something or has another type. `apply` unset: only looks.
+  // False if the JSON lacks an entry or has another type. `apply` nullptr: checks only.
   std::function<bool(const nlohmann::json&, torch::optim::OptimizerOptions* apply)> options_from_json;
 
   const Field* Find(const std::string& field) const;
 
-  // The kind that these options belong to; nullptr: not known here.
+  // The kind to which these options belong; nullptr: unsupported.
   static const OptimizerKind* For(const torch::optim::OptimizerOptions& options);
 };
 

@@ -18,16 +18,16 @@ namespace torch::optim {
 class Optimizer;
 }  // namespace torch::optim
 
-// The state of an optimizer under the names of the module's parameters, so that it outlives the process (LibTorch's own
-// archives name them by their addresses) and Python can read it:
+// The state of an optimizer under the names of the module's parameters, so that another process (LibTorch's archives
+// use addresses as keys) and Python can read it:
 //
 //   optimizer.state.PARAMETER.exp_avg      moments: shape and dtype of the parameter
 //   optimizer.state.PARAMETER.step         float32 scalar, as in Python
 //   optimizer.state.PARAMETER.momentum_buffer
 //
-// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Known are
-// SGD, Adam and AdamW of the C++ frontend and what derives from them, as ddprun::AdamW does. Functions that touch
-// tensors throw c10::Error as LibTorch does: call them in TorchTry.
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Supports SGD,
+// Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. Functions that access
+// tensors throw c10::Error like LibTorch: call them inside TorchTry.
 namespace ddprun {
 
 struct OptimizerState {
@@ -38,20 +38,20 @@ struct OptimizerState {
 // Errors: Unimplemented: an optimizer of another kind; InvalidArgument: a parameter that the module does not have.
 absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, torch::optim::Optimizer& optimizer);
 
-// Takes the state out of a checkpoint, one tensor after the other, and gives it to an optimizer at the end.
+// Collects the state from a checkpoint, one tensor after the other, and installs it in an optimizer at the end.
 class OptimizerStateLoader {
  public:
-  // Checks everything that can be known before the first tensor is read. What is passed outlives the object.
+  // Checks everything that can be checked before the first tensor is read. The arguments must outlive the object.
   // Errors name `file`: InvalidArgument: another kind of optimizer, other groups, a parameter that is not there, or a
   // tensor of another shape than its parameter; DataLoss: `groups` is damaged; else as GetOptimizerState.
   static absl::StatusOr<OptimizerStateLoader> Create(absl::string_view file, const ModuleState& module,
                                                      torch::optim::Optimizer& optimizer,
                                                      const SafetensorsHeader& header, const std::string& groups);
 
-  // Copies `value` to the device of its parameter if the tensor is one of the optimizer's; false otherwise.
+  // Copies `value` to the device of its parameter if it belongs to the optimizer; else returns false.
   bool Take(const std::string& name, const at::Tensor& value);
 
-  // Replaces all state and options of the optimizer. Parameters of which nothing was saved have no state afterwards.
+  // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards.
   void Install();
 
  private:

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "worker_runtime/checkpoint/tensor_bytes.h"
 
-// LibTorch's default random number generators (dropout, randn, ...). Functions throw c10::Error as LibTorch does.
+// LibTorch's default random number generators (dropout, randn, ...). Functions throw c10::Error like LibTorch.
 namespace ddprun {
 
 // The states of the CPU's generator and of those of `devices`, one after the other: uint8 [n].
@@ -18,7 +18,7 @@ at::Tensor GetRandomState(absl::Span<const c10::Device> devices);
 // Bytes of the CPU's part, which comes first.
 int64_t CpuRandomStateBytes();
 
-// The other way; `state` may have fewer bytes (devices that had none keep theirs) or more (padding).
+// The inverse. `state` may be shorter (devices without saved state keep theirs) or longer (padding).
 void SetRandomState(const at::Tensor& state, absl::Span<const c10::Device> devices);
 
 // The devices other than the CPU that tensors live on, each once, in order.

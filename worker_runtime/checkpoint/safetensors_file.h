@@ -17,14 +17,14 @@
 
 namespace ddprun {
 
-// A safetensors file, mapped: only what is looked at is read. Whatever the file holds, opening it either gives an error
-// or tensors that lie inside it. Thread-safe, but for mutable_bytes. It must not be shortened while it is open (files
-// of AtomicFile never are).
+// A memory-mapped safetensors file: only accessed parts are read. Whatever the file contains, opening it returns an
+// error or tensors that lie within it. Thread-safe, except for mutable_bytes. The file must not be truncated while it
+// is open (files of AtomicFile never are).
 class SafetensorsFile {
  public:
   // Reads and checks the header, and its checksum if it has one.
-  // Errors: NotFound, PermissionDenied, Unavailable: the file can't be read; DataLoss: it is damaged, or no such file.
-  // All name the path.
+  // Errors: NotFound, PermissionDenied, Unavailable: the file can't be read; DataLoss: damaged, or not a safetensors
+  // file. All name the path.
   static absl::StatusOr<std::shared_ptr<SafetensorsFile>> Open(const std::string& path);
 
   ~SafetensorsFile();
@@ -34,19 +34,20 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   const std::string& header_text() const { return text_; }
-  // Nullopt: written by somebody else, so that damage inside tensors can't be found.
+  // Nullopt: written by another program, so damage inside tensors can't be detected.
   const std::optional<Seal>& seal() const { return seal_; }
 
-  // Of one of header().tensors, as long as this object lives. Not checked.
+  // The bytes of one of header().tensors, valid while this object exists. Not checked.
   absl::string_view bytes(const SafetensorsTensor& tensor) const;
-  // The same to be written to: changes are this process' own and do not reach the file.
+  // The same, writable: changes are private to this process and do not reach the file.
   char* mutable_bytes(const SafetensorsTensor& tensor);
 
-  // Compares one tensor, by its index in header().tensors, with its checksum. OK without one.
+  // Verifies the checksum of one tensor, by its index in header().tensors. OK if it has none.
   // Errors: DataLoss names file and tensor.
   absl::Status CheckTensor(size_t index) const;
 
-  // The same for all, by reading and not through the mapping, so that a bad sector is an error and not a signal.
+  // Verifies all checksums with read() instead of through the mapping, so that a bad sector is an error and not a
+  // signal.
   absl::Status CheckAll() const;
 
  private:
@@ -64,13 +65,13 @@ class SafetensorsFile {
   char* mapping_ = nullptr;
 };
 
-// Writes a safetensors file with checksums, by AtomicFile. `layout` comes from LayOutSafetensors; `bytes` has one piece
-// for each of its tensors, of its size. Returns the checksum of the header, which stands for the whole content.
-// Errors: those of AtomicFile; InvalidArgument: the header would be too long to be read again.
+// Writes a safetensors file with checksums, with AtomicFile. `layout` comes from LayOutSafetensors; `bytes` has one
+// piece per tensor, of its size. Returns the checksum of the header, which identifies the whole content.
+// Errors: those of AtomicFile; InvalidArgument: the header would exceed the format's limit.
 absl::StatusOr<uint64_t> WriteSafetensors(const std::string& path, const SafetensorsHeader& layout,
                                           absl::Span<const absl::string_view> bytes, FileSystem& files);
 
-// The same in two steps, for a file whose name depends on its content.
+// WriteSafetensors in two steps, for a file whose name depends on its content.
 SealedHeader SealBytes(const SafetensorsHeader& layout, absl::Span<const absl::string_view> bytes);
 absl::Status WriteSealed(const std::string& path, const SealedHeader& sealed, absl::Span<const absl::string_view> bytes,
                          FileSystem& files);

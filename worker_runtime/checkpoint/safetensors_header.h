@@ -55,41 +55,41 @@ struct SafetensorsTensor {
 };
 
 struct SafetensorsHeader {
-  // In the order in which they lie in the file; empty ones of the same place by name.
+  // In file order; empty tensors at the same position by name.
   std::vector<SafetensorsTensor> tensors;
-  // What the file says about itself under "__metadata__".
+  // The entries of "__metadata__".
   std::map<std::string, std::string> metadata;
   // Where the first tensor's bytes begin in the file. Set by reading; writing chooses it.
   uint64_t data_begin = 0;
 
   // Bytes of all tensors together.
   uint64_t data_bytes() const { return tensors.empty() ? 0 : tensors.back().end; }
-  // Nullptr if there is none of this name.
+  // Nullptr if there is no tensor of this name.
   const SafetensorsTensor* Find(absl::string_view name) const;
 };
 
-// Longer headers are refused, as by the format's own library.
+// Longer headers are rejected, as in the reference library.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 // The eight bytes in front of the header.
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 
-// Gives each tensor its place (`begin` and `end` are overwritten) and sorts them: those of larger elements first, so
-// that every tensor is aligned to its element, then by name.
-// Errors: InvalidArgument names a tensor that is there twice, has a reserved name, or a shape that is too large.
+// Assigns each tensor its position (overwrites `begin` and `end`) and sorts the tensors: larger element types first, so
+// that every tensor is aligned, then by name.
+// Errors: InvalidArgument names a tensor with a duplicate or reserved name, or a shape that is too large.
 absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
                                                     std::map<std::string, std::string> metadata);
 
-// The JSON text of a header, padded with blanks so that the data begins at a multiple of 64 bytes of the file.
+// The JSON text of a header, padded with spaces so that the data begins at a multiple of 64 bytes in the file.
 std::string SafetensorsHeaderText(const SafetensorsHeader& header);
 // The eight bytes for a text of this length.
 std::string SafetensorsPrefix(uint64_t text_bytes);
 
-// Length of the JSON text, from the file's first bytes (at least eight, if the file has as many).
-// Errors: DataLoss names `file` and says why it can't be one: too short, or a length that does not fit.
+// The length of the JSON text, from the file's first bytes (at least eight, if the file is that long).
+// Errors: DataLoss names `file` and the reason: too short, or an invalid length.
 absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::string_view prefix, uint64_t file_bytes);
 
-// Reads the JSON text of a file of `file_bytes` bytes. Whatever the text holds, all that is returned fits: each tensor
-// lies in the file, has the bytes of its shape and dtype, and tensors neither overlap nor leave gaps.
+// Parses the JSON text of a file of `file_bytes` bytes. Whatever the text contains, the result is consistent: each
+// tensor lies within the file, has the size of its shape and dtype, and tensors neither overlap nor leave gaps.
 // Errors: DataLoss names `file`, the tensor and what is wrong with it.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view file, absl::string_view text,
                                                          uint64_t file_bytes);

@@ -11,15 +11,15 @@
 #include "absl/types/span.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
 
-// Checksums inside a safetensors file, in metadata that other readers overlook. PURE.
+// Checksums inside a safetensors file, in metadata that other readers ignore. PURE.
 //
 //   ddprun.tensor_xxh3   one checksum per tensor, sixteen digits each, in the order of the tensors' bytes
-//   ddprun.header_xxh3   checksum of the JSON text with sixteen zeros in this place
+//   ddprun.header_xxh3   checksum of the JSON text with sixteen zeros in place of this value
 namespace ddprun {
 
 struct SealedHeader {
-  std::string text;       // as it stands in the file
-  uint64_t checksum = 0;  // of the text, and thereby of all that the file holds
+  std::string text;       // as in the file
+  uint64_t checksum = 0;  // of the text, and thereby of the whole content
 };
 
 // The JSON text of a header whose tensors have these checksums.
@@ -30,8 +30,8 @@ struct Seal {
   std::vector<uint64_t> tensor_checksums;  // one per tensor of the header
 };
 
-// The seal of a header that was read from `text`. Nullopt: the file has none, as somebody else wrote it.
-// Errors: DataLoss names `file` if the header is not as it was written.
+// The seal of a header that was read from `text`. Nullopt: the file has none, because another program wrote it.
+// Errors: DataLoss names `file` if the header is damaged.
 absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::string_view text,
                                              const SafetensorsHeader& header);
 

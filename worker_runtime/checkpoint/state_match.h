@@ -10,20 +10,20 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
 
-// Which tensor of a file belongs to which of a module. PURE.
+// Matches the tensors of a file with those of a module. PURE.
 namespace ddprun {
 
-// A parameter or buffer that wants a value.
+// A parameter or buffer to be loaded.
 struct StateTarget {
-  std::vector<std::string> names;  // all that it has; several if it is tied
+  std::vector<std::string> names;  // all its names; several if it is tied
   std::vector<int64_t> shape;
 };
 
-// For each tensor of the header the indices of the targets that get it. A target takes the tensor of any of its names,
-// or the one that the file's metadata names in its stead: {"lm_head.weight": "wte.weight"}, as Python's save_model
-// does.
-// Errors: InvalidArgument names `file` and all that does not fit (a few of each kind, and how many more): missing in
-// the file, unexpected in the file, of another shape.
+// For each tensor of the header, the indices of the targets that it is loaded into. A target matches a tensor with any
+// of its names, or the one that the file's metadata names instead, as with Python's save_model: {"lm_head.weight":
+// "wte.weight"}.
+// Errors: InvalidArgument names `file` and all mismatches (a few of each kind, and how many more): missing keys,
+// unexpected keys, size mismatches.
 absl::StatusOr<std::vector<std::vector<size_t>>> MatchState(absl::string_view file,
                                                             const std::vector<StateTarget>& targets,
                                                             const SafetensorsHeader& header);

@@ -14,33 +14,32 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
 
-// Tensors as the bytes that stand in a file. Functions that copy throw c10::Error as LibTorch does: call them in
-// TorchTry.
+// Tensors as bytes in a file. Functions that copy throw c10::Error like LibTorch: call them inside TorchTry.
 namespace ddprun {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Nullopt: the format has no such type (quantized, complex with doubles).
+// Nullopt: the format does not support this type (quantized, complex double).
 std::optional<SafetensorsDtype> ToSafetensorsDtype(c10::ScalarType type);
 c10::ScalarType ToScalarType(SafetensorsDtype dtype);
 
-// Name, dtype and shape of tensors that are to be written.
-// Errors: InvalidArgument names a tensor that is undefined, sparse, or of a type that the format does not have.
+// Name, dtype and shape of tensors to be written.
+// Errors: InvalidArgument names a tensor that is undefined, sparse, or of an unsupported type.
 absl::StatusOr<std::vector<SafetensorsTensor>> DescribeTensors(const NamedTensors& tensors);
 
-// The values in host memory, row-major: `tensor` itself if it is so already.
+// The values in host memory, row-major; `tensor` itself if it already is.
 at::Tensor ToHost(const at::Tensor& tensor);
 
-// The bytes of what ToHost returned, as long as that lives.
+// The bytes of a tensor returned by ToHost, valid while it exists.
 absl::string_view HostBytes(const at::Tensor& host);
 
-// Host bytes as a tensor without a copy. `bytes` outlives it, is aligned to the element, and has the shape's size.
+// Host bytes as a tensor, without a copy. `bytes` must outlive it, be aligned to the element and have the shape's size.
 at::Tensor TensorOnBytes(const SafetensorsTensor& tensor, char* bytes);
 
-// The same for bytes that are only read: moved to an aligned place if they lie at an odd one.
+// The same for read-only use; copies the bytes if they are not aligned.
 at::Tensor ReadableTensor(const SafetensorsTensor& tensor, absl::string_view bytes);
 
-// A truth value of a file must be 0 or 1: anything else is undefined in C++.
+// A bool in a file must be 0 or 1: anything else is undefined behavior in C++.
 // Errors: DataLoss names the tensor and `file`.
 absl::Status CheckValues(absl::string_view file, const SafetensorsTensor& tensor, absl::string_view bytes);
 

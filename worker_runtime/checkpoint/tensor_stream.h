@@ -13,8 +13,8 @@
 #include "worker_runtime/checkpoint/seal.h"
 #include "worker_runtime/process_group/process_group.h"
 
-// The tensors of a file, one after the other in the order of their bytes, each with its checksum compared. `index` is
-// that of header.tensors; `value` is in host memory, must not be written to, and is gone when the visit returns.
+// Visits the tensors of a file in file order, and verifies each checksum. `index` is into header.tensors; `value` is in
+// host memory, read-only, and valid only during the visit.
 //
 // Errors: DataLoss names file and tensor; what `visit` returned. May throw c10::Error: call within ProcessGroup::Try or
 // TorchTry.
@@ -24,7 +24,7 @@ using VisitTensor = absl::FunctionRef<void(size_t index, const at::Tensor& value
 
 absl::Status VisitFile(const SafetensorsFile& file, VisitTensor visit);
 
-// A file that rank 0 has open and others have only the header of.
+// A file that rank 0 has open, and of which other ranks have only the header.
 struct SentFile {
   std::string path;                       // rank 0's, for errors
   SafetensorsHeader header;               // the same on all ranks
@@ -33,7 +33,7 @@ struct SentFile {
 };
 
 // Collective: rank 0 sends the file in pieces of some 32 MiB, or of one tensor, so that no rank holds all of it twice.
-// After an error of its own a rank still takes what is sent, so that the others do not wait for it.
+// After a local error a rank still receives the rest, so that the others do not wait for it.
 absl::Status VisitSentFile(ProcessGroup& group, const SentFile& sent, VisitTensor visit);
 
 }  // namespace ddprun

@@ -15,37 +15,37 @@ namespace torch::nn {
 class Module;
 }  // namespace torch::nn
 
-// Single safetensors files, as Python's safetensors.torch reads and writes them. Thread-safe, as far as the tensors and
-// modules are not used by others meanwhile. No rank talks to another here.
+// Single safetensors files, compatible with Python's safetensors.torch. Thread-safe, as long as no other thread uses
+// the same tensors and modules. Nothing here is collective.
 namespace ddprun {
 
-// Python's save_file: writes `tensors` to `path`, atomically and with checksums. Any device and strides; tensors that
-// share memory are written once each. `metadata`: UTF-8.
-// Errors: InvalidArgument names a tensor that the format can't take, or that is there twice; those of FileSystem.
+// Like Python's save_file: writes `tensors` to `path`, atomically and with checksums. Any device and strides; tensors
+// that share memory are written separately. `metadata`: UTF-8.
+// Errors: InvalidArgument names a tensor that the format does not support, or a duplicate name; those of FileSystem.
 absl::Status SaveTensors(const NamedTensors& tensors, const std::string& path,
                          const std::map<std::string, std::string>& metadata = {});
 
 struct LoadedTensors {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::string> metadata;
-  bool checked = false;  // false: the file has no checksums (Python wrote it), damage inside tensors is not seen
+  bool checked = false;  // false: the file has no checksums (written by Python), so damaged tensors are not detected
 };
 
-// Python's load_file: all tensors of a file, each on `device`, whatever device it was saved from. On the CPU they are
-// not copied: they lie in the mapped file, which is kept as long as one of them lives; writing to them does not change
-// it.
+// Like Python's load_file: loads all tensors of a file to `device`, whatever device they were saved from. On the CPU
+// they are not copied but refer to the mapped file, which stays mapped while any of them exists; writing to them does
+// not change the file.
 // Errors: NotFound, PermissionDenied, Unavailable: it can't be read; DataLoss: it is damaged. All name file and tensor.
 absl::StatusOr<LoadedTensors> LoadTensors(const std::string& path, c10::Device device = c10::DeviceType::CPU);
 
-// The parameters and buffers of `module` under the names of Python's state_dict. Tied ones are written once, under the
-// name that comes first in the alphabet; the other names stand in the metadata, as Python's save_model has it.
-// Errors as SaveTensors.
+// Saves the parameters and buffers of `module` under the names of Python's state_dict. Tied ones are written once,
+// under the alphabetically first name; the other names are in the metadata, as with Python's save_model.
+// Errors: those of SaveTensors.
 absl::Status SaveModule(const torch::nn::Module& module, const std::string& path,
                         const std::map<std::string, std::string>& metadata = {});
 
-// Python's load_model: sets all parameters and buffers of `module`, on the devices and with the dtypes that they have.
-// Errors: those of LoadTensors; InvalidArgument names what is missing in the file, what the module does not have, and
-// what has another shape; the module is unchanged then.
+// Like Python's load_model: sets all parameters and buffers of `module`, which keep their devices and dtypes.
+// Errors: those of LoadTensors; InvalidArgument lists missing keys, unexpected keys and size mismatches, and the module
+// is unchanged.
 absl::Status LoadModule(const std::string& path, torch::nn::Module& module);
 
 }  // namespace ddprun

@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// Fills `out` with the numbers 0 to out.size() - 1 in the order that torch.randperm(n, generator=g.manual_seed(seed))
-// has on the CPU, in about a quarter of its time (10^8 numbers: 2.9 against 13 s): the numbers are drawn some places
-// ahead, so that what they will exchange is in the cache by then. Fisher and Yates' shuffle with a Mersenne twister
+// Fills `out` with the numbers 0 to out.size() - 1 in the order of torch.randperm(n, generator=g.manual_seed(seed)) on
+// the CPU, in about a quarter of its time (10^8 numbers: 2.9 s instead of 13 s): random numbers are generated ahead, so
+// that the elements to be swapped are prefetched into the cache. Fisher-Yates shuffle with a Mersenne Twister
 // (MT19937). The 32-bit form is for sizes up to 2^32. Thread-safe.
 void RandomPermutation(uint64_t seed, absl::Span<uint32_t> out);
 void RandomPermutation(uint64_t seed, absl::Span<uint64_t> out);

@@ -15,43 +15,44 @@
 
 namespace ddprun {
 
-// A text cut into blocks of characters, to learn which character comes next. Tokens are the characters' places in the
-// vocabulary: all different characters of the text (Unicode code points), ascending.
+// A text split into blocks of characters, for next-character prediction. A token is a character's index in the
+// vocabulary: the distinct characters of the text (Unicode code points) in ascending order.
 //
-// Fits torch::data::make_data_loader (without torch::data's headers), which copies it: copies share the text. Needs one
-// byte for each character, four if there are more than 256 different ones. Immutable, so thread-safe.
+// Works with torch::data::make_data_loader (without torch::data's headers), which copies it; copies share the text.
+// Needs one byte per character, or four if there are more than 256 distinct ones. Immutable, so thread-safe.
 class TextDataset {
  public:
-  // int64 [block_size], or [batch, block_size]; targets are the tokens one place on.
+  // int64 [block_size] or [batch, block_size]. targets are the tokens shifted by one.
   struct Example {
     at::Tensor tokens;
     at::Tensor targets;
   };
 
-  // `text` is UTF-8. InvalidArgument: it is not (names the place), it has no more than `block_size` characters, or
-  // block_size is less than 1.
+  // `text` is UTF-8. InvalidArgument: it is not (the message has the position), it has `block_size` characters or
+  // fewer, or block_size is less than 1.
   static absl::StatusOr<TextDataset> FromText(absl::string_view text, int64_t block_size);
 
-  // The same from a file; errors name it. NotFound: there is none. PermissionDenied, Unavailable: it can't be read.
+  // FromText of a file's content; errors name the file. NotFound: no such file. PermissionDenied, Unavailable: it can't
+  // be read.
   static absl::StatusOr<TextDataset> FromFile(const std::string& path, int64_t block_size);
 
-  // The blocks lie one after the other; what does not fill a block at the end is left out.
+  // Blocks do not overlap; an incomplete block at the end is dropped.
   int64_t block_count() const;
   int64_t block_size() const { return block_size_; }
   int64_t vocab_size() const;
-  // The characters in the order of their tokens, as UTF-8: what a checkpoint keeps to know its text again.
+  // The characters in the order of their tokens, as UTF-8. Save it in a checkpoint to verify the text later.
   const std::string& vocabulary() const;
 
   // REQUIRES: 0 <= index < block_count(), of all indices.
   Example get(size_t index) const;
   Example get_batch(const std::vector<size_t>& indices) const;
 
-  // The text of tokens (integers of any shape, each below vocab_size()).
+  // The text of `tokens`: integers of any shape, each less than vocab_size().
   std::string Decode(const at::Tensor& tokens) const;
   // The tokens of a text: int64 [characters]. InvalidArgument names a character that is not in the vocabulary.
   absl::StatusOr<at::Tensor> Encode(absl::string_view text) const;
 
-  // What torch::data asks of a data set.
+  // Required by torch::data.
   using BatchType = Example;
   using BatchRequestType = std::vector<size_t>;
   static constexpr bool is_stateful = false;

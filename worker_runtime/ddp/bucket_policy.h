@@ -10,20 +10,20 @@
 
 namespace ddprun {
 
-// How large buckets may be, in bytes.
+// Maximum sizes of buckets, in bytes.
 struct BucketLimits {
-  // For the buckets of the first iteration: the first limits in turn, the last one for all further buckets.
+  // For the buckets of the first iteration: limit i for bucket i, the last limit for all further buckets.
   std::vector<size_t> initial;
-  // For the buckets that are made afterwards, in the order in which gradients became ready.
+  // For the buckets rebuilt afterwards, in the order in which gradients became ready.
   int64_t first_bytes = 0;
   int64_t cap_bytes = 0;
 };
 
-// Python's choice, which is part of a run's bits. Pure.
+// As in Python; the layout affects the bits of a run. Pure.
 BucketLimits ChooseBucketLimits(const DdpOptions& options);
 
-// InvalidArgument names the option that can't be, or can't be with another one: a cap that is not positive, a layout that
-// does not hold each of `parameters` indices exactly once.
+// InvalidArgument names the invalid option or combination: a cap that is not positive, a layout that does not contain
+// each of the `parameters` indices exactly once.
 absl::Status CheckDdpOptions(const DdpOptions& options, size_t parameters);
 
 }  // namespace ddprun

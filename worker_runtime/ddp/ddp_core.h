@@ -22,7 +22,7 @@ namespace ddprun {
 
 struct DdpState;
 
-// The part of DistributedDataParallel that does not depend on the module's type; see there for what the methods mean.
+// The part of DistributedDataParallel that does not depend on the module's type. Its methods are documented there.
 // Thread-compatible.
 class DdpCore {
  public:
@@ -33,7 +33,8 @@ class DdpCore {
   DdpCore(const DdpCore&) = delete;
   DdpCore& operator=(const DdpCore&) = delete;
 
-  // Around the module's forward. `outputs` are the tensors it returned, which may be replaced. Throw as LibTorch.
+  // Called before and after the module's forward. `outputs` are the tensors it returned, and may be replaced. Throw
+  // like LibTorch.
   void PreForward();
   void PostForward(absl::Span<at::Tensor* const> outputs);
 
@@ -47,7 +48,7 @@ class DdpCore {
 
  private:
   explicit DdpCore(std::shared_ptr<DdpState> state);
-  // Shared with the graphs of forwards whose backward has not run yet, which hold it weakly.
+  // Graphs whose backward has not run yet hold weak references to it.
   const std::shared_ptr<DdpState> state_;
 };
 

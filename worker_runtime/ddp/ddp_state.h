@@ -13,19 +13,19 @@
 
 namespace ddprun {
 
-// What the parts of a DistributedDataParallel share. Only for the sources of this folder.
+// State shared by the parts of a DistributedDataParallel. Internal to this directory.
 struct DdpState {
   // While a Join runs.
   struct Joining {
     JoinOptions options;
-    absl::Status early_termination;  // which ranks ran out of inputs, once one has
+    absl::Status early_termination;  // names the ranks that ran out of inputs, if any
   };
 
   DdpState() = default;
   DdpState(const DdpState&) = delete;
   DdpState& operator=(const DdpState&) = delete;
   ~DdpState() {
-    // The order matters: hooks of the parameters point into the reducer, and the logger's end reads it.
+    // The order matters: the parameters' hooks refer to the reducer, and so does the logger's destructor.
     if (reducer != nullptr) reducer->remove_autograd_hooks();
     logger.reset();
     reducer.reset();
@@ -39,23 +39,23 @@ struct DdpState {
   TrainedParameters trained;
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;  // the reducer holds it only weakly
-  bool has_buffers = false;              // as the module was made; which ones may change
+  bool has_buffers = false;              // at creation; the buffers themselves may be replaced
   bool has_hook = false;
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
   bool delay_all_reduce_queued = false;
-  // When each parameter became ready, as known at the end of the last forward: what has not changed since was not ready.
+  // When each parameter became ready, as of the end of the last forward. Unchanged since: the parameter was not ready.
   std::vector<int64_t> ready_times;
   std::optional<Joining> joining;
 };
 
-// Sets all buffers to those of `root`. Collective. Throws as LibTorch.
+// Sets all buffers to those of `root`. Collective. Throws like LibTorch.
 void BroadcastBuffers(DdpState& state, int root);
 
-// Sets parameters, and buffers if those are broadcast at all, to those of `root`. Collective. Throws as LibTorch.
+// Sets parameters, and buffers if broadcast_buffers is set, to those of `root`. Collective. Throws like LibTorch.
 void BroadcastModule(DdpState& state, int root);
 
-// Whether the next forward has to set buffers to those of one rank.
+// Whether the next forward must broadcast the buffers.
 inline bool BuffersNeedSync(const DdpState& state) {
   return state.require_forward_param_sync && state.options.broadcast_buffers && state.has_buffers;
 }

@@ -22,10 +22,10 @@
 
 namespace ddprun {
 
-// Data parallel training of any torch::nn::Module, as Python's torch.nn.parallel.DistributedDataParallel and on the same
-// c10d::Reducer: each rank runs the module on its own samples, and while backward runs, the gradients are averaged over
-// the ranks in buckets (Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020).
-// Since all begin with rank 0's parameters and take the same steps, they stay equal bit for bit.
+// Data parallel training of any torch::nn::Module, like Python's torch.nn.parallel.DistributedDataParallel and based on
+// the same c10d::Reducer: each rank runs the module on its own samples, and during backward, gradients are averaged
+// over the ranks in buckets (Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB
+// 2020). All ranks start with rank 0's parameters and take the same steps, so parameters stay equal bit for bit.
 //
 //   auto ddp = ddprun::MakeDistributedDataParallel(model, group);
 //   if (!ddp.ok()) return ddp.status();
@@ -37,21 +37,22 @@ namespace ddprun {
 //     optimizer.step();
 //   }
 //
-// forward and backward talk to the other ranks and throw as LibTorch does: run them inside ProcessGroup::Try, which turns
-// a lost peer or a timeout into an error that names it. After such an error destroy this object, make a new group and a
-// new DistributedDataParallel on the same module.
+// forward and backward communicate with other ranks and throw like LibTorch: run them inside ProcessGroup::Try, which
+// converts a lost peer or a timeout into an error that names the peer. After such an error, destroy this object, create
+// a new group and a new DistributedDataParallel on the same module.
 //
-// The module stays the caller's too: optimizers, state, train() and eval() go to it. Its parameters may be on several
-// devices (model parallel inside a rank). Parameters added or frozen later are not noticed: make a new one.
+// The module is shared with the caller: use it for optimizers, state, train() and eval(). Its parameters may be on
+// several devices (model parallel within a rank). Parameters that are added or frozen later are not noticed: create a
+// new DistributedDataParallel.
 //
-// All ranks make the same calls in the same order. Thread-compatible.
+// All ranks must make the same calls in the same order. Thread-compatible.
 template <class M>
 class DistributedDataParallel {
  public:
   // Compares the models of all ranks, then sets parameters and buffers to those of rank 0. Collective.
-  // Errors: InvalidArgument if the module has no parameter that needs a gradient, if an option can't be, or if the ranks'
-  // models or options differ: the text names the first parameter that does, with both shapes, on all ranks. Others are
-  // those of ProcessGroup's operations.
+  // Errors: InvalidArgument if the module has no parameter that requires a gradient, if an option is invalid, or if
+  // models or options differ between ranks: the message, on all ranks, names the first difference with both shapes.
+  // Otherwise those of ProcessGroup's operations.
   static absl::StatusOr<std::shared_ptr<DistributedDataParallel>> Create(std::shared_ptr<M> module,
                                                                          std::shared_ptr<ProcessGroup> group,
                                                                          const DdpOptions& options = {}) {
@@ -60,13 +61,13 @@ class DistributedDataParallel {
     return std::shared_ptr<DistributedDataParallel>(new DistributedDataParallel(std::move(module), *std::move(core)));
   }
 
-  // Takes its hooks off the parameters. Gradients that are views stay valid.
+  // Removes its hooks from the parameters. Gradients that are bucket views stay valid.
   ~DistributedDataParallel() = default;
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  // The module's forward. What it returns may hold tensors as outputs.h knows them. With gradients enabled, a backward
-  // from what is returned has to follow before the next forward.
+  // The module's forward. Its result may contain tensors in any form that outputs.h supports. With gradients enabled,
+  // backward must run on the result before the next forward.
   template <class... Args>
   auto forward(Args&&... args) {
     core_->PreForward();
@@ -82,8 +83,8 @@ class DistributedDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // While the guard lives, forward and backward add gradients up on this rank only; the first pass after it averages the
-  // sum. Both, forward and backward, belong inside.
+  // While the guard is alive, gradients accumulate on this rank only; the first pass after it averages the sum. Both
+  // forward and backward must run inside the guard's scope.
   //   { auto no_sync = ddp->no_sync(); loss = ...; loss.backward(); }
   class [[nodiscard]] NoSync {
    public:
@@ -100,23 +101,24 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(core_.get()); }
 
-  // For the gradients of all trained parameters; right with gradient_as_bucket_view too.
+  // Zeroes the gradients of all trained parameters. Works with gradient_as_bucket_view.
   void zero_grad(bool set_to_none = true) { core_->ZeroGrad(set_to_none); }
 
   // Replaces the all-reduce of gradients. At most once, and before the first backward.
-  // Errors: FailedPrecondition if there is one already.
+  // Errors: FailedPrecondition if a hook is already registered.
   absl::Status RegisterCommHook(CommHook hook) { return core_->RegisterCommHook(std::move(hook)); }
 
-  // Uneven inputs: runs `loop`, in which this rank trains with as many batches as it has, through this object. A rank
-  // that is done takes part in the collectives of the others until all are done; then all have the model of the last.
-  // Collectives of the caller's own are not followed, so there must be none in the loop. Collective.
-  // Errors: what `loop` returned or threw; OutOfRange names the ranks that ran out of inputs, if `options` say that this
-  // is an error; others are those of ProcessGroup's operations.
+  // Uneven inputs, like Python's join: runs `loop`, in which this rank trains on all of its batches through this
+  // object. A rank that has finished shadows the collectives of the others until all have finished; then all ranks get
+  // the model of the last one. The caller's own collectives are not shadowed, so the loop must not contain any.
+  // Collective.
+  // Errors: what `loop` returned or threw; OutOfRange, with the ranks that ran out of inputs, if
+  // options.throw_on_early_termination is set; otherwise those of ProcessGroup's operations.
   absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options = {}) {
     return core_->Join(loop, options);
   }
 
-  // The buckets as they are now: to be given as DdpOptions::initial_bucket_layout where a run goes on with the same bits.
+  // The current buckets. Pass them as DdpOptions::initial_bucket_layout to continue a run with the same bits.
   BucketLayout bucket_layout() const { return core_->bucket_layout(); }
 
   const std::shared_ptr<M>& module() const { return module_; }
@@ -130,7 +132,7 @@ class DistributedDataParallel {
   const std::unique_ptr<DdpCore> core_;
 };
 
-// The same without naming the module's type.
+// DistributedDataParallel::Create with the module's type deduced.
 template <class M>
 absl::StatusOr<std::shared_ptr<DistributedDataParallel<M>>> MakeDistributedDataParallel(
     std::shared_ptr<M> module, std::shared_ptr<ProcessGroup> group, const DdpOptions& options = {}) {

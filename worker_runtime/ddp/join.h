@@ -9,11 +9,12 @@ namespace ddprun {
 
 struct DdpState;
 
-// Uneven inputs, as Python's join: a rank whose `loop` is over goes on in the collectives of those that still train,
-// with zeros for gradients, until all are done; then all take the model of the last one. See DistributedDataParallel.
+// Uneven inputs, like Python's join: a rank whose `loop` has returned shadows the collectives of the ranks that still
+// train, with zeros as gradients, until all have finished. Then all get the last one's model. See
+// DistributedDataParallel.
 absl::Status RunJoin(DdpState& state, const JoinOptions& options, absl::FunctionRef<absl::Status()> loop);
 
-// What a forward does while a RunJoin is under way, so that ranks that are done can follow. Throw as LibTorch.
+// Called by forward while RunJoin is active, so that ranks that have finished can follow. Throw like LibTorch.
 void JoinNotifyForward(DdpState& state);         // before all other collectives of the forward
 int JoinRankOfBuffers(DdpState& state);          // a rank that still trains
 void JoinAnnounceGradientSync(DdpState& state);  // after all others

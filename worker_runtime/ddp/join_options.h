@@ -3,12 +3,12 @@
 
 namespace ddprun {
 
-// The arguments of Python's DistributedDataParallel.join, with the same names and defaults. All ranks must give the same.
+// The arguments of Python's DistributedDataParallel.join, with the same names and defaults. Must be equal on all ranks.
 struct JoinOptions {
-  // Gradients are divided by the number of all ranks, so that each sample counts the same; else by the number of ranks
-  // that still have inputs. Communication hooks always divide by all.
+  // true: gradients are divided by the number of all ranks, so that each sample has the same weight; false: by the
+  // number of ranks that still have inputs. Communication hooks always divide by the number of all ranks.
   bool divide_by_initial_world_size = true;
-  // All ranks stop with an error as soon as one has no inputs left, instead of going on without it.
+  // All ranks fail as soon as one has no inputs left, instead of continuing without it.
   bool throw_on_early_termination = false;
 };
 

@@ -8,14 +8,14 @@
 
 namespace ddprun {
 
-// Each rank computes the loss of its own samples; DDP averages gradients, not losses. So what ranks print differs, and
-// only the average is what a single process with the whole batch would print (if all ranks have equally many samples).
+// Each rank computes the loss of its own samples, and DDP averages gradients, not losses. So the ranks' losses differ.
+// Their average equals the loss of a single process with the whole batch, if all ranks have the same number of samples.
 
-// The loss (one floating number) of this rank's samples. Waits for a GPU; talks to nobody.
+// The loss of this rank's samples. `loss`: one floating-point element. Waits for a GPU, does not communicate.
 double LossOfThisRank(const at::Tensor& loss);
 
-// The mean of all ranks' losses, the same number on all of them. Collective: every rank calls it. Costs a round trip, so
-// not in every step. Errors: those of ProcessGroup's operations.
+// The mean of all ranks' losses, the same value on all ranks. Collective. Costs a round trip, so do not call it in
+// every step. Errors: those of ProcessGroup's operations.
 absl::StatusOr<double> LossAveragedOverRanks(const at::Tensor& loss, ProcessGroup& group);
 
 }  // namespace ddprun

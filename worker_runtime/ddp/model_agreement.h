@@ -9,9 +9,9 @@
 
 namespace ddprun {
 
-// Collective: whether all ranks have rank 0's model and options. `device`: one that the group can send from.
-// Errors, the same text on all ranks: InvalidArgument says what differs first, with the shapes (dtypes, names) of rank 0
-// and of the lowest rank that differs. Others are those of ProcessGroup's operations.
+// Collective: OK if all ranks have rank 0's model and options. `device`: one that the group can send from.
+// Errors, the same message on all ranks: InvalidArgument has the first difference, with the shapes (dtypes, names) of
+// rank 0 and of the lowest rank that differs. Otherwise those of ProcessGroup's operations.
 absl::Status CheckAllRanksAgree(const ModelDescription& description, c10::Device device, ProcessGroup& group);
 
 }  // namespace ddprun

@@ -12,14 +12,14 @@
 
 namespace ddprun {
 
-// What must be equal on all ranks before they can reduce gradients together. A plain value.
+// What must be equal on all ranks to reduce gradients together. A plain value.
 struct ModelDescription {
   struct Entry {
     std::string name;            // as in named_parameters()
     std::vector<int64_t> shape;  // sizes
     std::string dtype;           // "Float"
     bool buffer = false;         // else a parameter
-    bool trained = false;        // a parameter that needs a gradient
+    bool trained = false;        // a parameter that requires a gradient
   };
   std::vector<std::pair<std::string, std::string>> options;  // name, value
   std::vector<Entry> entries;
@@ -30,10 +30,10 @@ std::vector<std::pair<std::string, std::string>> DescribeOptions(const DdpOption
 
 // One line per option and entry, in order. Names may hold any character but newline and tab.
 std::string EncodeDescription(const ModelDescription& description);
-// Errors: Internal, if the text is not what EncodeDescription makes.
+// Errors: Internal, if the text was not written by EncodeDescription.
 absl::StatusOr<ModelDescription> DecodeDescription(absl::string_view text);
 
-// What differs first, with both ranks' values and what to do; empty if nothing does.
+// The first difference, with both ranks' values and what to do; empty if there is none.
 std::string FirstDifference(const ModelDescription& a, int rank_a, const ModelDescription& b, int rank_b);
 
 }  // namespace ddprun

@@ -14,8 +14,8 @@ class Module;
 
 namespace ddprun {
 
-// The parameters of a module that need a gradient, in the order of named_parameters(), which is Python's. A tensor that
-// has several names (tied weights) is there once, under its first.
+// The parameters of a module that require a gradient, in the order of named_parameters(), which is Python's. A tensor
+// with several names (tied weights) appears once, under its first name.
 struct TrainedParameters {
   std::vector<at::Tensor> tensors;
   std::vector<std::string> names;
@@ -24,7 +24,7 @@ struct TrainedParameters {
 
 TrainedParameters CollectTrainedParameters(const torch::nn::Module& module);
 
-// All buffers as they are now; modules may exchange them.
+// All current buffers; modules may replace them.
 std::vector<at::Tensor> CollectBuffers(const torch::nn::Module& module);
 
 // All parameters (also frozen ones), then buffers, without gradients.

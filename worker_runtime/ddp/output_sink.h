@@ -11,16 +11,16 @@ namespace ddprun {
 
 struct DdpState;
 
-// Both are for the outputs of a forward whose backward will reduce gradients; outputs without a graph are not touched.
-// Both throw as LibTorch.
+// Both functions take the outputs of a forward whose backward will reduce gradients. Outputs without a graph are left
+// alone. Both throw like LibTorch.
 
-// For find_unused_parameters: puts a step between a module's outputs and what is computed from them. A backward pass goes
-// through it whichever output the loss was computed from, and it passes "no gradient" on for the others, so that the
-// reducer hears of their parameters. Copies the outputs.
+// For find_unused_parameters: inserts an autograd node behind the module's outputs. Backward passes through it
+// whichever output the loss was computed from, and it propagates "no gradient" for the others, so that the reducer
+// marks their parameters. Copies the outputs.
 void ApplyOutputSink(absl::Span<at::Tensor* const> outputs);
 
-// For a static graph's first iteration: lets all reductions wait for the end of the backward pass. Unlike in Python,
-// outputs that do not feed the loss are not mistaken for used ones, which would fail in the second iteration.
+// For the first iteration of a static graph: delays all reductions to the end of backward. Unlike in Python, outputs
+// that do not contribute to the loss are not counted as used, which would fail in the second iteration.
 void DelayReductionToEndOfBackward(const std::shared_ptr<DdpState>& state, absl::Span<at::Tensor* const> outputs);
 
 }  // namespace ddprun

@@ -27,9 +27,9 @@ inline constexpr bool kNever = false;
 
 }  // namespace outputs_internal
 
-// Calls `visit` with every tensor in what a module's forward returned, which may replace it. Knows tensors, optionals,
-// tuples, pairs, ranges (vectors, maps by value) of such, and values without tensors (numbers, strings). A struct of one's
-// own says where its tensors are by a method:
+// Calls `visit`, which may replace the tensor, with every tensor in the result of a module's forward. Supports tensors,
+// optionals, tuples, pairs, ranges (vectors, maps by value) of these, and values without tensors (numbers, strings).
+// For your own struct, add a method that visits its tensors:
 //
 //   struct Output {
 //     at::Tensor logits, loss;

@@ -16,19 +16,20 @@
 
 namespace ddprun {
 
-// c10d's Reducer with what DDP reads of its inside. Only for the sources of this folder: the header is an expensive one.
+// c10d's Reducer, with access to the internals that DDP needs. Internal to this directory: the header is slow to
+// compile.
 class Reducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  // The buckets as they are now; they change once, after the first iteration.
+  // The current buckets. They are rebuilt once, after the first iteration.
   BucketLayout layout() const {
     BucketLayout layout;
     for (const Bucket& bucket : buckets_) layout.push_back(bucket.variable_indices);
     return layout;
   }
 
-  // Whether a backward pass has begun whose gradients were not all reduced.
+  // Whether a backward pass has started and not all of its gradients were reduced.
   bool unfinished() const { return require_finalize_; }
 };
 
@@ -44,8 +45,8 @@ struct ReducerArguments {
   std::unordered_map<size_t, std::string> names;
 };
 
-// The constructor has grown an argument or two in several versions of LibTorch; the type itself says which it has. A
-// template, because only then the branches that do not fit are left out.
+// LibTorch versions differ in the constructor's last arguments; the type itself tells which one it is. A template, so
+// that the branches for other versions are not compiled.
 template <typename R = Reducer>
 std::shared_ptr<R> MakeReducer(ReducerArguments a) {
   using Caps = std::vector<int64_t>;

@@ -14,41 +14,41 @@
 
 namespace ddprun {
 
-// An all-reduce for ranks that train on the CPU of one host: through memory that they share instead of sockets. 6 %
-// off the step of a small GPT (benchmarks/README.md).
+// An all-reduce through shared memory instead of sockets, for ranks that train on the CPU of one host. Makes a step of
+// a small GPT 6 % faster (benchmarks/README.md).
 //
 //   auto shared = ddprun::SharedMemoryAllReduce::Create(group);
 //   if (!shared.ok()) return shared.status();
 //   if (absl::Status status = (*ddp)->RegisterCommHook((*shared)->Hook()); !status.ok()) return status;
+// Each rank copies a piece of its tensor into its slot, sums one part of all slots, and copies the parts that the
+// others summed (with two ranks: sums everything itself); pieces alternate between two halves of the slots. Sums are in
+// rank order, so unlike Gloo's they do not depend on a gradient's position in a bucket: with two ranks the bits equal
+// Gloo's, with more they differ.
 //
-// Each rank puts a piece of its tensor into its slot, adds up one part of what all put there, and takes the parts that the
-// others added up (for two ranks: adds up all itself); pieces go through two halves of the slots in turn. Sums are in the
-// order of ranks, so unlike Gloo's they do not depend on where a gradient lies in a bucket: with two ranks the bits are
-// those of Gloo, with more they differ.
+// Waiting ranks spin for some microseconds, then sleep, so there may be more ranks than cores. The memory has no name
+// in any file system and is freed with the last process, also after a SIGKILL.
 //
-// Waiting ranks spin for some microseconds, then sleep, so it can be used where there are more ranks than cores. The
-// memory has no name anywhere and is gone with the last process, also after a SIGKILL.
-//
-// Used by one thread at a time; all ranks make the same calls.
+// Use it from one thread at a time; all ranks must make the same calls.
 class SharedMemoryAllReduce : public std::enable_shared_from_this<SharedMemoryAllReduce> {
  public:
   static constexpr size_t kDefaultBytesPerRank = 2 << 20;
 
-  // Collective: all ranks of the group make one together, with the same number of bytes for each rank (a multiple of
-  // 256; tensors may be of any size).
-  // Errors, the same on all ranks: FailedPrecondition if rank 0 got no memory, or if a rank can't see it because it runs
-  // on another host or in another container: the text names it. Others are those of ProcessGroup.
+  // Collective: all ranks of the group must call it with the same bytes_per_rank (a multiple of 256; tensors may have
+  // any size). Errors, the same on all ranks: FailedPrecondition if rank 0 could not allocate the memory, or if a rank,
+  // named in the message, can't map it because it runs on another host or in another container. Otherwise those of
+  // ProcessGroup.
   static absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> Create(std::shared_ptr<ProcessGroup> group,
                                                                        size_t bytes_per_rank = kDefaultBytesPerRank);
 
-  // Sets `tensor` to the sum over all ranks, each multiplied by `factor` before. Any shape, contiguous, on the CPU;
-  // float, double, bfloat16 or half, which are added in their own precision. The same shape and dtype on all ranks.
-  // Errors: InvalidArgument for another tensor; DeadlineExceeded after the group's timeout, naming the ranks that did not
-  // come; Unavailable if one of them died or gave up; Aborted after the group's Abort. All within some 20 ms of the cause.
-  // After an error this object is of no more use, as the group.
+  // Sets `tensor` to the sum over all ranks, each multiplied by `factor` first. Any shape, contiguous, on the CPU;
+  // float, double, bfloat16 or half, summed in their own precision. The same shape and dtype on all ranks.
+  // Errors: InvalidArgument for other tensors; DeadlineExceeded after the group's timeout, with the ranks that did not
+  // enter the operation; Unavailable if one of them died or failed; Aborted after the group's Abort. All within some 20
+  // ms of the cause. After an error this object is unusable, like the group.
   absl::Status AllReduce(at::Tensor tensor, double factor = 1);
 
-  // The average of gradients by this, for RegisterCommHook or as the inner one of a compression. Keeps this object.
+  // A hook that averages gradients with this object, for RegisterCommHook or as the inner hook of a compression hook.
+  // The hook keeps this object alive.
   CommHook Hook();
 
  private:

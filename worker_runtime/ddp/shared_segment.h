@@ -18,41 +18,41 @@
 
 namespace ddprun {
 
-// Memory that several ranks of one host share, with a counter for each by which they wait for each other. It has no name
-// in any file system and goes away with the last process that maps it, however that ends.
+// Memory shared by the ranks of one host, with a counter per rank for barriers. It has no name in any file system and
+// is freed with the last process that maps it, however that process ends.
 //
-// Rank 0 makes it and gives its address() to the others, which open it; from then on all have the same. Ranks may be
-// processes, or threads of one. Each object is used by one thread at a time.
+// Rank 0 creates it and sends its address() to the others, which open it; from then on all are equal. Ranks may be
+// processes or threads of one process. Each object is used by one thread at a time.
 class SharedSegment {
  public:
-  // Memory of `size` ranks with `slot_bytes` (a multiple of 64) for each, in this process. Errors: ResourceExhausted if
-  // there is not so much memory.
+  // Creates memory for `size` ranks with `slot_bytes` (a multiple of 64) each. Errors: ResourceExhausted if there is
+  // not enough memory.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Make(int size, size_t slot_bytes);
 
-  // The memory that rank 0 of this host made. Errors: FailedPrecondition if `address` is not one of a segment that this
-  // process can see: the maker runs on another host, in another container, or as another user.
+  // Opens the memory that rank 0 created. Errors: FailedPrecondition if this process can't access it, because rank 0
+  // runs on another host, in another container, or as another user.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(absl::string_view address, int rank);
 
-  // Tells the others that this rank is gone.
+  // Tells the other ranks that this rank has left.
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  // Host, process, descriptor and a random number, by which Open finds the memory and knows that it is the right one.
+  // Host, process, descriptor and a random number, with which Open finds and verifies the memory.
   std::string address() const;
-  // Once all have opened it: nobody else can any more.
+  // To be called once all ranks have opened it. Afterwards no process can open it any more.
   void CloseAddress();
 
   int rank() const { return rank_; }
   int size() const;
   size_t slot_bytes() const;
-  // The memory of one rank, aligned to 64 bytes. All may read and write it; who when is for them to agree on by Meet.
+  // The memory of one rank, aligned to 64 bytes. All ranks may read and write it; they synchronize with Meet.
   std::byte* slot(int rank) const;
 
-  // Returns once all ranks have called it as often as this one; what they wrote before can be read after. Spins for some
-  // microseconds, then sleeps. `check`, if given, is asked every now and then whether to give up, and returns why.
-  // Errors: DeadlineExceeded after `timeout`, naming the ranks that did not come; Unavailable if one of them is gone;
-  // what `check` returned. After an error the segment is of no more use to anybody.
+  // A barrier: returns once all ranks have called it as often as this one. Writes before it are visible after it. Spins
+  // for some microseconds, then sleeps. `check`, if given, is called from time to time; an error from it ends the wait.
+  // Errors: DeadlineExceeded after `timeout`, with the missing ranks; Unavailable if one of them has died or left; what
+  // `check` returned. After an error the segment is unusable for all ranks.
   using Check = std::function<absl::Status()>;
   absl::Status Meet(absl::Duration timeout, const Check& check);
 

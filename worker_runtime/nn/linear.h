@@ -10,16 +10,16 @@
 
 namespace ddprun {
 
-// torch::nn::Linear with the kernel that Python's nn.Linear takes. For inputs of three and more dimensions the C++
-// frontend multiplies by the transposed weight and adds the bias afterwards, which rounds differently from Python's
-// at::linear; for two dimensions both are the same. Names of parameters and their initialisation are the stock ones.
+// torch::nn::Linear with the kernel of Python's nn.Linear. For inputs with three or more dimensions, the C++ frontend
+// multiplies by the transposed weight and then adds the bias, which rounds differently from Python's at::linear; for
+// two dimensions both are equal. Parameter names and initialization are those of torch::nn::Linear.
 //
-// Thread-compatible, as every torch::nn::Module.
+// Thread-compatible, like every torch::nn::Module.
 class LinearImpl : public torch::nn::LinearImpl {
  public:
   using torch::nn::LinearImpl::LinearImpl;
 
-  // input: [..., in_features] of the weight's dtype; returns [..., out_features].
+  // input: [..., in_features], of the weight's dtype. Returns [..., out_features].
   at::Tensor forward(const at::Tensor& input);
 
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override;

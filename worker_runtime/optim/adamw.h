@@ -10,44 +10,45 @@
 
 namespace ddprun {
 
-// How a step is computed. Each gives the bits of the Python optimizer made with the argument named; loop and foreach are
-// equal on a CPU, fused rounds differently.
+// How a step is computed. Each gives the same bits as the Python optimizer with the named argument. On a CPU, loop and
+// foreach are equal; fused rounds differently.
 enum class AdamWKernel {
-  kLoop,     // foreach=False: one tensor after the other; what Python does by default on a CPU
-  kForeach,  // foreach=True: one call for all tensors; what Python does by default on a GPU
-  kFused,    // fused=True: one pass over the memory; the fastest, on a CPU too
+  kLoop,     // foreach=False: one tensor after the other; Python's default on a CPU
+  kForeach,  // foreach=True: one call for all tensors; Python's default on a GPU
+  kFused,    // fused=True: one pass over the memory; the fastest, also on a CPU
 };
 
-// AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization, 2019) with the bits of Python's torch.optim.AdamW.
-// The C++ frontend's own, from which this is derived, blends the first moment in two roundings instead of one and so
-// drifts apart from Python after the second step; it also has no fused kernel.
+// AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization, 2019), bit for bit equal to Python's
+// torch.optim.AdamW. The C++ frontend's torch::optim::AdamW, its base class, updates the first moment with two
+// roundings instead of one, so it differs from Python from the second step on; it also has no fused kernel.
 //
-// Options, parameter groups, state, schedulers and archives are those of torch::optim::AdamW: per group
-// torch::optim::AdamWOptions, whose lr may be changed between steps, and per parameter torch::optim::AdamWParamState.
+// Options, parameter groups, state, schedulers and archives are those of torch::optim::AdamW:
+// torch::optim::AdamWOptions per group, whose lr may be changed between steps, and torch::optim::AdamWParamState per
+// parameter.
 //
 //   ddprun::AdamW optimizer({{decay, Options(0.1)}, {no_decay, Options(0.0)}}, torch::optim::AdamWOptions(3e-4));
 //
-// Parameters: floating, dense, on any device; those without a gradient are left alone in a step. Throws c10::Error as
-// LibTorch's optimizers do. Thread-compatible.
+// Parameters: floating-point, dense, on any device. A step skips parameters without a gradient. Throws c10::Error, like
+// LibTorch's optimizers. Thread-compatible.
 class AdamW : public torch::optim::AdamW {
  public:
   explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {},
                  AdamWKernel kernel = AdamWKernel::kFused);
 
-  // A group without options of its own takes the defaults.
+  // A group without its own options uses the defaults.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, torch::optim::AdamWOptions defaults = {},
                  AdamWKernel kernel = AdamWKernel::kFused);
 
-  // One step with the gradients that are there. `closure`, if given, is called before, with gradients enabled; its loss
-  // is returned.
+  // One step with the current gradients. `closure`, if given, is called first, with gradients enabled, and its loss is
+  // returned.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // As in Python: also where gradients are views into buckets (gradient_as_bucket_view), for which
+  // As in Python, including gradients that are bucket views (gradient_as_bucket_view), for which
   // torch::optim::Optimizer::zero_grad throws.
   void zero_grad(bool set_to_none = true);
 
-  // The state of one of the parameters, made of zeros if it has had no step yet: number of steps done, and moments of
-  // the parameter's shape, dtype and device. May be written to, as when a checkpoint is loaded.
+  // The state of a parameter, created with zeros before its first step: number of steps done, and moments of the
+  // parameter's shape, dtype and device. May be modified, for example to load a checkpoint.
   torch::optim::AdamWParamState& StateOf(const at::Tensor& parameter);
 
   AdamWKernel kernel() const { return kernel_; }

@@ -7,10 +7,9 @@
 
 namespace ddprun {
 
-// What Python's Optimizer.zero_grad(set_to_none) does: takes the gradients away, or fills them with zeros where they
-// are. Unlike torch::optim::Optimizer::zero_grad this also works where gradients are views into DDP's buckets. A parameter
-// whose gradient is taken away is left alone by optimizers; one whose gradient is zero still gets weight decay and the
-// rest of its momentum.
+// Like Python's Optimizer.zero_grad(set_to_none): removes the gradients, or fills them with zeros in place. Unlike
+// torch::optim::Optimizer::zero_grad, it supports gradients that are views into DDP's buckets. Optimizers skip a
+// parameter without a gradient; with a zero gradient it still gets weight decay and momentum.
 void ZeroGradients(const std::vector<at::Tensor>& parameters, bool set_to_none = true);
 
 }  // namespace ddprun

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// Which backend moves tensors of which device. At least one of both is set.
+// Which backend handles tensors of which device. At least one is set.
 struct BackendChoice {
   bool gloo_for_cpu = false;
   bool gloo_for_cuda = false;
@@ -17,15 +17,15 @@ struct BackendChoice {
   bool gloo() const { return gloo_for_cpu || gloo_for_cuda; }
   bool nccl() const { return nccl_for_cuda; }
 
-  // As PyTorch writes it: "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl".
+  // In PyTorch's notation: "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl".
   std::string ToString() const;
 
   friend bool operator==(const BackendChoice&, const BackendChoice&) = default;
 };
 
-// Reads torch.distributed's notation. A bare "gloo" serves both devices, as in Python; empty text chooses by
-// `device_is_cuda`: "cpu:gloo,cuda:nccl" or "gloo".
-// Errors: InvalidArgument says which word is unknown and what there is.
+// Parses torch.distributed's notation. "gloo" alone handles both devices, as in Python. Empty text:
+// "cpu:gloo,cuda:nccl" if `device_is_cuda`, else "gloo".
+// Errors: InvalidArgument names the unknown word and the valid ones.
 absl::StatusOr<BackendChoice> ParseBackendChoice(absl::string_view text, bool device_is_cuda);
 
 }  // namespace ddprun

@@ -10,16 +10,16 @@
 namespace ddprun {
 
 // The device on which this worker computes, for ProcessGroupOptions::device and the trainer's own tensors:
-//   "auto"   the GPU of its local rank if this host has one that can be used, else the CPU; where there is one that
-//            can't be, a line on stderr says why
-//   "cpu"    the CPU; nothing of CUDA is loaded
+//   "auto"   the GPU of its local rank if this host has usable GPUs, else the CPU; if the host has a GPU that is not
+//            usable, a line on stderr gives the reason
+//   "cpu"    the CPU; no CUDA library is loaded
 //   "cuda"   the GPU of its local rank
-//   "cuda:1" that one
-// A CUDA device is made the current one of the calling thread. Thread-safe.
+//   "cuda:1" GPU 1
+// Makes a CUDA device the current device of the calling thread. Thread-safe.
 //
-// Errors: InvalidArgument for another word, or if the GPU's number is too high, with how many GPUs this process sees
-// (also under "auto", where some GPUs but too few are a mistake of the launch); FailedPrecondition if "cuda" can't be
-// had at all.
+// Errors: InvalidArgument for any other text, or if the GPU's index is too high (also with "auto", as fewer GPUs than
+// workers is a launch mistake); the message has the number of GPUs that this process sees. FailedPrecondition if "cuda"
+// is not available at all.
 absl::StatusOr<c10::Device> ChooseDevice(const WorkerEnv& env, absl::string_view wish = "auto");
 
 }  // namespace ddprun

@@ -14,40 +14,40 @@
 
 namespace ddprun {
 
-// Where the ranks of a group leave their failure reports for each other: keys of the store.
+// Exchanges the failure reports of a group's ranks through keys of the store.
 //
-// Threads: any. Calls that come while another thread is in one do nothing, rather than wait for the store.
+// Threads: any. A call made while another thread is in a call does nothing, instead of waiting for the store.
 class FailureBoard {
  public:
-  // `store` should be a connection of its own: a connection serves one call at a time, and a trainer may be waiting for
-  // a key on the group's.
+  // `store` should be a separate connection: a connection handles one call at a time, and a trainer may be waiting for
+  // a key on the group's connection.
   FailureBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
   ~FailureBoard();
   FailureBoard(const FailureBoard&) = delete;
   FailureBoard& operator=(const FailureBoard&) = delete;
 
-  // Leaves this rank's report; returns when the store has it. Only the first one counts.
+  // Posts this rank's report; returns when the store has it. Only the first report counts.
   void Post(const FailureReport& report);
 
-  // The reports there are.
+  // All reports posted so far.
   FailureReports Read();
 
-  // Waits until this rank, or every rank, has left one, at most this long.
+  // Waits until this rank, or every rank, has posted a report, up to `timeout`.
   void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
 
-  // Says that this rank needs nothing from the store any more, and waits until all but `gone` have said so.
+  // Announces that this rank no longer needs the store; waits until all ranks except `gone` have announced it.
   void SayRead();
   void AwaitReaders(const std::set<int>& gone, absl::Duration timeout);
 
-  // Any other look at the store.
+  // Any other use of the store.
   void Ask(absl::FunctionRef<void(c10d::Store&)> use) { WithStore(use); }
 
-  // Whether the store did not answer.
+  // Whether the store failed to answer.
   bool store_is_lost();
 
  private:
-  // Runs `use` unless another thread is in one.
+  // Runs `use` unless another thread is in a call.
   void WithStore(absl::FunctionRef<void(c10d::Store&)> use);
 
   const c10::intrusive_ptr<c10d::Store> store_;

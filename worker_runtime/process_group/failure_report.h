@@ -11,24 +11,24 @@
 #include "absl/time/time.h"
 #include "worker_runtime/process_group/peers.h"
 
-// Who is to blame when an operation fails. Gloo tells each rank only what happened on its own connections, and that
-// mostly last: a rank that gives up closes its connections, its neighbours see those close, and so on. So every rank
-// that fails leaves a report in the store before it closes anything, and all follow the reports to the rank where it
-// began.
+// Finds the rank that caused a failed operation. Gloo tells each rank only what happened on its own connections, and
+// that is often only a consequence: a rank that fails closes its connections, its neighbors see those close, and so on.
+// So each failing rank posts a report to the store before it closes anything, and all ranks follow the reports to the
+// first cause.
 namespace ddprun {
 
 struct FailureReport {
   enum class Kind {
-    kTimeout,  // waited in vain
-    kLost,     // a connection to `lost` broke
-    kAborted,  // Abort was called there; `detail` is the reason
+    kTimeout,  // timed out
+    kLost,     // lost the connection to `lost`
+    kAborted,  // Abort was called on that rank; `detail` is the reason
     kLeft,     // destroyed its group without Shutdown
   };
   Kind kind = Kind::kLost;
   std::string operation;    // "all_reduce"
-  uint64_t sequence = 0;    // which collective of the group it was, counted from 1; 0: unknown
+  uint64_t sequence = 0;    // number of the collective in this group, from 1; 0: unknown
   std::optional<int> lost;  // the rank at the other end, if known
-  std::string detail;       // Abort's reason, or what the backend said; one line
+  std::string detail;       // Abort's reason, or the backend's message; one line
 
   std::string Encode() const;
   static std::optional<FailureReport> Decode(absl::string_view text);
@@ -38,19 +38,19 @@ struct FailureReport {
   std::string Operation() const;
 };
 
-using FailureReports = std::map<int, FailureReport>;  // by rank; those that have failed and could still say so
+using FailureReports = std::map<int, FailureReport>;  // by rank; of failed ranks that could still post a report
 
-// Where a chain of lost connections began.
+// The origin of a chain of lost connections.
 struct FailureCause {
-  std::optional<int> rank;                // nullopt: not known
-  std::optional<FailureReport> reported;  // what that rank said; nullopt: it has said nothing, so it is dead
+  std::optional<int> rank;                // nullopt: unknown
+  std::optional<FailureReport> reported;  // that rank's report; nullopt: it posted none, so it is dead
 };
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports);
 
-// Whether the text gets better by waiting for more reports: it is about who did not come.
+// Whether waiting for more reports improves the message, because it is about ranks that did not enter the collective.
 bool IsTimeout(const FailureCause& cause);
 
-// The error of an operation on `rank`, in one line. REQUIRES: own.kind is kTimeout or kLost.
+// The error of an operation on `rank`, as one line. REQUIRES: own.kind is kTimeout or kLost.
 absl::Status ExplainFailure(const Peers& peers, int rank, absl::Duration timeout, const FailureReport& own,
                             const FailureReports& reports);
 

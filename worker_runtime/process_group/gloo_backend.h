@@ -23,40 +23,40 @@ class Device;
 
 namespace ddprun {
 
-// One rank's end of a group over Gloo, which can be cut off: Gloo itself has no abort, but its sockets are known by
-// their addresses, as every group listens on a port of its own.
+// One rank's endpoint of a Gloo group, with a way to abort it: Gloo has no abort, but its sockets can be found by their
+// addresses, because every group listens on its own port.
 //
-// Threads: CutOff may be called from any thread while the object lives; the rest belongs to one.
+// Threads: CutOff may be called from any thread while the object exists; everything else from one thread.
 class GlooBackend {
  public:
-  // When all ranks have come, connecting takes milliseconds; only one that dies meanwhile makes the others wait.
+  // Once all ranks have joined, connecting takes milliseconds; the others wait only if a rank dies in the meantime.
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
 
-  // Listens on `where`: the name of an interface, or an address or name of this host.
-  // Errors: InvalidArgument if this host has neither.
+  // Listens on `where`: an interface name, or an address or name of this host.
+  // Errors: InvalidArgument if it is neither.
   static absl::StatusOr<std::unique_ptr<GlooBackend>> Listen(const std::string& where);
   ~GlooBackend();
   GlooBackend(const GlooBackend&) = delete;
   GlooBackend& operator=(const GlooBackend&) = delete;
 
-  // On which it listens, "ip:port".
+  // The listening address, "ip:port".
   const std::string& address() const { return address_; }
 
-  // Connects to all peers, which must all have come. Operations take `timeout`; `with_checker` is the same on all. Call
-  // once.
+  // Connects to all peers, which must have joined. `timeout` applies to operations; `with_checker` must be the same on
+  // all ranks. Call once.
   absl::Status Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
                        absl::Duration timeout, bool with_checker);
 
   // Never null after Connect.
   const c10::intrusive_ptr<c10d::ProcessGroupGloo>& backend() const { return backend_; }
 
-  // Further connections among the same ranks, by which a c10d::ProcessGroupWrapper compares what they do.
+  // Extra connections between the same ranks, over which a c10d::ProcessGroupWrapper compares their collectives.
   const c10::intrusive_ptr<c10d::ProcessGroupGloo>& checker() const { return checker_; }
 
-  // From which this rank has connected to others.
+  // The local ports of this rank's connections to others.
   std::vector<int> Ports() const;
 
-  // Breaks all connections: whoever waits in an operation, here or at a peer, gets an exception at once.
+  // Breaks all connections: operations in progress, here and on peers, throw at once.
   void CutOff() const;
 
  private:

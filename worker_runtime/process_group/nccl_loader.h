@@ -9,20 +9,20 @@
 
 namespace ddprun {
 
-// Names the file; else libddprun_nccl.so is looked for beside the program, in ../lib, and where the dynamic linker
-// looks.
+// Path of the plugin. If not set, libddprun_nccl.so is searched next to the program, in ../lib, and in the dynamic
+// linker's search path.
 inline constexpr char kNcclLibraryVariable[] = "DDPRUN_NCCL_LIBRARY";
 
-// The plugin of this process, loaded at the first call; it stays loaded. Thread-safe.
-// Errors: FailedPrecondition in one line: this host has no usable GPU (then nothing is loaded); no library was found,
-// and where it was looked for; the dynamic linker refused it; it belongs to another build.
+// This process's plugin. Loaded at the first call, never unloaded. Thread-safe.
+// Errors: FailedPrecondition: this host has no usable GPU (then nothing is loaded); the library was not found (with the
+// paths searched); the dynamic linker rejected it; it is from another build.
 absl::StatusOr<NcclPlugin*> LoadNcclPlugin();
 
-// Whether a CUDA program could find a GPU here, by the driver's device file and CUDA_VISIBLE_DEVICES; nothing is
-// loaded.
+// Whether a CUDA program could find a GPU on this host, according to the driver's device file and CUDA_VISIBLE_DEVICES.
+// Loads nothing.
 bool HostHasGpu();
 
-// The same for a given device file and value (nullptr: not set).
+// HostHasGpu with a given device file and value of CUDA_VISIBLE_DEVICES (nullptr: not set).
 bool HasGpu(const std::string& device_file, const char* visible_devices);
 
 }  // namespace ddprun

@@ -11,11 +11,11 @@
 
 namespace ddprun {
 
-// What a rank tells the others about itself when a group is made.
+// What a rank publishes about itself when a group is created.
 struct Peer {
-  std::string host;  // as gethostname says
+  std::string host;  // from gethostname
   int pid = 0;
-  std::string address;  // on which its Gloo listens, "ip:port"; empty without Gloo
+  std::string address;  // Gloo's listening address, "ip:port"; empty without Gloo
 
   std::string Encode() const;
   static absl::StatusOr<Peer> Decode(absl::string_view text);
@@ -33,10 +33,10 @@ class Peers {
 
   // "rank 2 (host node-b, pid 4711)"; "rank 2" if nothing is known about it.
   std::string Name(int rank) const;
-  // "rank 2 (...) and rank 3 (...)"; from the ninth on only how many more.
+  // "rank 2 (...) and rank 3 (...)"; after the eighth only how many more.
   std::string Names(absl::Span<const int> ranks) const;
 
-  // Whether Gloo listens there on one of the ranks.
+  // Whether a rank's Gloo listens on `address`.
   bool Listens(absl::string_view address) const { return RankListeningAt(address).has_value(); }
   std::optional<int> RankListeningAt(absl::string_view address) const;
 
@@ -44,8 +44,8 @@ class Peers {
   std::vector<Peer> peers_;
 };
 
-// The address that Gloo's error text names as the other side, as in "Connection closed by peer [10.0.0.7]:8812". Gloo
-// prints the port with its bytes swapped (pair.cc), so both readings are returned: as printed, and swapped back.
+// The peer address in Gloo's error message, as in "Connection closed by peer [10.0.0.7]:8812". Gloo prints the port
+// with its bytes swapped (pair.cc), so both forms are returned: as printed, and swapped back.
 std::vector<std::string> AddressesInText(absl::string_view text);
 
 }  // namespace ddprun

@@ -23,17 +23,17 @@ class Backend;
 
 namespace ddprun {
 
-// What a process group consists of, how it is made (process_group.cc), and how it fails and ends
-// (process_group_failure.cc). The plain members are set while it is made and not changed before Release.
+// The parts of a process group, its creation (process_group.cc), failure and end (process_group_failure.cc). The plain
+// members are set at creation and not changed before Release.
 class ProcessGroup::Impl {
  public:
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   std::string name;
-  std::string error_prefix;  // of a subgroup, whose ranks are not those of the job
+  std::string error_prefix;  // for subgroups, whose ranks differ from the job's
   std::string backend_text;
-  bool store_on_rank_0 = false;  // the store dies with rank 0
+  bool store_on_rank_0 = false;  // the store ends with rank 0
   bool several_hosts = false;
   ProcessGroupOptions options;
 
@@ -46,14 +46,14 @@ class ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   int subgroups_made = 0;
 
-  // Meets the other ranks in `fresh_store` and makes `group`, which LibTorch's logs call `unique_name`.
+  // Rendezvous in `fresh_store`, then creates `group`, which LibTorch's logs call `unique_name`.
   absl::Status Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
 
-  // Why `operation` can't be done any more; OK if it can.
+  // OK, or why `operation` can't run any more.
   absl::Status Usable(absl::string_view operation);
 
-  // What is to be said of the exception that `operation` threw. If a connection failed, all others are cut off, so that
-  // the failure spreads to all ranks at once, and the group stays failed.
+  // The error for an exception that `operation` threw. If a connection failed, breaks all others, so that the failure
+  // reaches all ranks at once, and the group stays failed.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
   void Abort(absl::string_view reason);
@@ -61,13 +61,13 @@ class ProcessGroup::Impl {
   // See ProcessGroup.
   void AwaitReaders();
 
-  // The end without Shutdown: tells the others, cuts off what still waits, and releases everything.
+  // The end without Shutdown: informs the others, breaks off pending operations, and releases everything.
   void Leave();
 
-  // Gives up connections and threads. A healthy NCCL finishes what is enqueued.
+  // Releases connections and threads. A healthy NCCL backend first completes what is enqueued.
   void Release(bool healthy);
 
-  // Remembers a subgroup. Error: this group was aborted meanwhile, so `subgroup` was too.
+  // Registers a subgroup. Error: this group was aborted in the meantime, and so was `subgroup`.
   absl::Status AddSubgroup(const std::shared_ptr<ProcessGroup>& subgroup);
   std::vector<std::shared_ptr<ProcessGroup>> Subgroups();
 
@@ -81,9 +81,9 @@ class ProcessGroup::Impl {
   void CutOff();
 
   Mutex mutex_;
-  absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is of no more use
-  std::set<int> gone_ ABSL_GUARDED_BY(mutex_);     // ranks that have not said why they failed, so nobody waits for them
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is left to cut off
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is unusable
+  std::set<int> gone_ ABSL_GUARDED_BY(mutex_);     // ranks without a failure report: do not wait for them
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is left to break off
   std::vector<std::weak_ptr<ProcessGroup>> subgroups_ ABSL_GUARDED_BY(mutex_);
 };
 

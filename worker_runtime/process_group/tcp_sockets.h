@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// The TCP sockets that libraries have opened in this process, found by their addresses. Thread-safe.
+// Finds the TCP sockets that libraries have opened in this process, by their addresses. Thread-safe.
 namespace ddprun {
 
-// "10.0.0.7:29500" or "[fe80::1]:29500"; IPv4 inside IPv6 is written as IPv4. Empty: not bound, not connected.
+// "10.0.0.7:29500" or "[fe80::1]:29500"; IPv4-mapped IPv6 is written as IPv4. Empty: not bound, not connected.
 struct TcpSocket {
   std::string local;
   std::string remote;
@@ -20,21 +20,20 @@ struct TcpSocket {
 
 using SocketFilter = absl::FunctionRef<bool(const TcpSocket&)>;
 
-// Those for which `filter` returns true, in no order.
+// The sockets for which `filter` returns true, in no particular order.
 std::vector<TcpSocket> FindTcpSockets(SocketFilter filter);
 
-// Shuts down both directions of those for which `filter` returns true and returns how many. They stay open: who is
-// blocked on one, on either side, hears of it at once, and its owner closes it. Each socket is held while it is looked
-// at, so a descriptor that is closed and used again meanwhile hits nobody else.
+// Shuts down both directions of the sockets for which `filter` returns true, and returns their number. The descriptors
+// stay open: blocked calls on either side return at once, and the owner closes them. Each socket is duplicated while it
+// is examined, so a descriptor that is closed and reused in the meantime is not affected.
 int ShutDownTcpSockets(SocketFilter filter);
 
-// Lets the kernel ask the other side of silent connections whether it still exists, and break them off after one minute
-// without an answer: a host that vanished is noticed. A process that is only slow or stopped answers through its
-// kernel.
+// Enables TCP keepalive: connections to a host that has vanished fail after one minute. The kernel answers for a
+// process that is only slow or stopped.
 void KeepAliveTcpSockets(SocketFilter filter);
 
-// The address of this host from which `host`:`port` would be reached, by the kernel's routes; nothing is sent.
-// Errors: Unavailable if `host` has no address or no route leads there.
+// The source address of the kernel's route to `host`:`port`. Sends nothing.
+// Errors: Unavailable if `host` does not resolve or there is no route.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port);
 
 // The part of "10.0.0.7:29500" or "[fe80::1]:29500" before the port, without brackets, and the port; -1 if there is

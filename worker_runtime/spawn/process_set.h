@@ -11,8 +11,7 @@
 
 namespace ddprun {
 
-// Children of this process that are waited for together. Thread-compatible. The destructor kills with SIGKILL, and
-// reaps, those that still run.
+// A set of child processes. Thread-compatible. The destructor kills (SIGKILL) and reaps those that are still running.
 class ProcessSet {
  public:
   struct Command {
@@ -23,7 +22,7 @@ class ProcessSet {
   };
 
   struct End {
-    int index = 0;  // which one: 0 is the one that was started first
+    int index = 0;  // in start order, from 0
     bool signaled = false;
     int code = 0;  // the exit code, or the signal's number
   };
@@ -33,17 +32,17 @@ class ProcessSet {
   ProcessSet(const ProcessSet&) = delete;
   ProcessSet& operator=(const ProcessSet&) = delete;
 
-  // The child has no signal blocked, reads from /dev/null, and is in this process' group, so that Ctrl-C reaches it.
+  // The child has no blocked signals, reads from /dev/null, and is in this process's group, so that Ctrl-C reaches it.
   // Errors: Unavailable if it could not be executed; Unimplemented if the kernel has no pidfd (Linux 5.4 is needed).
   absl::Status Start(const Command& command);
 
-  // Waits until at least one has ended and returns all that have, in the order in which they were started. Empty if the
-  // deadline came first. REQUIRES: running() > 0.
+  // Waits until at least one has ended and returns all that have, in start order. Empty if the deadline expired first.
+  // REQUIRES: running() > 0.
   std::vector<End> Wait(SteadyTime deadline);
 
   int running() const;
 
-  // To those that still run.
+  // Sends `signal` to those that are still running.
   void Signal(int signal);
 
  private:

@@ -12,12 +12,12 @@ namespace ddprun {
 struct SpawnOptions {
   ProcessGroupOptions process_group = {};
 
-  // After a failure the other workers get SIGTERM, and SIGKILL if they have not ended this long after it.
+  // After a failure the other workers get SIGTERM, and SIGKILL if they are still running after this time.
   absl::Duration grace = absl::Seconds(10);
 };
 
-// Runs `body` in `nprocs` worker processes on this machine, without a launcher, as torch.multiprocessing.spawn does,
-// and returns when all have ended.
+// Runs `body` in `nprocs` worker processes on this machine, without a launcher, like torch.multiprocessing.spawn, and
+// returns when all have exited.
 //
 //   int main() {
 //     absl::Status status = ddprun::Spawn(2, {}, [](ddprun::Worker& worker) -> absl::Status { ... });
@@ -25,23 +25,23 @@ struct SpawnOptions {
 //     return status.ok() ? 0 : 1;
 //   }
 //
-// A worker is this program, executed again with the same arguments (LibTorch does not survive a bare fork): its main
-// runs from the start and must come to the same call, which there does not return but runs `body` and ends the process
-// as RunWorker does. So what stands before the call is done by every worker too, what stands after it by this process
-// only; earlier calls of Spawn are passed over in a worker. Workers have what RunWorker asks for in their environment,
-// and OMP_NUM_THREADS=1 unless it is set or nprocs is 1. They read nothing from standard input.
+// A worker is this program, executed again with the same arguments (LibTorch does not support a fork without exec). Its
+// main runs from the start and must reach the same call of Spawn, which in a worker does not return but runs `body` and
+// exits like RunWorker. So code before the call runs in every worker too, code after it only in this process. In a
+// worker, earlier calls of Spawn are skipped. Workers get the environment that RunWorker needs, and OMP_NUM_THREADS=1
+// unless it is set or nprocs is 1. Their standard input is empty.
 //
-// This process hosts their store, on a port of the loopback interface that it holds from the start. If it is killed,
-// the kernel kills the workers; what is typed at the terminal (Ctrl-C) reaches them as it reaches this process.
+// This process hosts their store, on a port of the loopback interface that is bound before they start. If this process
+// is killed, the kernel kills the workers. Signals from the terminal (Ctrl-C) reach workers and this process alike.
 //
 // Errors:
-//   Aborted             a worker failed: which one, and its error, exit code or signal. The others were stopped. Among
-//                       several the first counts, which is the cause of the others' lost connections
+//   Aborted             a worker failed; the message has its index and its error, exit code or signal. The others were
+//                       stopped. Of several failures the first is reported, which caused the others' lost connections
 //   InvalidArgument     nprocs is less than 1
-//   FailedPrecondition  this process is a worker itself (RANK is set), another thread is in Spawn, or SIGCHLD is
-//                       ignored, so that nobody could learn how a worker ended
+//   FailedPrecondition  this process is itself a worker (RANK is set), another thread is in Spawn, or SIGCHLD is
+//                       ignored, so that exit codes of workers would be lost
 //   Unavailable         a worker could not be started, or the store could not listen
-// Threads: call it from a thread that lives on until it returns; one call at a time.
+// Threads: one call at a time. The calling thread must not end before the call returns.
 absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

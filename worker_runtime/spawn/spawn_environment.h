@@ -11,22 +11,22 @@
 
 namespace ddprun {
 
-// The environment variable by which a program knows that Spawn executed it, and its content.
+// The environment variable that tells a program that Spawn executed it, and its content.
 inline constexpr char kSpawnVariable[] = "DDPRUN_SPAWN";
 
 struct SpawnMark {
-  int call = 0;       // which of the program's calls of Spawn it is for: 1 is the first
+  int call = 0;       // number of the Spawn call in the program, from 1
   pid_t parent = 0;   // the process that waits in that call
   int error_fd = -1;  // the descriptor of the error file
 
   std::string Text() const;
-  // nullopt: Spawn did not write this.
+  // nullopt: not written by Spawn.
   static std::optional<SpawnMark> FromText(absl::string_view text);
 
   friend bool operator==(const SpawnMark&, const SpawnMark&) = default;
 };
 
-// The error file of a worker that has this descriptor, by a name that only the worker itself can open.
+// Path of the error file with this descriptor; only the worker itself can open it.
 std::string ErrorFileOf(int error_fd);
 
 struct SpawnedWorker {
@@ -36,8 +36,8 @@ struct SpawnedWorker {
   SpawnMark mark;
 };
 
-// A worker's environment ("NAME=value" each): `parents` without what another launcher may have left there, and with
-// what worker_contract/environment.h asks for. Pure.
+// A worker's environment ("NAME=value" each): `parents` without variables of other launchers, and with those of
+// worker_contract/environment.h. Pure.
 std::vector<std::string> EnvironmentOf(const SpawnedWorker& worker, const std::vector<std::string>& parents);
 
 }  // namespace ddprun

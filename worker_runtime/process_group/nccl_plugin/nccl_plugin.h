@@ -15,9 +15,8 @@ class Store;
 
 namespace ddprun {
 
-// What the runtime asks of libddprun_nccl.so, which is linked with CUDA's and NCCL's libraries and loaded when a
-// program first wants a GPU, so that programs that don't never load those. Errors are LibTorch's exceptions.
-// Thread-safe.
+// Interface of libddprun_nccl.so, which is linked with the CUDA and NCCL libraries and loaded when a program first
+// requests a GPU, so that other programs never load them. Errors are LibTorch's exceptions. Thread-safe.
 class NcclPlugin {
  public:
   virtual ~NcclPlugin() = default;
@@ -25,15 +24,15 @@ class NcclPlugin {
   // The GPUs that this process may use. Throws with the driver's reason if there are none.
   virtual int DeviceCount() = 0;
 
-  // Makes `device` the current one of this thread.
+  // Makes `device` this thread's current device.
   virtual void UseDevice(c10::Device device) = 0;
 
-  // One rank's end of a group on `device`. Its abort() and shutdown() are those of c10d::Backend.
+  // One rank's endpoint of a group on `device`. Its abort() and shutdown() are those of c10d::Backend.
   virtual c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                    c10::Device device, std::chrono::milliseconds timeout) = 0;
 };
 
-// What must be the same on both sides. Raise the number when this file changes.
+// Must be equal on both sides. Raise the number when this file changes.
 #define DDPRUN_NCCL_PLUGIN_BUILD "interface 1, LibTorch " TORCH_VERSION
 
 struct NcclPluginEntry {
