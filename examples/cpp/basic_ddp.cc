@@ -1,4 +1,4 @@
-// DistributedDataParallel on a toy model: each rank trains on samples of its own, and all end with the same parameters.
+// DistributedDataParallel on a toy model: each rank trains on its own samples, and all end with the same parameters.
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python basic_ddp     workers started by a launcher
 //   basic_ddp --spawn=2                                                 workers started by the program itself
@@ -18,7 +18,7 @@
 namespace {
 
 absl::Status Train(ddprun::Worker& worker, at::Device device, int steps) {
-  // Every rank begins with other weights: DistributedDataParallel gives all of them rank 0's.
+  // Every rank starts with different weights; DistributedDataParallel broadcasts rank 0's.
   torch::manual_seed(worker.env.rank);
   examples::ToyModel model;
   model->to(device);
@@ -30,7 +30,7 @@ absl::Status Train(ddprun::Worker& worker, at::Device device, int steps) {
     const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
     const at::Tensor loss = at::mse_loss((*ddp)->forward(inputs), labels);
     (*ddp)->zero_grad();
-    loss.backward();  // averages the gradients over the ranks meanwhile
+    loss.backward();  // also averages the gradients over the ranks
     optimizer.step();
 
     const absl::StatusOr<double> average = ddprun::LossAveragedOverRanks(loss, *worker.group);

@@ -1,11 +1,11 @@
-// Saving and loading with DistributedDataParallel: all ranks have the same parameters, so rank 0 alone writes them;
-// nobody may read before they are on the disk; and each rank puts them on its own device.
+// Saving and loading with DistributedDataParallel: all ranks have the same parameters, so only rank 0 writes them; no
+// rank may read them before they are on disk; and each rank loads them onto its own device.
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python checkpoint_ddp --folder=/tmp/checkpoints
 //
-// Checkpointer::Save and Resume contain both barriers: Save returns on every rank when rank 0 has written, Resume loads
-// on every rank what rank 0 chose, onto the devices where the module's parameters are. The folder can be read in Python
-// by safetensors.torch.load_file, whatever device it was saved from.
+// Checkpointer::Save and Resume include both barriers: Save returns on every rank once rank 0 has written, Resume loads
+// on every rank the checkpoint that rank 0 chose, onto the devices of the module's parameters. Python can read the
+// files with safetensors.torch.load_file, whatever device they were saved from.
 #include <ATen/Functions.h>
 #include <torch/utils.h>
 
@@ -23,7 +23,7 @@
 
 namespace {
 
-// A model with its optimizer, and what saves and loads both.
+// A model, its optimizer, and the checkpointer of both.
 struct Job {
   examples::ToyModel model;
   std::unique_ptr<ddprun::AdamW> optimizer;
@@ -53,7 +53,7 @@ absl::Status SaveAndLoad(ddprun::Worker& worker, at::Device device, const std::s
   if (absl::Status status = trained->checkpointer->Save({.step = 1}); !status.ok()) return status;
   if (worker.env.rank == 0) examples::Say(absl::StrCat("rank 0 has saved step 1 to ", folder));
 
-  // A job as it begins after a restart: with other weights.
+  // Like a job after a restart: different initial weights.
   absl::StatusOr<Job> loaded = MakeJob(worker, device, folder);
   if (!loaded.ok()) return loaded.status();
   const absl::StatusOr<ddprun::CheckpointInfo> info = loaded->checkpointer->Resume();

@@ -2,7 +2,7 @@
 //
 //   ddprun --nnodes=2 --nproc_per_node=2 --rdzv_id=100 --rdzv_endpoint=$MASTER_ADDR:29400 --no-python elastic_toy
 //
-// Nothing in here knows how many machines there are; ranks and addresses come from the launcher.
+// The program does not depend on the number of machines; ranks and addresses come from the launcher.
 #include <ATen/Functions.h>
 #include <torch/optim/sgd.h>
 

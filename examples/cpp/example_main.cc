@@ -68,7 +68,7 @@ ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags) {
     UsageError(absl::StrCat("--backend is ", flags.backend, ", but must be auto, gloo or nccl"));
   }
   const absl::StatusOr<ddprun::WorkerEnv> env = ddprun::WorkerEnv::FromEnvironment();
-  if (!env.ok()) return {};                             // RunWorker will say so
+  if (!env.ok()) return {};                             // RunWorker reports the error
   if (flags.spawn != 0 && !env->launched()) return {};  // this process only starts the workers
   const absl::StatusOr<at::Device> device = ddprun::ChooseDevice(*env, wish->second);
   if (!device.ok()) {
@@ -90,7 +90,7 @@ void Say(absl::string_view text) {
   const std::string line = absl::StrCat(text, "\n");
   for (size_t done = 0; done < line.size();) {
     const ssize_t count = write(STDOUT_FILENO, line.data() + done, line.size() - done);
-    if (count < 0 && errno != EINTR) return;  // nobody reads any more
+    if (count < 0 && errno != EINTR) return;  // the reader is gone
     done += std::max<ssize_t>(count, 0);
   }
 }

@@ -10,18 +10,18 @@
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/worker.h"
 
-// What all examples' mains have in common.
+// Shared by the main functions of all examples.
 namespace examples {
 
-// Reads the command line into what was added to `app`. Ends the process after --help (exit code 0), and after a bad
-// flag with one line on stderr (exit code 2).
+// Parses the command line into the options of `app`. Exits after --help (exit code 0), and after an invalid flag with
+// one line on stderr (exit code 2).
 void ParseFlags(CLI::App& app, int argc, char** argv);
 
-// Checks for flags, which say what a value must be.
+// Validators for flags; their messages say what a value must be.
 CLI::Validator AtLeast(int least);
 CLI::Validator Positive();
 
-// One of the flags can't be: the same end.
+// Exits like ParseFlags after an invalid flag.
 [[noreturn]] void UsageError(absl::string_view message);
 
 // Flags that several examples have.
@@ -31,15 +31,15 @@ struct CommonFlags {
 };
 void AddCommonFlags(CLI::App& app, CommonFlags* flags);
 
-// The group that --backend stands for: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on that
-// GPU if there is one. `device` of it is for the trainer's tensors too. Ends the process if that can't be had.
+// The process group options for --backend: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on
+// that GPU if there is one. The trainer's tensors use the same `device`. Exits if the backend is not available.
 ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags);
 
-// Runs `body` in this process, which a launcher started as one of several; or, if `spawn` is not 0, in that many
-// workers that this process starts. Returns the exit code for main, or ends the process itself.
+// Runs `body` in this process, if a launcher started it; or, if `spawn` is not 0, in that many workers that this
+// process starts. Returns the exit code for main, or exits itself.
 int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body);
 
-// Prints one line by one write, so that the lines of several workers never mix.
+// Prints one line with one write, so that lines of several workers never mix.
 void Say(absl::string_view text);
 
 }  // namespace examples

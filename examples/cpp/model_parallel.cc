@@ -1,5 +1,5 @@
-// DistributedDataParallel around a model that does not fit on one device: each rank spreads it over two devices of its
-// own, and the ranks average gradients as ever.
+// DistributedDataParallel with a model that does not fit on one device: each rank splits it over two devices, and
+// gradients are averaged over the ranks as usual.
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python model_parallel                      both halves on the CPU
 //   ddprun --standalone --nproc-per-node=2 --no-python model_parallel --backend=nccl       rank i on GPUs 2i and 2i+1

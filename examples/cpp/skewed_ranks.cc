@@ -1,11 +1,11 @@
-// Ranks that are not equally fast: the fast ones wait in the collectives. With a timeout that is longer than the delay
-// that is all; with a shorter one the job ends with an error that names the rank that did not come.
+// Ranks with different speeds: the fast ones wait in the collectives. If the timeout is longer than the delay, training
+// continues; if it is shorter, the job ends with an error that names the rank that did not enter the collective.
 //
 //   ddprun --standalone --nproc-per-node=3 --no-python skewed_ranks --slow-rank=2 --delay=1 --timeout=30
 //   ddprun --standalone --nproc-per-node=3 --no-python skewed_ranks --slow-rank=2 --delay=30 --timeout=2
 //
-// In real training choose the timeout so that a checkpoint, an evaluation or a slow file system on one rank fits in: a
-// job that ends for a rank that was only late is more expensive than one that ends some minutes after a rank hung.
+// In real training, choose a timeout that allows for a checkpoint, an evaluation or a slow file system on one rank:
+// ending a job because a rank was late costs more than detecting a hung rank some minutes later.
 #include <ATen/Functions.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -37,7 +37,7 @@ absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
   const bool slow = worker.env.rank == flags.slow_rank;
   for (int step = 1; step <= flags.steps; ++step) {
-    if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // as if its samples took longer
+    if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // simulates slow samples
     const absl::Time began = absl::Now();
     const at::Tensor loss = at::mse_loss((*ddp)->forward(at::randn({20, 10})), at::randn({20, 5}));
     (*ddp)->zero_grad();

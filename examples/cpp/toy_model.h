@@ -10,7 +10,7 @@
 
 namespace examples {
 
-// Two linear layers, which may lie on two devices: [batch, 10] on `first` -> [batch, 5] on `second`.
+// Two linear layers, possibly on two devices: [batch, 10] on `first` -> [batch, 5] on `second`.
 class ToyModelImpl : public torch::nn::Module {
  public:
   explicit ToyModelImpl(at::Device first = at::kCPU, at::Device second = at::kCPU)

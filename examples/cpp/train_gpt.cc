@@ -1,10 +1,10 @@
-// Trains a small character-level GPT with DistributedDataParallel, and goes on where it was after a restart.
+// Trains a small character-level GPT with DistributedDataParallel, and resumes after a restart.
 //
 //   ddprun --standalone --nproc-per-node=2 --no-python train_gpt --snapshot=/tmp/gpt
 //   ddprun --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=node0:29400 --max-restarts=3 --no-python train_gpt ...
 //
-// Snapshots are written by rank 0, which also reads them and sends the state to the others: a folder of its own will
-// do. examples/python/train_gpt.py is the same in Python.
+// Rank 0 writes the snapshots, reads them and sends the state to the others, so no shared directory is needed.
+// examples/python/train_gpt.py is the same program in Python.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

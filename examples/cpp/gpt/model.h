@@ -11,26 +11,26 @@
 
 #include "absl/status/status.h"
 
-// A GPT with minGPT's architecture and minGPT's names of modules, so that a state_dict fits both.
-// examples/python/gpt_model.py is its twin: from the same seed both begin with the same bits, and one step of both ends
-// with the same bits.
+// A GPT with minGPT's architecture and module names, so that both can load the same state_dict.
+// examples/python/gpt_model.py is its twin: with the same seed, both start with the same bits and have the same bits
+// after a step.
 namespace gpt {
 
 struct Config {
   int64_t vocab_size = 128;
-  int64_t block_size = 128;  // tokens that the model sees at once
+  int64_t block_size = 128;  // context length in tokens
   int64_t n_layer = 4;
   int64_t n_head = 4;
   int64_t n_embd = 128;  // a multiple of n_head
   double dropout = 0.0;  // 0 <= dropout < 1
 };
 
-// InvalidArgument names the number that can't be. The model is built from a config that passed this.
+// InvalidArgument names the invalid number. Call it before building the model.
 absl::Status Check(const Config& config);
 
 class Transformer;
 
-// Thread-compatible, as every torch::nn::Module.
+// Thread-compatible, like every torch::nn::Module.
 class ModelImpl : public torch::nn::Module {
  public:
   // Draws the weights from LibTorch's default generator (torch::manual_seed): normal with standard deviation 0.02, of
@@ -55,12 +55,11 @@ class ModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Model);
 
-// Mean cross entropy of logits [batch, time, vocab_size] against the tokens that came next, int64 [batch, time]: a
-// float scalar.
+// Mean cross entropy of logits [batch, time, vocab_size] and the next tokens, int64 [batch, time]: a float scalar.
 at::Tensor Loss(const at::Tensor& logits, const at::Tensor& targets);
 
-// The parameters by whether an optimizer with weight decay should decay them: the weights of linear layers; not biases,
-// embeddings and the scales of layer norms. In the order of parameters().
+// The parameters, split by weight decay: weights of linear layers are decayed; biases, embeddings and layer norm scales
+// are not. In the order of parameters().
 struct ParameterGroups {
   std::vector<at::Tensor> decay;
   std::vector<at::Tensor> no_decay;

@@ -10,8 +10,8 @@ namespace gpt {
 // The licence texts that every Debian machine has.
 inline constexpr char kDefaultText[] = "/usr/share/common-licenses";
 
-// The text to learn from: a file, or all files of a folder (without symbolic links) in the order of their names.
-// NotFound: it is not there, or the folder has no files. Unavailable: it can't be read.
+// The training text: a file, or all files of a directory (without symbolic links) in name order.
+// NotFound: it does not exist, or the directory has no files. Unavailable: it can't be read.
 absl::StatusOr<std::string> ReadText(const std::string& path);
 
 }  // namespace gpt

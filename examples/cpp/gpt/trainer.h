@@ -21,13 +21,13 @@
 
 namespace gpt {
 
-// What train_gpt's flags say.
+// The flags of train_gpt.
 struct TrainOptions {
   std::string text = kDefaultText;
-  int64_t steps = 400;      // optimizer steps in all
+  int64_t steps = 400;      // total optimizer steps
   int64_t batch_size = 16;  // blocks per rank and step
   Config model = {
-      .vocab_size = 1, .block_size = 64, .n_layer = 2, .n_head = 4, .n_embd = 64};  // the text has the vocabulary
+      .vocab_size = 1, .block_size = 64, .n_layer = 2, .n_head = 4, .n_embd = 64};  // vocab_size is set from the text
   double lr = 3e-3;
   double weight_decay = 0.1;
   ddprun::AdamWKernel kernel = ddprun::AdamWKernel::kFused;
@@ -38,19 +38,19 @@ struct TrainOptions {
   int64_t sample = 300;         // characters to write at the end
 };
 
-// One rank of the training of a character-level GPT, from the newest snapshot on. Prints what happens.
+// Trains a character-level GPT on one rank, starting from the newest snapshot. Prints progress.
 // Thread-compatible.
 class Trainer {
  public:
-  // Collective, as the other methods. Errors: InvalidArgument if text, model and batch size don't fit each other, or a
-  // snapshot is of another text or model; those of ReadText, Checkpointer::Resume and ProcessGroup.
+  // Collective, like the other methods. Errors: InvalidArgument if text, model and batch size don't match, or a
+  // snapshot is from another text or model; those of ReadText, Checkpointer::Resume and ProcessGroup.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(ddprun::Worker& worker, at::Device device,
                                                          const TrainOptions& options);
 
-  // To the last step. Throws as LibTorch does.
+  // Trains until the last step. Throws like LibTorch.
   absl::Status Train();
 
-  // Rank 0 shows what the model writes by now.
+  // Rank 0 prints a sample of generated text.
   void Sample();
 
  private:
@@ -59,7 +59,7 @@ class Trainer {
 
   absl::Status LoadSnapshot();
   absl::Status SaveSnapshot();
-  // This rank's next batch, of a new epoch if this one has no whole batch left.
+  // This rank's next batch; starts a new epoch if no full batch is left.
   ddprun::TextDataset::Example NextBatch();
   at::Tensor Step(const ddprun::TextDataset::Example& batch);
   void SetLearningRate();
