@@ -24,8 +24,8 @@
 
 namespace ddprun::launcher {
 
-// One node's launcher: turns what comes from the loop into calls of an AgentMachine, and does what that decides.
-// Belongs to the main thread (workers die with the thread that started them).
+// One node's launcher: passes events from the loop to an AgentMachine and executes its effects. Belongs to the main
+// thread (workers die with the thread that started them).
 class Agent {
  public:
   struct Settings {
@@ -42,18 +42,18 @@ class Agent {
 
  private:
   absl::Status SetUp();
-  // Sets place_. If the endpoint's name may become known later, waits for that, at most for the join timeout. The loop
-  // runs meanwhile.
+  // Sets place_. If the endpoint's name may become resolvable later, waits for that, at most for the join timeout. The
+  // loop keeps running.
   absl::Status FindPlace();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
-  // Asks SLURM when the job's time is over, if it has not said so by itself.
+  // Queries SLURM for the job's end time, if it is not in the environment.
   void AskForEndTime();
 
-  // Calls a method of the machine with the time now, then carries out what it decided.
+  // Calls a method of the machine with the current time, then executes its effects.
   template <typename Call>
   void Step(Call call);
-  // Carries out what is pending, up to a sweep that takes its time.
+  // Executes pending effects, up to a sweep that has to wait.
   void ExecutePending();
   void OnTimer(SteadyTime now);
   void Execute(const AgentEffect& effect);
@@ -63,11 +63,11 @@ class Agent {
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
   void Do(const effect::KillWorkers& kill);
-  // Effects after it wait until the orphans are gone; the loop does not.
+  // Later effects wait until the orphans are gone; the loop does not block.
   void Do(const effect::SweepOrphans&);
   void ContinueSweep();
   bool sweeping() const { return sweep_until_ != SteadyTime::InfiniteFuture(); }
-  // Children that are no orphans.
+  // Children that are not orphans.
   std::vector<pid_t> KnownChildren() const;
   void Do(const effect::ReportMissingRanks&);
   void Do(const effect::Print& print);
@@ -75,9 +75,9 @@ class Agent {
   void Do(const effect::Exit& exit);
 
   absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
-  // Tells the store of the round, here or at group rank 0, which workers it is to expect.
+  // Registers this node's workers at the store of the round, here or at group rank 0.
   void RegisterWorkers(const rendezvous::Assignment& assignment);
-  // After what may have changed the number of ranks that have joined the store.
+  // Called when the number of ranks in the store may have changed.
   void TellRanksJoined();
   void TellStoreReached(const absl::Status& status);
   void CloseStore();

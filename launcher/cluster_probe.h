@@ -10,9 +10,9 @@
 
 namespace ddprun::launcher {
 
-// Looks at what started this process: its environment, SLURM's slurm.conf, in a pod of Kubernetes the host's full name
-// (which may ask a name server). `ports` limits the port of an endpoint that is derived. InvalidArgument: as
-// DetectCluster (cluster/detect.h).
+// Detects what started this process: reads its environment, slurm.conf and, in a Kubernetes pod, the host's full name
+// (which may query a name server). `ports` restricts the port of a derived endpoint. InvalidArgument: as DetectCluster
+// (cluster/detect.h).
 absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
                                                 const std::optional<PortRange>& ports);
 

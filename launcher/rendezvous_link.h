@@ -18,7 +18,7 @@
 
 namespace ddprun::launcher {
 
-// This host as the job's other nodes are to see it.
+// How the job's other nodes reach this host.
 struct HostPlace {
   std::string address;    // by which other nodes reach it: --local-addr, else that of the route to the server
   bool may_host = false;  // the endpoint is of this host: the server may live in this launcher
@@ -26,21 +26,20 @@ struct HostPlace {
   std::string note;                  // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
 };
 
-// Looks up the names that `config` gives. Waits for name servers for as long as the system's settings allow: not for
-// the loop's thread. Everything later is done with these addresses, so that no name server can hold up a job that runs.
-// NOT_FOUND: a name is not known; UNAVAILABLE: there is no route to the endpoint. The text says what to set.
+// Resolves the names in `config`. May block for as long as the system's resolver allows, so do not call it on the
+// loop's thread. Later steps use only these addresses, so that no name server can block a running job. NOT_FOUND: a
+// name does not resolve; UNAVAILABLE: there is no route to the endpoint. The message says what to set.
 absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config);
 
-// This launcher's way to the rendezvous server, which it may host itself: as `config` says, in its own process for a
-// job of one node, at the endpoint if that is an address of this host on which nobody listens yet, else elsewhere.
-// Belongs to the loop's thread.
+// This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
+// in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host
+// where nothing listens yet. Belongs to the loop's thread.
 class RendezvousLink {
  public:
   // On the loop's thread.
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
-  // Starts to connect. `config` and `loop` must outlive the result. Errors are those of hosting: no port, with the
-  // reason.
+  // Starts to connect. `config` and `loop` must outlive the result. Errors: the server could not listen.
   static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostPlace host,
                                                               EventLoop* loop, Handler handler);
   ~RendezvousLink();
@@ -48,15 +47,15 @@ class RendezvousLink {
   void Send(rendezvous::LauncherMessage message) { client_->Send(std::move(message)); }
   void Reset() { client_->Reset(); }
 
-  // For people, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
+  // For messages, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
   const std::string& serving() const { return serving_; }
 
-  // For the time when there is no server: hosts it here if this launcher may, the endpoint is of this host, and
-  // nobody else listens there by now. The server goes on from what launchers report to it.
+  // Called when the server is lost: hosts it here if this launcher may, the endpoint is an address of this host, and
+  // nothing listens there. The new server recovers from the launchers' reports.
   void TakeOver();
 
-  // Says goodbye. A host stays until all launchers of other processes have fetched their last message, but not
-  // beyond `deadline`, and until those that leave as well have no workers any more, but not beyond `leavers_deadline`.
+  // Disconnects. A hosting launcher first waits until all other launchers have received their last message, at most
+  // until `deadline`, and until leaving ones have no workers left, at most until `leavers_deadline`.
   void Close(SteadyTime deadline, SteadyTime leavers_deadline);
 
   // The server's name for messages.
@@ -64,7 +63,7 @@ class RendezvousLink {
 
  private:
   RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler);
-  // ALREADY_EXISTS: somebody listens at the endpoint.
+  // ALREADY_EXISTS: the endpoint's address is in use.
   absl::Status Host();
   void Connect();
   rendezvous::Client::Handler ForwardToLoop();

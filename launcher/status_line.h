@@ -7,8 +7,8 @@
 
 namespace ddprun::launcher {
 
-// One line at the bottom of a terminal that says what the launcher waits for, and is gone when it goes on. Where
-// standard error is no terminal nothing is ever written. Thread-compatible.
+// One line at the bottom of a terminal that shows what the launcher is waiting for, and is removed when it continues.
+// Writes nothing if stderr is not a terminal. Thread-compatible.
 class StatusLine {
  public:
   StatusLine();
@@ -17,7 +17,7 @@ class StatusLine {
   // Replaces the line; an empty text removes it.
   void Show(absl::string_view text);
 
-  // Takes the line away for as long as something else is printed to the terminal.
+  // Hides the line while other output is printed to the terminal.
   template <typename Print>
   void Around(Print print) {
     const std::string text = shown_;

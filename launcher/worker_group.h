@@ -25,8 +25,8 @@
 
 namespace ddprun::launcher {
 
-// The workers of one node: starts those of a round, signals them, and turns their ends into failures with all that
-// is known about them. Belongs to the loop's thread, which must be the main thread (see Spawn).
+// The workers of one node: starts those of a round, signals them, and reports their exits with all that is known about
+// failures. Belongs to the loop's thread, which must be the main thread (see Spawn).
 class WorkerGroup {
  public:
   struct Settings {
@@ -36,34 +36,34 @@ class WorkerGroup {
     std::vector<std::string> environment;  // the launcher's own
     std::string gloo_interface;            // see GroupSettings
   };
-  // Workers that were found to have ended in the same instant. Never called from within Start.
+  // Workers whose exits were seen at the same time. Never called from within Start.
   using OnEnded = std::function<void(const std::vector<WorkerEnd>& ends)>;
-  // Why one could not be started, and it and those after it, which were not tried.
+  // Why a worker could not be started; the worker and those after it, which were not started either.
   struct StartError {
     LocalRanks not_started;
     rendezvous::WorkerFailure failure;
   };
 
-  // InvalidArgument: a port range is given, but what keeps workers to it is not there.
+  // InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              OnEnded on_ended);
 
-  // Starts these workers of the round. Their processes of before must have ended or been abandoned, and are forgotten;
-  // the node's other workers are left alone.
+  // Starts these workers of the round. Their earlier processes must have exited or been abandoned, and are forgotten;
+  // the node's other workers are not affected.
   std::optional<StartError> Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
-  // Told to the workers that are started from now on.
+  // Passed to workers started from now on.
   void SetJobEnd(absl::Time end) { job_end_ = end; }
 
-  // By local rank: the process that was started last; 0 if there was none.
+  // The last process started for each local rank; 0 if there was none.
   const std::vector<pid_t>& pids() const { return pids_; }
 
-  // To those of the workers that run, but not to their children. After another than a warning it is to be expected that
-  // they end.
+  // Signals the running workers among these, but not their children. Except after a warning signal, they are expected
+  // to exit.
   void Signal(int signal, const LocalRanks& ranks);
-  // SIGKILL to those of the workers that run, and their process groups.
+  // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 
-  // Processes that are this group's to reap.
+  // Processes that this group reaps.
   std::vector<pid_t> running_pids() const { return watch_->pids(); }
 
  private:

@@ -26,7 +26,8 @@ struct WorkerStreams {
 class WorkerOutput {
  public:
   // `config` and `pump` must outlive it. Makes the job's folder, if files are asked for; in a new folder of the
-  // temporary directory if --redirects is given without --log-dir (and says where). InvalidArgument, naming the folder: it can't be made.
+  // temporary directory if --redirects is given without --log-dir (and says where). InvalidArgument, naming the folder:
+  // it can't be made.
   static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, LogPump* pump);
 
   absl::StatusOr<WorkerStreams> Open(int restart_count, int32_t local_rank);

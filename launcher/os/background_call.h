@@ -15,13 +15,13 @@
 
 namespace ddprun::launcher {
 
-// A function that may block (getaddrinfo), called on a thread of its own while the loop goes on. Belongs to the loop's
+// Runs a function that may block (getaddrinfo) on its own thread while the loop continues. Belongs to the loop's
 // thread, and must be destroyed before the loop.
 template <typename Result>
 class BackgroundCall {
  public:
-  // `done` is called on the loop's thread with what `work` returned, unless this object is gone by then. `work` can't
-  // be ended: it may outlive this object, so it must own what it uses.
+  // `done` is called on the loop's thread with the result of `work`, unless this object has been destroyed. `work`
+  // can't be canceled: it may outlive this object, so it must own what it uses.
   BackgroundCall(EventLoop* loop, std::function<Result()> work, std::function<void(Result)> done)
       : shared_(std::make_shared<Shared>()) {
     shared_->loop = loop;

@@ -15,19 +15,19 @@
 
 namespace ddprun::launcher {
 
-// Watches children by pidfd and reports their ends. Belongs to the loop's thread, and must be destroyed before the
-// loop. When a child has ended, what is left of its process group is killed with SIGKILL first, and only then the
-// child is reaped: until then its pid, which is the group's id, can't be given to anybody else.
+// Watches children by pidfd and reports their exits. Belongs to the loop's thread, and must be destroyed before the
+// loop. When a child has exited, the rest of its process group is killed with SIGKILL before the child is reaped: until
+// then its pid, which is also the group's id, can't be reused.
 class ChildWatch {
  public:
-  // All ends that are known in one turn of the loop come in one call, in the order in which the kernel reported
-  // them, so the first is the best candidate for the first cause. Not empty. May watch further children and signal
-  // others, but not destroy the ChildWatch.
+  // All exits seen in one iteration of the loop arrive in one call, in the order in which the kernel reported them, so
+  // the first is the best candidate for the first cause. Not empty. The callback may watch and signal children, but not
+  // destroy the ChildWatch.
   using Callback = std::function<void(std::vector<ProcessEnd>)>;
 
   // `loop` must outlive the result.
   static absl::StatusOr<std::unique_ptr<ChildWatch>> Create(EventLoop* loop, Callback callback);
-  // Children that still run are neither killed nor reaped.
+  // Running children are neither killed nor reaped.
   ~ChildWatch();
   ChildWatch(const ChildWatch&) = delete;
   ChildWatch& operator=(const ChildWatch&) = delete;
@@ -35,13 +35,13 @@ class ChildWatch {
   // Takes over `child`, a direct child of this process that leads its own process group.
   absl::Status Watch(Child child);
 
-  // Signals one watched child, or its whole process group. Returns false, and does nothing, if it is not watched
-  // (its end has been reported); a child that has died but was not reported yet is fine to signal. A stopped child
-  // does not act on SIGTERM before it gets SIGCONT.
+  // Signals one watched child, or its whole process group. Returns false, and does nothing, if it is not watched (its
+  // exit has been reported). A child that has died but was not reported yet may be signaled. A stopped child does not
+  // handle SIGTERM until it gets SIGCONT.
   bool Signal(pid_t pid, int signal);
   bool SignalGroup(pid_t pid, int signal);
 
-  // The children that are watched, in no order.
+  // The watched children, in no particular order.
   std::vector<pid_t> pids() const;
   bool empty() const { return pidfds_.empty(); }
 

@@ -15,13 +15,13 @@
 
 namespace ddprun::launcher {
 
-// A program that is run in the background for what it prints: nobody waits for it. Its errors are thrown away, and
-// it is killed if it has not closed its output after `limit`, or when this object goes. Belongs to the loop's thread,
-// which must be the main thread (see Spawn). The program is left for ReapDeadOrphans to reap.
+// Runs a program in the background and collects its output, up to 64 KiB. Its stderr is discarded. It is killed if its
+// output is longer or does not end within `limit`, or when this object is destroyed. Belongs to the loop's thread,
+// which must be the main thread (see Spawn). ReapDeadOrphans reaps the program.
 class Command {
  public:
-  // `on_answer` is called once, with what was printed; not at all if there was no end of it in time. It must not
-  // destroy the command. The errors are those of Spawn.
+  // `on_answer` is called once with the whole output; never if the output is too long or does not end in time. It must
+  // not destroy the command. Errors: those of Spawn.
   static absl::StatusOr<std::unique_ptr<Command>> Run(EventLoop* loop, const SpawnRequest& program,
                                                       absl::Duration limit,
                                                       std::function<void(const std::string&)> on_answer);

@@ -7,8 +7,8 @@
 
 namespace ddprun::launcher {
 
-// The path of a file that belongs to this program: beside its executable, or in ../lib from there, as it is installed.
-// InvalidArgument, with both places, if it is in neither. Thread-safe.
+// The path of a file that is installed with this program: next to its executable, or in ../lib from there.
+// InvalidArgument, with both paths, if it is in neither. Thread-safe.
 absl::StatusOr<std::string> CompanionFile(const std::string& name);
 
 }  // namespace ddprun::launcher

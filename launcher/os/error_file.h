@@ -9,19 +9,19 @@
 
 namespace ddprun::launcher {
 
-// The file in which a worker leaves its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt. Without
-// a log folder it lives in memory and is gone with the launcher: nothing is left in the temporary directory.
+// The file into which a worker writes its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt. Without a
+// log directory it is in memory and freed with the launcher, so nothing is left in the temporary directory.
 // Thread-compatible.
 class ErrorFile {
  public:
   static constexpr size_t kMaxRead = kMaxErrorFileBytes;
 
-  // In memory. Its path leads through /proc of this process: workers of the same user in the same pid namespace
-  // can write there by name. (A worker inside a container of its own can't; give it a real file.)
+  // In memory. Its path is in /proc of this process: workers of the same user in the same pid namespace can open it. (A
+  // worker in its own container can't; use a real file.)
   static absl::StatusOr<ErrorFile> CreateInMemory();
 
-  // At `path`, in a folder that exists. Not created: it exists only if a worker reports an error. A file that is
-  // there already is removed.
+  // At `path`, in an existing directory. Not created: it exists only if a worker reports an error. An existing file is
+  // removed.
   static absl::StatusOr<ErrorFile> AtPath(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -16,48 +16,48 @@
 
 namespace ddprun::launcher {
 
-// The launcher's one epoll loop: file descriptors, functions posted by other threads, and one timer armed at the
-// next deadline. It sleeps until one of them has something to do; nothing is polled.
+// The launcher's epoll loop: file descriptors, functions posted by other threads, and one timer armed at the next
+// deadline. It sleeps until one of them is ready; nothing is polled.
 //
-// Threads: everything but Post and Quit belongs to the thread that calls Run, or to the time before Run. Callbacks
-// run on that thread, one at a time, with no lock held; they may add and remove descriptors (their own too), post,
-// quit, and destroy objects whose callbacks are registered, as long as those remove their descriptors first.
+// Threads: Post and Quit are thread-safe; everything else must be called from the thread of Run, or before Run.
+// Callbacks run on that thread, one at a time, with no lock held. They may add and remove descriptors (including their
+// own), post, quit, and destroy objects with registered callbacks, if those remove their descriptors first.
 class EventLoop {
  public:
   // `events` are the EPOLL* bits that are ready.
   using FdCallback = std::function<void(uint32_t events)>;
 
-  // Fails when the process has no file descriptor left.
+  // Fails if the process is out of file descriptors.
   static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   // Watches `fd` (level-triggered) for `events` (EPOLLIN, EPOLLOUT...). The loop does not own `fd`: call RemoveFd
-  // before closing it. AlreadyExists if it is watched, else what epoll says about it.
+  // before closing it. AlreadyExists if it is already watched, else epoll's error.
   absl::Status AddFd(int fd, uint32_t events, FdCallback callback);
 
-  // Changes what a watched `fd` is watched for. NotFound if it is not watched.
+  // Changes the events of a watched `fd`. NotFound if it is not watched.
   absl::Status ModifyFd(int fd, uint32_t events);
 
-  // The callback of `fd` is not called any more, even if it was due in this very turn. No-op if not watched.
+  // The callback of `fd` is not called any more, even if it is ready in this iteration. No-op if not watched.
   void RemoveFd(int fd);
 
-  // The timer: `next_deadline` is asked before every sleep (InfiniteFuture: no timer), `on_deadline` is called with
-  // the time once that moment has passed. `on_deadline` must move the deadline on, or the loop never sleeps.
+  // The timer: `next_deadline` is called before every sleep (InfiniteFuture: no timer), `on_deadline` is called with
+  // the current time once that moment has passed. It must advance the deadline, or the loop never sleeps.
   void SetTimer(std::function<SteadyTime()> next_deadline, std::function<void(SteadyTime)> on_deadline);
 
-  // Runs `task` on the loop's thread in one of its next turns, in the order of posting. Thread-safe. Tasks that
-  // are left when the loop is destroyed are dropped.
+  // Runs `task` on the loop's thread in one of its next iterations, in the order of posting. Thread-safe. Tasks that
+  // have not run when the loop is destroyed are dropped.
   void Post(std::function<void()> task);
 
   // Runs until Quit. May be called again after it has returned.
   void Run();
 
-  // Makes Run return after the callback at hand. Thread-safe.
+  // Makes Run return after the current callback. Thread-safe.
   void Quit();
 
-  // Times that Run woke up from its sleep: an idle launcher should not count on.
+  // Number of times that Run woke up. It does not grow while a launcher is idle.
   int64_t wakeups_for_test() const { return wakeups_; }
 
  private:
@@ -79,8 +79,8 @@ class EventLoop {
   SteadyTime armed_ = SteadyTime::InfiniteFuture();
   std::function<SteadyTime()> next_deadline_;
   std::function<void(SteadyTime)> on_deadline_;
-  // Registrations carry a number that is never used again, so that an event of a descriptor that was closed and
-  // opened anew within one turn goes nowhere.
+  // Each registration has a unique number, so that an event of a descriptor that was closed and reopened within one
+  // iteration is ignored.
   uint64_t next_id_;
   std::unordered_map<uint64_t, std::shared_ptr<Watch>> watches_;
   std::unordered_map<int, uint64_t> id_of_fd_;

@@ -14,10 +14,9 @@
 
 namespace ddprun::launcher {
 
-// The guard knows the processes of its launcher by the environment variable DDPRUN_LAUNCHER_ID
-// (worker_contract/environment.h): every worker must be started with it. Its value is a list of launcher ids with ':'
-// between them, the outermost launcher first, so that the guard of an outer launcher also finds what an inner one has
-// started.
+// The guard recognizes the processes of its launcher by the environment variable DDPRUN_LAUNCHER_ID
+// (worker_contract/environment.h), which every worker must have. Its value is a list of launcher ids separated by ':',
+// the outermost launcher first, so that the guard of an outer launcher also finds the processes of an inner one.
 
 // The variable's value for workers of launcher `own_id`, whose own environment has the value `inherited` (empty if
 // it has none).
@@ -26,28 +25,27 @@ std::string LauncherIdForWorkers(absl::string_view inherited, absl::string_view 
 // Whether the list `value` names launcher `id`.
 bool NamesLauncher(absl::string_view value, absl::string_view id);
 
-// Sees to it that nothing outlives a launcher that was killed with SIGKILL, not even grandchildren that made a
-// session of their own (direct workers die by PR_SET_PDEATHSIG without it): a tiny process, asleep on a socket
-// whose other end only the launcher holds. When that closes without a goodbye, it kills every process of the same
-// user that names the launcher's id in its environment, until none is left, and exits. And to it that workers do not
-// run on under a launcher that hangs (SIGSTOP, a debugger): it does the same when the time is over that it was told.
+// A small helper process that kills everything that a launcher started if the launcher is killed with SIGKILL,
+// including grandchildren in their own sessions (direct workers die by PR_SET_PDEATHSIG anyway). It sleeps on a socket
+// whose other end only the launcher holds. If that closes without a Dismiss, the guard kills every process of the same
+// user with the launcher's id in its environment, until none is left, and exits. It does the same when the launcher
+// hangs (SIGSTOP, a debugger) beyond the deadline that it was given.
 //
-// A process that changed its environment before it was started, or that has overwritten it (setproctitle), is not
-// found this way.
+// It does not find processes that were started with a changed environment or that have overwritten it (setproctitle).
 //
-// The guard has its own session, ignores the signals by which sessions are ended, holds none of the launcher's
-// files, and wakes up only when it is told something. If it is killed, or stopped for so long that it can't be told
-// any more, another one takes its place (see Watch).
+// The guard has its own session, ignores the signals that end sessions, holds none of the launcher's files, and wakes
+// up only for messages. If it is killed, or stopped for so long that messages can't be delivered, it is replaced (see
+// Watch).
 //
 // Belongs to the main thread.
 class Guard {
  public:
-  // Forks the guard for launcher `id` (a fresh one, see RandomId). Call before any thread exists and before gRPC
-  // is touched. ResourceExhausted when there are no more processes or descriptors.
+  // Forks the guard for launcher `id` (a new one, see RandomId). Call before any thread exists and before gRPC is used.
+  // ResourceExhausted if there are no processes or descriptors left.
   static absl::StatusOr<Guard> Start(const std::string& id);
 
-  // A guard that takes another's place is this very program, executed once more: a process with threads can't fork.
-  // To be called first of all in main; does not return if this process is to be a guard.
+  // A replacement guard is this program, executed again, because a process with threads can't fork. Call it first in
+  // main; it does not return if this process is a guard.
   static void RunIfAsked(int argc, char** argv);
 
   Guard(Guard&&) = default;
@@ -58,24 +56,24 @@ class Guard {
   // The guard's process, a child of this one: keep it out of SweepOrphans.
   pid_t pid() const { return pid_; }
 
-  // All workers are to be killed at that time, unless another one is told before; infinite: never. Does not block.
+  // Sets the time at which the guard kills all workers, unless it is changed before; infinite: never. Does not block.
   void KillWorkersAt(SteadyTime time);
 
-  // From now on, when the guard dies, starts another one on the loop's thread, tells it the same time and logs a
-  // warning. Gives up, with an error in the log, after kMaxReplacements. REQUIRES: Unwatch is called before the loop
-  // goes, and this object is not moved until then.
+  // From now on, if the guard dies, starts another one on the loop's thread with the same deadline, and logs a warning.
+  // Gives up, with an error in the log, after kMaxReplacements. REQUIRES: Unwatch is called before the loop is
+  // destroyed, and this object is not moved until then.
   absl::Status Watch(EventLoop* loop);
   void Unwatch();
   static constexpr int kMaxReplacements = 16;
 
-  // Tells the guard that all is well, and reaps it; a guard that does not end within a second is killed. For the end,
-  // after all workers are gone.
+  // Tells the guard to exit, and reaps it; a guard that does not exit within a second is killed. Call at the end, after
+  // all workers have exited.
   void Dismiss();
 
  private:
   Guard(std::string id, pid_t pid, UniqueFd process, UniqueFd socket);
   void OnDeath();
-  // Starts another process in place of a dead one.
+  // Replaces a dead guard process.
   absl::Status Replace();
 
   std::string id_;

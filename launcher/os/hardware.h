@@ -6,14 +6,14 @@
 
 namespace ddprun::launcher {
 
-// The CPUs that this process may use (its affinity, so what a batch system gave it), at least 1. Thread-safe.
+// Number of CPUs that this process may use (its affinity, as set by a batch system), at least 1. Thread-safe.
 int CpuCount();
 
-// The NVIDIA GPUs that a CUDA program started from here would see: the device files, narrowed by
-// CUDA_VISIBLE_DEVICES as CUDA reads it. No CUDA library is needed or loaded. Thread-safe.
+// Number of NVIDIA GPUs that a CUDA program started by this process would see: the device files, restricted by
+// CUDA_VISIBLE_DEVICES as in CUDA. Needs and loads no CUDA library. Thread-safe.
 int GpuCount();
 
-// The same, with the variable's value and the folder of device files given.
+// GpuCount with a given value of the variable and a given directory of device files.
 int GpuCountIn(const std::string& device_folder, const std::optional<std::string>& visible_devices);
 
 }  // namespace ddprun::launcher

@@ -8,15 +8,15 @@
 
 namespace ddprun::launcher {
 
-// Cuts a stream of bytes into lines and puts a prefix before each, torchrun's way: directly before the first byte.
-// Nothing is given out before its line is complete, so that lines of several streams don't mix. A carriage return
-// ends a line too (a progress bar is shown as it moves), and a line feed directly after it still belongs to it.
-// What is no valid text is passed through. Pure; thread-compatible.
+// Splits a stream of bytes into lines and prefixes each, as torchrun does: directly before the first byte. Only
+// complete lines are output, so that lines of several streams don't mix. A carriage return also ends a line (for
+// progress bars), and a line feed directly after it belongs to the same line. Invalid text is passed through. Pure;
+// thread-compatible.
 class LinePrefixer {
  public:
   static constexpr size_t kMaxLine = 64 * 1024;
 
-  // A line of more than `max_line` bytes is given out as several lines, to bound what is kept.
+  // A line of more than `max_line` bytes is output as several lines, to bound memory.
   explicit LinePrefixer(std::string prefix, size_t max_line = kMaxLine);
 
   // Takes `bytes` and appends to `out` all lines that have become complete.

@@ -9,23 +9,22 @@
 
 namespace ddprun::launcher {
 
-// What workers leave behind outside their process groups: children that made a session of their own, or were
-// orphaned by a parent that has died. A "child subreaper" becomes the parent of such orphans, so they can be found
-// among our own children. All functions are to be called from the main thread, which must also be the one that
-// spawns: it is the thread to which orphans are given.
+// Finds processes that workers leave behind outside their process groups: children in their own sessions, or orphaned
+// by a parent that died. A "child subreaper" becomes the parent of such orphans, so they appear among our own children.
+// Call all functions from the main thread, which must also be the spawning thread: orphans are reparented to it.
 
-// Makes this process the one that orphans below it are given to. Call before the first worker is started.
+// Makes this process the subreaper of its descendants. Call before the first worker is started.
 absl::Status BecomeSubreaper();
 
-// Kills (SIGKILL) every child of this process that is not in `known` (workers that run, the guard), reaps those that
-// are dead, and does the same with what turns into an orphan by that. Does not wait: returns those that are left, which
-// have not died yet. Call it again at each SIGCHLD until there are none, or for as long as one is patient: a process
-// may be stuck in the kernel, or may not be killed by us. Costs one small read when there are none.
-// REQUIRES: nobody else waits for children that are not in `known`.
+// Kills (SIGKILL) every child of this process that is not in `known` (running workers, the guard), reaps dead ones, and
+// repeats that for processes that become orphans. Does not wait: returns those that have not died yet. Call it again at
+// each SIGCHLD until there are none, with a time limit: a process may be stuck in the kernel, or we may not be allowed
+// to kill it. Costs one small read if there are none.
+// REQUIRES: no other code waits for children that are not in `known`.
 std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known);
 
-// Reaps those orphans that have ended by themselves, and touches no others: a subreaper that never does this
-// collects zombies while workers start daemons. For each SIGCHLD, if that is listened to.
+// Reaps orphans that have exited, and leaves others alone. Without it a subreaper accumulates zombies if workers start
+// daemons. Call it at each SIGCHLD.
 void ReapDeadOrphans(const std::vector<pid_t>& known);
 
 }  // namespace ddprun::launcher

@@ -9,13 +9,13 @@
 
 namespace ddprun::launcher {
 
-// The system calls themselves: glibc has wrappers only since 2.36, and those can't be linked from C++ there.
+// Plain system calls: glibc has wrappers only since 2.36, where they can't be linked from C++.
 
-// Refers to process `pid` (any, not only a child) whatever becomes of its number; readable when it has ended. Not
-// valid, with errno set (ESRCH), if there is none. Close-on-exec.
+// Refers to process `pid` (not only a child), even if its pid is reused later; readable once it has exited. Not valid,
+// with errno set (ESRCH), if there is no such process. Close-on-exec.
 inline UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
-// Returns false, with errno set, if the process is gone or must not be signalled.
+// Returns false, with errno set, if the process has exited or may not be signaled.
 inline bool SignalPidfd(int pidfd, int signal) {
   return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
 }

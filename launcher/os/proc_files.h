@@ -15,17 +15,16 @@ namespace ddprun::launcher {
 // The whole content of a file; empty if it can't be read.
 std::string ReadSmallFile(const std::string& path);
 
-// The parent of a process; 0 if there is no such process (any more) or it has no parent to be seen.
+// The parent of a process; 0 if there is no such process or its parent is not visible.
 pid_t ParentOf(pid_t pid);
 
-// Every process that /proc shows.
+// All processes in /proc.
 std::vector<pid_t> AllProcesses();
 
-// The children that the kernel counts to this process's main thread, zombies included.
+// The children of this process's main thread, including zombies.
 std::vector<pid_t> ChildrenOfMainThread();
 
-// The value of variable `name` in the environment that process `pid` was started with; empty if it has none, or if
-// that may not be read.
+// The value of variable `name` in the initial environment of process `pid`; empty if it is not set or not readable.
 std::string VariableOfProcess(pid_t pid, absl::string_view name);
 
 }  // namespace ddprun::launcher

@@ -17,7 +17,7 @@ struct ProcessEnd {
 
   bool ok() const { return kind == Kind::kExited && code == 0; }
 
-  // What a shell would report: the exit code, or 128 + signal.
+  // The shell's exit status: the exit code, or 128 + signal.
   int ExitCode() const { return kind == Kind::kExited ? code : 128 + code; }
 
   // "exited with code 7", "killed by SIGSEGV (11)".

@@ -14,8 +14,8 @@ namespace ddprun::launcher {
 struct SpawnRequest {
   std::string program;                   // path of the file to execute, see ResolveProgram
   std::vector<std::string> argv;         // argv[0] included; not empty
-  std::vector<std::string> environment;  // the whole of it, "NAME=value" each
-  // What the child gets as 0, 1 and 2; -1: the parent's own. Still owned by the caller afterwards.
+  std::vector<std::string> environment;  // the complete environment, "NAME=value" each
+  // The child's descriptors 0, 1 and 2; -1: the parent's. The caller keeps ownership.
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
@@ -23,28 +23,28 @@ struct SpawnRequest {
   bool dies_with_parent = true;
 };
 
-// A process that was started. `pidfd` becomes readable when it has ended; its pid stays valid until it is reaped.
+// A started process. `pidfd` becomes readable when it has exited; its pid stays valid until it is reaped.
 struct Child {
   pid_t pid = -1;
   UniqueFd pidfd;
 };
 
-// Starts a program and returns once it executes, so a failed exec is this call's error and not a child's death.
+// Starts a program and returns after its exec, so a failed exec is an error of this call and not a child's exit.
 // The child
-// - leads a session, and so a process group, of its own: kill(-pid) reaches what it starts, a signal typed at the
-//   terminal does not reach it twice, and it may read the terminal (pdb) without being stopped for it;
-// - is killed by the kernel when the thread that called Spawn ends (unless told otherwise). That is PR_SET_PDEATHSIG, which watches the
-//   thread and not the process: call Spawn from the main thread only;
-// - begins with an empty signal mask and every signal at its default, SIGPIPE too, but for those to be ignored;
+// - leads its own session, and so its own process group: kill(-pid) reaches its children, signals from the terminal do
+//   not reach it twice, and it may read from the terminal (pdb) without being stopped;
+// - is killed by the kernel when the thread that called Spawn ends (unless told otherwise). That is PR_SET_PDEATHSIG,
+//   which watches the thread and not the process: call Spawn only from the main thread;
+// - starts with an empty signal mask and default handling of all signals, including SIGPIPE, except `ignored_signals`;
 // - has the limit of open files that this process was started with (rendezvous/base/file_limit.h);
-// - inherits the descriptors that are not close-on-exec. All of ours are; those that the launcher was started with
-//   are passed on, as torchrun does.
+// - inherits descriptors that are not close-on-exec. All of ours are close-on-exec; those that the launcher was started
+//   with are passed on, as in torchrun.
 //
-// While the program is being loaded (a slow network file system) the caller waits: the child borrows its memory
-// (CLONE_VM | CLONE_VFORK), which is what makes starting cheap however large the launcher has grown.
+// The caller waits while the program is loaded (which can be slow on a network file system), because the child uses its
+// memory until then (CLONE_VM | CLONE_VFORK). That makes the start cheap even for a large launcher.
 //
-// Errors: those of ExplainExecError (see ExitCodeOfStartError for the exit code that fits); InvalidArgument for an
-// empty argv; Unimplemented if the kernel has no pidfd (Linux 5.4 is needed).
+// Errors: those of ExplainExecError (ExitCodeOfStartError has the matching exit code); InvalidArgument for an empty
+// argv; Unimplemented if the kernel has no pidfd (Linux 5.4 is required).
 absl::StatusOr<Child> Spawn(const SpawnRequest& request);
 
 }  // namespace ddprun::launcher

@@ -3,8 +3,8 @@
 
 namespace ddprun::launcher {
 
-// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed, so that nothing opened later takes their
-// place and gets the output of workers. The first thing that main does.
+// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed, so that no file opened later gets one of these
+// numbers and with it the output of workers. Call it first in main.
 void OpenMissingStandardStreams();
 
 }  // namespace ddprun::launcher

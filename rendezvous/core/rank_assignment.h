@@ -35,9 +35,9 @@ struct RankTable {
   std::vector<size_t> order;      // which request has group rank r
 };
 
-// Assigns ranks (protocol 3.4). A requested rank below the number of nodes gets exactly that group rank; of two equal ones
-// the survivor's, then the earlier node's. The others fill the gaps: survivors in their old order, then newcomers by
-// topology and host (both in natural order) and by when they joined. Base ranks follow the group ranks, slots apart;
+// Assigns ranks (protocol 3.4). A requested rank below the number of nodes gets exactly that group rank; of two equal
+// ones the survivor's, then the earlier node's. The others fill the gaps: survivors in their old order, then newcomers
+// by topology and host (both in natural order) and by when they joined. Base ranks follow the group ranks, slots apart;
 // role ranks count only nodes of the same role. O(n log n).
 RankTable AssignRanks(absl::Span<const RankRequest> requests);
 
