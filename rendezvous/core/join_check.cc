@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
@@ -24,7 +25,15 @@ Problem CheckText(absl::string_view field, absl::string_view text, size_t min_by
   if (text.size() > max_bytes) {
     return absl::StrCat("Join.", field, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed");
   }
+  if (!IsUtf8(text)) return absl::StrCat("Join.", field, " is not UTF-8");
+  if (HasControl(text)) return absl::StrCat("Join.", field, " holds a control character");
   return std::nullopt;
+}
+
+Problem CheckSecret(absl::string_view field, absl::string_view secret) {
+  if (secret.empty() || (secret.size() >= kMinSecretBytes && secret.size() <= kMaxSecretBytes)) return std::nullopt;
+  return absl::StrCat("Join.", field, " has ", secret.size(), " bytes; it must have ", kMinSecretBytes, " to ",
+                      kMaxSecretBytes);
 }
 
 Problem CheckDuration(absl::string_view field, absl::Duration value) {
@@ -39,22 +48,16 @@ Problem CheckTexts(const Join& join) {
   if (auto p = CheckText("host", join.host, 1, kMaxNameBytes)) return p;
   if (auto p = CheckText("address", join.address, 1, kMaxNameBytes)) return p;
   if (auto p = CheckText("role", join.role, 0, kMaxNameBytes)) return p;
-  return CheckText("topology", join.topology, 0, kMaxTopologyBytes);
-}
-
-Problem CheckSettings(const JobSettings& s) {
-  if (auto p = CheckRange("settings.max_nodes", s.max_nodes, 1, kMaxNodes)) return p;
-  if (auto p = CheckRange("settings.min_nodes", s.min_nodes, 1, s.max_nodes)) return p;
-  if (auto p = CheckRange("settings.max_restarts", s.max_restarts, 0, INT32_MAX)) return p;
-  if (auto p = CheckDuration("join_timeout", s.join_timeout)) return p;
-  if (auto p = CheckDuration("last_call", s.last_call)) return p;
-  if (auto p = CheckDuration("heartbeat_timeout", s.heartbeat_timeout)) return p;
-  if (auto p = CheckDuration("reconnect_grace", s.reconnect_grace)) return p;
-  if (s.heartbeat_timeout < absl::Milliseconds(1)) {
-    return absl::StrCat("Join.settings.heartbeat_timeout is ", absl::FormatDuration(s.heartbeat_timeout),
-                        "; it must be at least 1ms");
+  if (auto p = CheckText("topology", join.topology, 0, kMaxTopologyBytes)) return p;
+  if (join.capabilities.size() > kMaxCapabilities) {
+    return absl::StrCat("Join.capabilities has ", join.capabilities.size(), " entries; at most ", kMaxCapabilities,
+                        " are allowed");
   }
-  return std::nullopt;
+  for (const std::string& name : join.capabilities) {
+    if (auto p = CheckText("capabilities", name, 1, kMaxCapabilityBytes)) return p;
+  }
+  if (auto p = CheckSecret("session_secret", join.session_secret)) return p;
+  return CheckSecret("store_secret", join.store_secret);
 }
 
 Problem CheckCurrent(const Join& join) {
@@ -113,6 +116,21 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
 }
 
 }  // namespace
+
+Problem CheckSettings(const JobSettings& s) {
+  if (auto p = CheckRange("settings.max_nodes", s.max_nodes, 1, kMaxNodes)) return p;
+  if (auto p = CheckRange("settings.min_nodes", s.min_nodes, 1, s.max_nodes)) return p;
+  if (auto p = CheckRange("settings.max_restarts", s.max_restarts, 0, kMaxRestarts)) return p;
+  if (auto p = CheckDuration("join_timeout", s.join_timeout)) return p;
+  if (auto p = CheckDuration("last_call", s.last_call)) return p;
+  if (auto p = CheckDuration("heartbeat_timeout", s.heartbeat_timeout)) return p;
+  if (auto p = CheckDuration("reconnect_grace", s.reconnect_grace)) return p;
+  if (s.heartbeat_timeout < absl::Milliseconds(1)) {
+    return absl::StrCat("Join.settings.heartbeat_timeout is ", absl::FormatDuration(s.heartbeat_timeout),
+                        "; it must be at least 1ms");
+  }
+  return std::nullopt;
+}
 
 std::optional<std::string> CheckJoin(const Join& join) {
   if (auto p = CheckTexts(join)) return p;

@@ -12,8 +12,12 @@
 // What a launcher may bring (protocol 2). Pure functions.
 namespace ddprun::rendezvous {
 
-// nullopt, or one line that names the field of the Join that is out of bounds.
+// nullopt, or one line that names the field of the Join that is out of bounds. All bounds of a Join are here, but those
+// of parts that other messages have too (rendezvous/wire/parts.h).
 std::optional<std::string> CheckJoin(const Join& join);
+
+// The same for the settings of a job.
+std::optional<std::string> CheckSettings(const JobSettings& settings);
 
 bool IsPort(int32_t port);
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/state.pb.h"
+#include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"
@@ -58,6 +59,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   JobRecord record;
   record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
   record.settings = FromProto(proto.settings(), fields.Inside("settings"));
+  if (auto problem = CheckSettings(record.settings)) fields.Fail("settings", *problem);
   record.settings_host = fields.Name("settings_host", proto.settings_host(), kMaxNameBytes);
   record.age = fields.Duration("age", proto.has_age(), proto.age());
   record.restarts_charged = fields.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
@@ -14,19 +15,6 @@ constexpr int64_t kFirstSecond = -62'135'596'800;          // 0001-01-01T00:00:0
 constexpr int64_t kLastSecond = 253'402'300'799;           // 9999-12-31T23:59:59Z
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 constexpr absl::string_view kEllipsis = "...";
-
-bool HasControl(const std::string& text) {
-  return text.find_first_of("\n\t") != std::string::npos || CleanText(text) != text;
-}
-
-bool IsUtf8(absl::string_view text) {
-  while (!text.empty()) {
-    const size_t length = Utf8CharacterLength(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
 
 }  // namespace
 

@@ -1,8 +1,10 @@
 #include "rendezvous/wire/launcher_wire.h"
 
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"
@@ -79,33 +81,28 @@ struct Writer {
   }
 };
 
+// As it came; CheckJoin says whether it may.
 Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   Join join;
-  join.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
-  join.node_id = fields.Name("node_id", proto.node_id(), kMaxNameBytes);
+  join.job_id = proto.job_id();
+  join.node_id = proto.node_id();
   join.incarnation = proto.incarnation();
-  if (proto.incarnation() == 0) fields.Fail("incarnation", "must not be 0");
-  join.host = fields.Name("host", proto.host(), kMaxNameBytes);
-  join.address = fields.Name("address", proto.address(), kMaxNameBytes);
-  join.store_port = fields.Number("store_port", proto.store_port(), 1, 65535);
-  join.store_secret = fields.Secret("store_secret", proto.store_secret());
-  join.slots = fields.Number("slots", proto.slots(), 1, kMaxSlots);
-  join.role = fields.Name("role", proto.role(), kMaxNameBytes);
-  if (proto.has_node_rank()) {
-    join.node_rank = fields.Number("node_rank", proto.node_rank(), 0, kMaxNodes - 1);
-  }
-  join.topology = fields.OptionalName("topology", proto.topology(), kMaxTopologyBytes);
+  join.host = proto.host();
+  join.address = proto.address();
+  join.store_port = proto.store_port();
+  join.store_secret = proto.store_secret();
+  join.slots = proto.slots();
+  join.role = proto.role();
+  if (proto.has_node_rank()) join.node_rank = proto.node_rank();
+  join.topology = proto.topology();
   if (!proto.has_settings()) fields.Fail("settings", "is missing");
   join.settings = FromProto(proto.settings(), fields.Inside("settings"));
   join.phase = ReadPhase(proto.phase(), &fields);
   if (proto.has_current()) join.current = FromProto(proto.current(), fields.Inside("current"));
-  if (join.phase != Join::Phase::kIdle && !proto.has_current()) {
-    fields.Fail("current", "is missing though the phase is not idle");
-  }
   join.in_touch = proto.in_touch();
   join.protocol_version = proto.protocol_version();
-  join.capabilities = fields.Capabilities(proto.capabilities());
-  join.session_secret = fields.Secret("session_secret", proto.session_secret());
+  join.capabilities.assign(proto.capabilities().begin(), proto.capabilities().end());
+  join.session_secret = proto.session_secret();
   if (proto.has_heartbeat_timeout()) {
     join.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
   }
@@ -138,7 +135,13 @@ absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto) {
   absl::Status status;
   LauncherMessage message;
   switch (proto.message_case()) {
-    case v1::LauncherMessage::kJoin: message = ReadJoin(proto.join(), FieldReader("join", &status)); break;
+    case v1::LauncherMessage::kJoin: {
+      Join join = ReadJoin(proto.join(), FieldReader("join", &status));
+      if (!status.ok()) break;
+      if (auto problem = CheckJoin(join)) status = absl::InvalidArgumentError(*std::move(problem));
+      message = std::move(join);
+      break;
+    }
     case v1::LauncherMessage::kHeartbeat: message = Heartbeat{}; break;
     case v1::LauncherMessage::kWorkerFailed:
       message = ReadWorkerFailed(proto.worker_failed(), FieldReader("worker_failed", &status));

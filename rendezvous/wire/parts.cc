@@ -27,14 +27,13 @@ v1::JobSettings ToProto(const JobSettings& settings) {
 
 JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
   JobSettings settings;
-  settings.max_nodes = fields.Number("max_nodes", proto.max_nodes(), 1, kMaxNodes);
-  settings.min_nodes = fields.Number("min_nodes", proto.min_nodes(), 1, settings.max_nodes);
-  settings.max_restarts = fields.Number("max_restarts", proto.max_restarts(), 0, kMaxRestarts);
+  settings.max_nodes = proto.max_nodes();
+  settings.min_nodes = proto.min_nodes();
+  settings.max_restarts = proto.max_restarts();
   settings.join_timeout = fields.Duration("join_timeout", proto.has_join_timeout(), proto.join_timeout());
   settings.last_call = fields.Duration("last_call", proto.has_last_call(), proto.last_call());
   settings.heartbeat_timeout =
       fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
-  if (settings.heartbeat_timeout == absl::ZeroDuration()) fields.Fail("heartbeat_timeout", "must not be 0");
   settings.reconnect_grace = fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
   return settings;
 }

@@ -59,6 +59,20 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("address", [](Join* j) { j->address = ""; });
   ExpectRefused("role", [](Join* j) { j->role.assign(257, 'x'); });
   ExpectRefused("topology", [](Join* j) { j->topology.assign(4097, 'x'); });
+  ExpectRefused("job_id", [](Join* j) { j->job_id = "two\nlines"; });
+  ExpectRefused("host", [](Join* j) { j->host = "\x1b[2J"; });
+  ExpectRefused("host", [](Join* j) { j->host = "\xFF"; });
+  ExpectRefused("address", [](Join* j) {
+    j->address =
+        "a\xC2\x9B"
+        "1";
+  });
+  ExpectRefused("capabilities", [](Join* j) { j->capabilities = {""}; });
+  ExpectRefused("capabilities", [](Join* j) { j->capabilities = {std::string(kMaxCapabilityBytes + 1, 'x')}; });
+  ExpectRefused("capabilities", [](Join* j) { j->capabilities.assign(kMaxCapabilities + 1, "x"); });
+  ExpectRefused("session_secret", [](Join* j) { j->session_secret.assign(kMinSecretBytes - 1, 'x'); });
+  ExpectRefused("session_secret", [](Join* j) { j->session_secret.assign(kMaxSecretBytes + 1, 'x'); });
+  ExpectRefused("store_secret", [](Join* j) { j->store_secret.assign(kMaxSecretBytes + 1, 'x'); });
   ExpectRefused("incarnation", [](Join* j) { j->incarnation = 0; });
   ExpectRefused("slots", [](Join* j) { j->slots = 0; });
   ExpectRefused("slots", [](Join* j) { j->slots = 4097; });
@@ -70,6 +84,7 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("settings.min_nodes", [](Join* j) { j->settings.min_nodes = 5; });
   ExpectRefused("settings.max_nodes", [](Join* j) { j->settings.max_nodes = 100'001; });
   ExpectRefused("settings.max_restarts", [](Join* j) { j->settings.max_restarts = -1; });
+  ExpectRefused("settings.max_restarts", [](Join* j) { j->settings.max_restarts = kMaxRestarts + 1; });
   ExpectRefused("settings.join_timeout", [](Join* j) { j->settings.join_timeout = absl::Seconds(-1); });
   ExpectRefused("settings.last_call", [](Join* j) { j->settings.last_call = absl::InfiniteDuration(); });
   ExpectRefused("settings.heartbeat_timeout", [](Join* j) { j->settings.heartbeat_timeout = absl::ZeroDuration(); });

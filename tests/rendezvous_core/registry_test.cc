@@ -50,10 +50,10 @@ TEST(RegistryTest, StoreSecret_IsThatOfTheRoundsStore) {
   Registry registry(SteadyTime::InfinitePast());
   Join a = Of("x", "a", 2), b = Of("x", "b", 2);
   a.settings.max_restarts = b.settings.max_restarts = 1;
-  a.store_secret = "secret of a";
-  b.store_secret = "secret of b";
+  a.store_secret = "the secret of a!";
+  b.store_secret = "the secret of b!";
   EXPECT_TRUE(Secrets(Tell(&registry, a, a, At(0))).empty());
-  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(0))), std::vector<std::string>(2, "secret of a"));
+  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(0))), std::vector<std::string>(2, "the secret of a!"));
   Tell(&registry, a, WorkerFailed{1, WorkerFailure{.host = "a", .rank = 0, .local_rank = 0, .exit_code = 1}}, At(1));
   EXPECT_TRUE(Secrets(Tell(&registry, b, Ready{1, 1001, "second of b"}, At(1))).empty());
   EXPECT_EQ(Secrets(Tell(&registry, a, Ready{1, 1001, "second of a"}, At(1))),
@@ -70,7 +70,7 @@ TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
   first.group_world_size = first.world_size = first.role_world_size = 2;
   first.master_addr = "a";
   first.master_port = 1000;
-  first.store_secret = "secret of a";
+  first.store_secret = "the secret of a!";
   Assignment second = first;
   second.group_rank = second.base_rank = second.base_role_rank = 1;
   a.current = first;
@@ -83,7 +83,7 @@ TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
   b.incarnation = 3;
   b.phase = Join::Phase::kIdle;
   b.current.reset();
-  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(1))), std::vector<std::string>{"secret of a"});
+  EXPECT_EQ(Secrets(Tell(&registry, b, b, At(1))), std::vector<std::string>{"the secret of a!"});
 }
 
 TEST(RegistryTest, Empty_HasNothingToDo) {
