@@ -16,6 +16,9 @@
 
 namespace ddprun::rendezvous {
 
+// What a node reports; 0: no round.
+inline uint64_t RoundOf(const Join& join) { return join.current ? join.current->round : 0; }
+
 // docs/protocol.md a second time, as simply as can be: every event changes some facts, then rules are applied until
 // nothing changes, each by looking at all nodes. No notices (section 6), no texts. What is said is a line
 // "node#incarnation what". Node names and topologies are letters followed by one number.
@@ -126,29 +129,6 @@ class NaiveJob {
   int held_code_ = -1;
   std::optional<SteadyTime> waiting_since_;
   SteadyTime last_call_end_, stop_by_, recover_by_;
-};
-
-// Many naive jobs, with the ended ones.
-class NaiveServer {
- public:
-  // How late the server is the twin does not judge again: it asks the real one, which is called first.
-  NaiveServer(SteadyTime began, const Lateness* lateness, bool keeps_records)
-      : began_(began), lateness_(lateness), keeps_records_(keeps_records) {}
-  // After a restart with all that matters of the server before.
-  NaiveServer(const NaiveServer& before, const SavedState& saved, SteadyTime began, const Lateness* lateness);
-  void OnMessage(const std::string& job_id, const std::string& node_id, uint64_t incarnation,
-                 const LauncherMessage& message, SteadyTime now, NaiveJob::Lines* lines);
-  void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
-                      NaiveJob::Lines* lines);
-  void OnTime(SteadyTime now, NaiveJob::Lines* lines);
-
-  std::map<std::string, NaiveJob> jobs;  // the newest of each id
-
- private:
-  std::map<std::string, NaiveJob> replaced_;  // ended jobs whose ids were used again
-  const SteadyTime began_;
-  const Lateness* const lateness_;
-  const bool keeps_records_;
 };
 
 }  // namespace ddprun::rendezvous

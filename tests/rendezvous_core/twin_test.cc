@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/core/registry.h"
 #include "tests/rendezvous_core/invariants.h"
-#include "tests/rendezvous_core/naive_job.h"
+#include "tests/rendezvous_core/naive_server.h"
 #include "tests/rendezvous_core/random_events.h"
 #include "tests/rendezvous_core/render.h"
 
