@@ -1,12 +1,12 @@
-// rendezvousd with a state folder is killed at random moments while jobs form, fail, restart and end on it. No round may
-// come twice, no charge may be lost or counted twice, and every launcher ends with its job's code.
+// rendezvousd with a state folder is killed again and again, each time when a random number of things has happened to
+// the jobs that form, fail, restart and end on it. No round may come twice, no charge may be lost or counted twice, and
+// every launcher ends with its job's code.
 //
 // By hand, with more of everything (the seed decides the kills; the machine decides what they hit):
 //   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:server_kills_test
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -80,6 +80,18 @@ class Job {
   // How many of its workers have been started, and have failed, so far.
   int Starts() const { return Count(ReadFile(out_), "start"); }
   int Failures() const { return Count(ReadFile(out_), "fail"); }
+  // How many times its launchers have lost the server, and how many have it.
+  int Losses() const {
+    int losses = 0;
+    for (const auto& launcher : launchers_) losses += LossesOf(*launcher);
+    return losses;
+  }
+  int Connected() const {
+    if (Starts() == 0) return 0;  // that nothing was lost may mean that there was nothing
+    return std::count_if(launchers_.begin(), launchers_.end(), [](const auto& launcher) {
+      return Alive(launcher->pid()) && Count(launcher->Err(), "reached the rendezvous server") >= LossesOf(*launcher);
+    });
+  }
 
   bool Ended() const {
     return std::none_of(launchers_.begin(), launchers_.end(), [](const auto& l) { return Alive(l->pid()); });
@@ -112,6 +124,8 @@ class Job {
   int rounds() const { return rounds_; }
 
  private:
+  static int LossesOf(Launcher& launcher) { return Count(launcher.Err(), "lost the rendezvous server"); }
+
   const std::string name_;
   const Kind& kind_;
   const std::string out_;
@@ -162,24 +176,30 @@ TEST_F(ServerKillsTest, KilledAtRandomMoments_NoRoundTwiceNoChargeLostNoWrongExi
     reap();
     while (jobs.size() < at_once)
       jobs.push_back(std::make_unique<Job>(started++, port_, dir_, 1 + random() % 5, random() % 10));
-    // Every second kill comes while a failure is dealt with: that is when a charge can get lost. The others come at any
-    // time, now and then so late that a job that waits for nodes of a server before can begin.
-    const int life_ms = kill_number % 4 == 2 ? 6000 : static_cast<int>(random() % 2500);
-    const int grace_us = static_cast<int>(random() % 60'000);
-    if (kill_number % 2 == 1) {
-      const auto failures = [&] {
-        int sum = 0;
-        for (const auto& job : jobs) sum += job->Failures();
-        return sum;
-      };
-      const int before = failures();
-      for (int i = 0; i < 800 && failures() == before; ++i) usleep(10'000);
-      usleep(grace_us);
-    } else {
-      usleep(life_ms * 1000);
-    }
+    // Every second kill comes while a failure is dealt with: that is when a charge can get lost. Of the others, every
+    // second comes only after a round has begun, which may take a job that waits for nodes of a server before.
+    const auto sum = [&](int (Job::*count)() const) {
+      int all = 0;
+      for (const auto& job : jobs) all += (job.get()->*count)();
+      return all;
+    };
+    const auto lines = [&] { return Lines(server_->Err()); };
+    const auto all_ended = [&] {
+      return std::all_of(jobs.begin(), jobs.end(), [](const auto& j) { return j->Ended(); });
+    };
+    const auto await_more = [&](const auto& count, int more) {
+      const int until = count() + more;
+      EXPECT_TRUE(Eventually([&] { return count() >= until || all_ended(); })) << server_->Err();
+    };
+    if (kill_number % 2 == 1) await_more([&] { return sum(&Job::Failures); }, 1);
+    if (kill_number % 4 == 2) await_more([&] { return sum(&Job::Starts); }, 1);
+    await_more(lines, static_cast<int>(random() % 8));
+    const int losses = sum(&Job::Losses);
     StopServer(kill_number % 5 == 4 ? SIGTERM : SIGKILL);
-    usleep(random() % 300 * 1000);
+    // Now and then it stays away until a launcher has noticed.
+    if (random() % 2 == 0) {
+      EXPECT_TRUE(Eventually([&] { return sum(&Job::Losses) > losses || sum(&Job::Connected) == 0; }));
+    }
     StartServer();
   }
   EXPECT_TRUE(Eventually([&] {
