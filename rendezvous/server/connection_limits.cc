@@ -50,7 +50,8 @@ std::optional<ConnectionLimits::Id> ConnectionLimits::StreamBegan(const PeerAddr
   if (connection == nullptr) return std::nullopt;
   const int surplus = ++connection->streams - limits_.streams;
   Address& address = addresses_[peer.host];
-  address.rested = std::max(address.rested, now) + (surplus == 1 ? limits_.surplus_costs : 1) * limits_.interval;
+  address.rested =
+      std::max(address.rested, now) + (surplus == 1 ? limits_.surplus_costs : limits_.stream_costs) * limits_.interval;
   if (surplus <= 0) return std::nullopt;
   return connection->id;
 }
@@ -59,7 +60,7 @@ void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
   Connection* const connection = Find(peer);
   if (connection == nullptr) return;
   Address& address = addresses_[peer.host];
-  address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.interval;
+  address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.stream_costs * limits_.interval;
   if (++connection->sessions > 1) return;
   waiting_.erase(connection->place);
   address.waiting.erase(connection->place_of_address);

@@ -28,11 +28,13 @@ class ConnectionLimits {
     size_t connections = 100'000;
     size_t waiting = 16'384;
     size_t per_address = 16'384;  // as for streams (StreamLimits)
-    // In the long run an address may open one connection or stream without a Join in each interval, at once as many as
-    // `burst`: thousands of launchers behind one address may all come back at once.
+    // In the long run an address may open one connection in each interval, at once as many as `burst`: thousands of
+    // launchers behind one address may all come back at once. A stream counts until it brings its Join, as it costs more
+    // than a connection: what a whole burst costs must not hold up the heartbeats of others.
     absl::Duration interval = absl::Milliseconds(1);
     int burst = 16'384;
     int streams = 16;         // that are opened on a connection before one brings its Join; a launcher needs one
+    int stream_costs = 4;     // what each of these counts for, in connections
     int surplus_costs = 100;  // what the first above that counts for: gRPC has taken in others by then
     absl::Duration first_bytes = absl::Seconds(5);  // by then a connection must have begun to speak
   };

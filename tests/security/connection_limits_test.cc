@@ -95,18 +95,19 @@ TEST(ConnectionLimitsTest, StreamsWithoutAJoin_TheConnectionGoes) {
 }
 
 TEST(ConnectionLimitsTest, StreamsWithoutAJoin_CountAsConnections) {
-  ConnectionLimits limits({.interval = absl::Seconds(1), .burst = 10, .streams = 2, .surplus_costs = 5});
+  ConnectionLimits limits(
+      {.interval = absl::Seconds(1), .burst = 13, .streams = 2, .stream_costs = 2, .surplus_costs = 6});
   const auto is_taken = [&](int fd, int second) {
     return limits.Open(Fd(fd), Peer("a", fd), At(absl::Seconds(second))).ok();
   };
   EXPECT_TRUE(is_taken(1, 0));
   for (int i = 0; i < 3; ++i) limits.StreamBegan(Peer("a", 1), At(absl::ZeroDuration()));
-  EXPECT_TRUE(is_taken(2, 0));  // 1 + 2 + 5 + 1 by now
+  EXPECT_TRUE(is_taken(2, 0));  // 1 + 2 + 2 + 6 + 1 by now
   EXPECT_TRUE(is_taken(3, 0));
   EXPECT_FALSE(is_taken(4, 0));
   limits.SessionBegan(Peer("a", 1));
-  for (int fd = 5; fd < 8; ++fd) EXPECT_TRUE(is_taken(fd, 0)) << "with its Join a stream does not count";
-  EXPECT_FALSE(is_taken(8, 0));
+  for (int fd = 5; fd < 11; ++fd) EXPECT_TRUE(is_taken(fd, 0)) << "with its Join a stream does not count";
+  EXPECT_FALSE(is_taken(11, 0));
 }
 
 // That a connection was closed shows only when its descriptor is used again.
@@ -154,6 +155,7 @@ TEST(ConnectionLimitsTest, Defaults_LetThousandsReconnectAtOnce) {
       const auto surplus = limits.Open(Fd(fd), peer, At(absl::Seconds(round)));
       ASSERT_TRUE(surplus.ok()) << surplus.status();
       ASSERT_TRUE(surplus->empty());
+      limits.StreamBegan(peer, At(absl::Seconds(round)));
       limits.SessionBegan(peer);
     }
   }

@@ -184,7 +184,7 @@ TEST_F(DaemonTest, TenThousandIdleStreams_LaunchersGetInAndMemoryIsBounded) {
   const int64_t bytes = ResidentBytes(server_->pid());
   Connections idle;
   for (int i = 0; i < 600; ++i) {
-    idle.push_back(std::make_unique<RawConnection>(port_, "127.0.0.2"));
+    idle.push_back(std::make_unique<RawConnection>(port_, absl::StrCat("127.0.1.", i / 200)));
     ASSERT_TRUE(idle.back()->Greet());
     idle.back()->OpenStreams(16);
   }
