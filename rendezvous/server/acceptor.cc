@@ -24,6 +24,7 @@ namespace {
 constexpr absl::Duration kUserTimeout = absl::Minutes(20);
 constexpr int kAcceptsInTurn = 256;
 constexpr int kPauseMs = 100;  // while the kernel has no descriptor: nobody says when it has one
+constexpr int kTurnMs = 10;    // for newcomers that wait for their turn
 constexpr int kReserve = 64;
 
 // A client begins with these and a SETTINGS frame, of which the fourth byte is the type (RFC 9113, 3.4).
@@ -147,6 +148,7 @@ void Acceptor::Run() {
         AcceptSome(fd);
       }
     }
+    LetInThoseThatWait();
     CloseOverdue();
   }
 }
@@ -168,6 +170,7 @@ bool Acceptor::OnWake() {
 
 int Acceptor::SleepMs() const {
   if (paused_) return kPauseMs;
+  if (!ready_.empty()) return kTurnMs;
   if (newcomers_.empty()) return -1;
   const absl::Duration wait = std::max(newcomers_.front().until - SteadyNow(), absl::ZeroDuration());
   return static_cast<int>(absl::ToInt64Milliseconds(wait)) + 1;
@@ -230,10 +233,35 @@ void Acceptor::OnBytes(int fd) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // told again when there are more
   if (got <= 0 || !IsBeginning(protocol_, absl::string_view(buffer, got))) return Close(newcomer);
+  if (LetIn(newcomer)) return;
+  Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // what else it says makes no difference
+  ready_.push_back(newcomer->id);
+}
+
+bool Acceptor::LetIn(Newcomers::iterator newcomer) {
+  const int fd = newcomer->id.fd;
+  ConnectionLimits::Entry entry;
+  {
+    MutexLock lock(&mutex_);
+    entry = limits_.Enter(newcomer->id, SteadyNow());
+  }
+  if (entry == ConnectionLimits::Entry::kLater) return false;
+  if (entry == ConnectionLimits::Entry::kNever) {
+    Close(newcomer);
+    return true;
+  }
   by_fd_.erase(fd);
   newcomers_.erase(newcomer);
   Watch(epoll_, EPOLL_CTL_DEL, fd, 0);
   take_(fd);
+  return true;
+}
+
+void Acceptor::LetInThoseThatWait() {
+  std::erase_if(ready_, [this](const Id& id) {
+    const auto it = by_fd_.find(id.fd);
+    return it == by_fd_.end() || it->second->id != id || LetIn(it->second);
+  });
 }
 
 void Acceptor::CloseOverdue() {

@@ -72,6 +72,9 @@ class Acceptor {
   void TakeIn(int fd, const PeerAddress& peer);
   // Some bytes of a newcomer are there, or it is gone.
   void OnBytes(int fd);
+  // Its first bytes are there. False: it has to wait for its turn.
+  bool LetIn(Newcomers::iterator newcomer);
+  void LetInThoseThatWait();
   void CloseOverdue();
   void Close(Newcomers::iterator newcomer);
   // Ends up to `count` connections, those that have waited longest; returns how many.
@@ -92,6 +95,7 @@ class Acceptor {
   bool paused_ = false;  // the kernel has no descriptor or memory for connections
   Newcomers newcomers_;  // the oldest first
   std::unordered_map<int, Newcomers::iterator> by_fd_;
+  std::vector<Id> ready_;  // newcomers that wait for their turn
   Mutex mutex_;
   ConnectionLimits limits_ ABSL_GUARDED_BY(mutex_);
   std::vector<Id> to_end_ ABSL_GUARDED_BY(mutex_);

@@ -45,6 +45,17 @@ std::optional<ConnectionLimits::Id> ConnectionLimits::TakeOldest() {
   return Remove(waiting_.front());
 }
 
+ConnectionLimits::Entry ConnectionLimits::Enter(const Id& id, SteadyTime now) {
+  const auto it = connections_.find(id.fd);
+  if (it == connections_.end() || it->second.id != id) return Entry::kNever;
+  Address& address = addresses_[it->second.peer.host];
+  if (address.rested - now > limits_.burst * limits_.interval) return Entry::kNever;
+  const SteadyTime entered = std::max(address.entered, now) + limits_.entry_interval;
+  if (entered - now > limits_.entries * limits_.entry_interval) return Entry::kLater;
+  address.entered = entered;
+  return Entry::kNow;
+}
+
 std::optional<ConnectionLimits::Id> ConnectionLimits::StreamBegan(const PeerAddress& peer, SteadyTime now) {
   Connection* const connection = Find(peer);
   if (connection == nullptr) return std::nullopt;
@@ -61,6 +72,7 @@ void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
   if (connection == nullptr) return;
   Address& address = addresses_[peer.host];
   address.rested = address.rested - std::exchange(connection->streams, 0) * limits_.stream_costs * limits_.interval;
+  if (!std::exchange(connection->proven, true)) address.entered = address.entered - limits_.entry_interval;
   if (++connection->sessions > 1) return;
   waiting_.erase(connection->place);
   address.waiting.erase(connection->place_of_address);

@@ -33,6 +33,10 @@ class ConnectionLimits {
     // than a connection: what a whole burst costs must not hold up the heartbeats of others.
     absl::Duration interval = absl::Milliseconds(1);
     int burst = 16'384;
+    // So many more of an address than have brought a Join are handed to gRPC at once, and one in each interval: gRPC takes
+    // in all streams of a connection before one is counted.
+    int entries = 32;
+    absl::Duration entry_interval = absl::Milliseconds(20);
     int streams = 16;         // that are opened on a connection before one brings its Join; a launcher needs one
     int stream_costs = 4;     // what each of these counts for, in connections
     int surplus_costs = 100;  // what the first above that counts for: gRPC has taken in others by then
@@ -45,6 +49,8 @@ class ConnectionLimits {
     friend bool operator==(const Id&, const Id&) = default;
   };
 
+  enum class Entry { kNow, kLater, kNever };
+
   explicit ConnectionLimits(const Limits& limits) : limits_(limits) {}
 
   // A connection came. Returns those that have to be closed to make room for it, which are not held any more.
@@ -53,6 +59,9 @@ class ConnectionLimits {
 
   // The connection that has waited longest, which is not held any more: it has to be closed. nullopt: none waits.
   std::optional<Id> TakeOldest();
+
+  // Whether the connection may be handed to gRPC.
+  Entry Enter(const Id& id, SteadyTime now);
 
   // A stream begins on the connection of this peer. The connection, if that is one too many: it has to be closed.
   std::optional<Id> StreamBegan(const PeerAddress& peer, SteadyTime now);
@@ -68,7 +77,8 @@ class ConnectionLimits {
   struct Connection {
     Id id;
     PeerAddress peer;
-    int streams = 0;  // that began since the last Join
+    bool proven = false;  // has brought a Join
+    int streams = 0;      // that began since the last Join
     int sessions = 0;
     // Among those that wait, if there are no sessions.
     std::list<int>::iterator place;
@@ -76,8 +86,9 @@ class ConnectionLimits {
   };
   struct Address {
     size_t connections = 0;
-    std::list<int> waiting;                          // descriptors, the longest waiting first
-    SteadyTime rested = SteadyTime::InfinitePast();  // when nothing counts against it any more
+    SteadyTime entered = SteadyTime::InfinitePast();  // as `rested`, of those handed to gRPC
+    std::list<int> waiting;                           // descriptors, the longest waiting first
+    SteadyTime rested = SteadyTime::InfinitePast();   // when nothing counts against it any more
   };
 
   Connection* Find(const PeerAddress& peer);

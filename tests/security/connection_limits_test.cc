@@ -110,6 +110,31 @@ TEST(ConnectionLimitsTest, StreamsWithoutAJoin_CountAsConnections) {
   EXPECT_FALSE(is_taken(11, 0));
 }
 
+// gRPC is given few connections at a time that have not brought a Join, however many an address has.
+TEST(ConnectionLimitsTest, Enter_FewAtATime) {
+  using Entry = ConnectionLimits::Entry;
+  ConnectionLimits limits({.interval = absl::Seconds(1),
+                           .burst = 20,
+                           .entries = 2,
+                           .entry_interval = absl::Seconds(1),
+                           .surplus_costs = 100});
+  for (int fd = 1; fd <= 6; ++fd) Open(&limits, fd, Peer("a", fd));
+  Open(&limits, 7, Peer("b", 7));
+  const SteadyTime now = At(absl::ZeroDuration());
+  EXPECT_EQ(limits.Enter(Fd(1), now), Entry::kNow);
+  EXPECT_EQ(limits.Enter(Fd(2), now), Entry::kNow);
+  EXPECT_EQ(limits.Enter(Fd(3), now), Entry::kLater);
+  EXPECT_EQ(limits.Enter(Fd(7), now), Entry::kNow) << "each address by itself";
+  EXPECT_EQ(limits.Enter(Fd(3), At(absl::Seconds(1))), Entry::kNow);
+  EXPECT_EQ(limits.Enter(Fd(4), At(absl::Seconds(1))), Entry::kLater);
+  for (int i = 0; i < 2; ++i) limits.SessionBegan(Peer("a", 1));
+  EXPECT_EQ(limits.Enter(Fd(4), At(absl::Seconds(1))), Entry::kNow) << "one has brought its Join";
+  EXPECT_EQ(limits.Enter(Fd(5), At(absl::Seconds(1))), Entry::kLater) << "only one";
+  for (int i = 0; i < 17; ++i) limits.StreamBegan(Peer("a", 2), now);
+  EXPECT_EQ(limits.Enter(Fd(6), At(absl::Seconds(9))), Entry::kNever) << "too much counts against the address";
+  EXPECT_EQ(limits.Enter(Id{1, 1}, now), Entry::kNever);
+}
+
 // That a connection was closed shows only when its descriptor is used again.
 TEST(ConnectionLimitsTest, DescriptorIsUsedAgain_TheConnectionBeforeIsForgotten) {
   ConnectionLimits limits({.per_address = 2});
