@@ -446,15 +446,28 @@ TEST(NodesTest, OneNodeInterrupted_TheOtherIsToldAtOnce) {
   EXPECT_NE(a.Err().find("SIGINT"), std::string::npos) << a.Err();
 }
 
+// Another program listens at the endpoint: it never answers, or does not speak gRPC.
 TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
-  const int port = FreePort();
-  Process other({"/usr/bin/env", "python3", "-c",
-                 absl::StrCat("import socket,sys,signal; s=socket.socket(); s.bind(('127.0.0.1',", port,
-                              ")); s.listen(); print('up', flush=True); signal.pause()")});
-  ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
-  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=3"}, "exit 0"));
-  EXPECT_EQ(a.Wait(), 1);
-  EXPECT_NE(a.Err().find(absl::StrCat(port)), std::string::npos) << a.Err();
+  for (const bool answers : {false, true}) {
+    const int port = FreePort();
+    const std::string reply =
+        answers ? R"(c.append(s.accept()[0]); c[-1].sendall(b'HTTP/1.1 400 Bad Request\r\n\r\n'))" : "signal.pause()";
+    Process other({"/usr/bin/env", "python3", "-c",
+                   absl::StrCat("import socket, signal\ns = socket.socket()\ns.bind(('127.0.0.1', ", port,
+                                "))\ns.listen()\nprint('up', flush=True)\nc = []\nwhile True:\n  ", reply)});
+    ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
+    Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
+    EXPECT_EQ(a.Wait(), 1);
+    const std::string endpoint = absl::StrCat("127.0.0.1:", port);
+    const std::string cause =
+        answers ? absl::StrCat("tried ", endpoint, ": not a ddprun rendezvous server") : "no answer";
+    EXPECT_NE(a.Err().find(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")), std::string::npos)
+        << a.Err();
+    EXPECT_NE(
+        a.Err().find(absl::StrCat(" (127.0.0.1): ", cause, "; start it there, or set --rdzv-endpoint to where it is")),
+        std::string::npos)
+        << a.Err();
+  }
 }
 
 }  // namespace
