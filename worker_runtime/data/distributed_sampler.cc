@@ -65,15 +65,15 @@ struct DistributedSampler::State {
 absl::StatusOr<DistributedSampler> DistributedSampler::Create(int64_t length,
                                                               const DistributedSamplerOptions& options) {
   if (length < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a data set can't have ", length, " samples"));
+    return absl::InvalidArgumentError(absl::StrCat("length is ", length, ", but must not be negative"));
   }
   if (options.num_replicas < 1) {
     return absl::InvalidArgumentError(absl::StrCat("num_replicas is ", options.num_replicas,
-                                                   ", but must be at least 1: give it the size of the process group"));
+                                                   ", but must be at least 1 (the size of the process group)"));
   }
   if (options.rank < 0 || options.rank >= options.num_replicas) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank is ", options.rank, ", but must be from 0 to num_replicas - 1, ", "here ", options.num_replicas - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", options.rank, ", but must be in the interval [0, ", options.num_replicas - 1, "]"));
   }
   auto state = std::make_shared<State>();
   state->length = length;

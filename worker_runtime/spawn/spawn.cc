@@ -40,7 +40,7 @@ namespace {
 
 constexpr size_t kMaxErrorBytes = 2000;
 
-// What an error file holds before its worker has come to the call of Spawn.
+// The content of an error file until its worker reaches Spawn.
 constexpr char kNotArrived[] = "not arrived";
 
 // How long after a failure others are waited for before they are stopped. A worker's peers may see that its connections
@@ -177,10 +177,10 @@ absl::Status Explain(const Failure& failure, int nprocs) {
   if (failure.end.signaled) {
     absl::StrAppend(&text, "was killed by ", SignalName(failure.end.code));
   } else if (!arrived) {
-    absl::StrAppend(&text, "ended with exit code ", failure.end.code,
-                    " before it came to the call of Spawn: main must reach that in every worker");
+    absl::StrAppend(&text, "exited with code ", failure.end.code,
+                    " before it reached Spawn; main must reach the same call of Spawn in every worker");
   } else if (message.empty()) {
-    absl::StrAppend(&text, "ended with exit code ", failure.end.code);
+    absl::StrAppend(&text, "exited with code ", failure.end.code);
   } else {
     absl::StrAppend(&text, "failed");
   }
@@ -280,14 +280,14 @@ absl::Status CheckCall(int nprocs) {
   if (nprocs < 1) return absl::InvalidArgumentError(absl::StrCat("nprocs is ", nprocs, ", but must be at least 1"));
   if (const char* const rank = getenv(worker_contract::kRank); rank != nullptr && *rank != '\0') {
     return absl::FailedPreconditionError(
-        absl::StrCat("this process is a worker already (RANK=", OneLine(rank, 40),
-                     "): call RunWorker here, or Spawn in a program that no launcher started"));
+        absl::StrCat("this process is already a worker (RANK=", OneLine(rank, 40),
+                     "); call RunWorker instead, or start the program without a launcher"));
   }
   struct sigaction action;
   if (sigaction(SIGCHLD, nullptr, &action) == 0 &&
       (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0)) {
     return absl::FailedPreconditionError(
-        "SIGCHLD is ignored, so that nobody could learn how a worker ended: give it its default before Spawn");
+        "SIGCHLD is ignored, so exit codes of workers would be lost; reset it to SIG_DFL before Spawn");
   }
   return absl::OkStatus();
 }
@@ -301,7 +301,7 @@ absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<ab
   if (const char* const text = getenv(kSpawnVariable)) {
     const std::optional<SpawnMark> mark = SpawnMark::FromText(text);
     if (!mark.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat(kSpawnVariable, " is set, but not by Spawn: unset it"));
+      return absl::FailedPreconditionError(absl::StrCat(kSpawnVariable, " was not set by Spawn; unset it"));
     }
     BecomeWorker(*mark, call, options, body);
     return absl::OkStatus();  // a worker of a later call: for it this one is done
@@ -309,7 +309,7 @@ absl::Status Spawn(int nprocs, const SpawnOptions& options, absl::FunctionRef<ab
   absl::Status status = CheckCall(nprocs);
   if (!status.ok()) return status;
   if (busy.exchange(true)) {
-    return absl::FailedPreconditionError("another thread of this process is in Spawn: one call at a time");
+    return absl::FailedPreconditionError("Spawn is already running in another thread of this process");
   }
   const absl::StatusOr<LocalStore> store = HostStore();
   status = store.status();

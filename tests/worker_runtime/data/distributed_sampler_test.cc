@@ -184,11 +184,11 @@ TEST(DistributedSamplerTest, Create_SaysWhatCanNotBe) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_EQ(error(-1, {}), "a data set can't have -1 samples");
+  EXPECT_EQ(error(-1, {}), "length is -1, but must not be negative");
   EXPECT_EQ(error(10, {.num_replicas = 0}),
-            "num_replicas is 0, but must be at least 1: give it the size of the process group");
-  EXPECT_EQ(error(10, {.num_replicas = 2, .rank = 2}), "rank is 2, but must be from 0 to num_replicas - 1, here 1");
-  EXPECT_EQ(error(10, {.num_replicas = 2, .rank = -1}), "rank is -1, but must be from 0 to num_replicas - 1, here 1");
+            "num_replicas is 0, but must be at least 1 (the size of the process group)");
+  EXPECT_EQ(error(10, {.num_replicas = 2, .rank = 2}), "rank is 2, but must be in the interval [0, 1]");
+  EXPECT_EQ(error(10, {.num_replicas = 2, .rank = -1}), "rank is -1, but must be in the interval [0, 1]");
 }
 
 }  // namespace

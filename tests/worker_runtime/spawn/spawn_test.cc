@@ -110,7 +110,7 @@ TEST(SpawnTest, AKilledWorker_IsNamedWithItsSignal) {
 TEST(SpawnTest, AWorkerThatExits_IsNamedWithItsCode) {
   Program program({"exit"});
   EXPECT_EQ(program.Wait(), 1);
-  EXPECT_EQ(program.Returned(), "ABORTED: worker 1 of 2 ended with exit code 7");
+  EXPECT_EQ(program.Returned(), "ABORTED: worker 1 of 2 exited with code 7");
 }
 
 TEST(SpawnTest, WorkersThatHangAfterAFailure_AreStopped) {
@@ -145,15 +145,16 @@ TEST(SpawnTest, AWorkerThatDoesNotComeToTheCall_IsAnError) {
   Program program({"lost"});
   EXPECT_EQ(program.Wait(), 1);
   EXPECT_TRUE(absl::EndsWith(program.Returned(),
-                             "of 2 ended with exit code 0 before it came to the call of Spawn: main "
-                             "must reach that in every worker"))
+                             "of 2 exited with code 0 before it reached Spawn; main "
+                             "must reach the same call of Spawn in every worker"))
       << program.Returned();
 }
 
 TEST(SpawnTest, InsideAWorker_IsAnError) {
   Program program({"nested"});
   EXPECT_EQ(program.Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(program.Returned(), "this process is a worker already (RANK=1): call RunWorker here"))
+  EXPECT_TRUE(
+      absl::StrContains(program.Returned(), "this process is already a worker (RANK=1); call RunWorker instead"))
       << program.Returned();
 }
 
@@ -163,14 +164,14 @@ TEST(SpawnTest, Misuse_IsExplained) {
   EXPECT_EQ(none.Returned(), "INVALID_ARGUMENT: nprocs is 0, but must be at least 1");
   Program launched({"add"}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}});
   launched.Wait();
-  EXPECT_TRUE(absl::StartsWith(launched.Returned(), "FAILED_PRECONDITION: this process is a worker already (RANK=0)"))
+  EXPECT_TRUE(absl::StartsWith(launched.Returned(), "FAILED_PRECONDITION: this process is already a worker (RANK=0)"))
       << launched.Returned();
   Program ignored({"ignored"});
   ignored.Wait();
   EXPECT_TRUE(absl::StartsWith(ignored.Returned(), "FAILED_PRECONDITION: SIGCHLD is ignored")) << ignored.Returned();
   Program marked({"add"}, {{"DDPRUN_SPAWN", "yes"}});
   marked.Wait();
-  EXPECT_EQ(marked.Returned(), "FAILED_PRECONDITION: DDPRUN_SPAWN is set, but not by Spawn: unset it");
+  EXPECT_EQ(marked.Returned(), "FAILED_PRECONDITION: DDPRUN_SPAWN was not set by Spawn; unset it");
 }
 
 }  // namespace
