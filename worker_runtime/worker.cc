@@ -50,7 +50,7 @@ absl::Status Run(Worker& worker, const ProcessGroupOptions& options, absl::Funct
   return status.ok() ? worker.group->Shutdown() : status;
 }
 
-// Tells the launcher first and the other ranks after it: what they say because of us must not come before.
+// Reports to the launcher before the other ranks are told, so that their consequential errors arrive later.
 void TellFailure(const Worker& worker, const absl::Status& status) {
   SayLastWords(worker.env.rank, worker.env.error_file, status);
   if (worker.group != nullptr) {

@@ -83,12 +83,12 @@ TEST_F(Nccl, DeviceThatIsNotThere_IsNamedWithHowManyThereAre) {
   const absl::Status status = ChooseDevice(env, "cuda").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("there is no cuda:100, the GPU of this local rank: this process sees"));
+              HasSubstr("no device cuda:100 (the GPU of this local rank): this process sees"));
   ProcessGroupOptions options;
   options.backend = "nccl";
   options.device = c10::Device(c10::DeviceType::CUDA, 100);
   EXPECT_THAT(std::string(ProcessGroup::Create(WorkerEnv(), options).status().message()),
-              HasSubstr("there is no device cuda:100"));
+              HasSubstr("no device cuda:100"));
 }
 
 TEST_F(Nccl, TensorOfTheCpu_IsRefusedByAGroupThatHasNcclOnly) {

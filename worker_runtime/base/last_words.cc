@@ -40,13 +40,13 @@ std::string Line(int rank, absl::string_view message) {
   std::string text = "std::terminate was called";
   if (const std::exception_ptr exception = std::current_exception()) {
     const absl::Status status =
-        TorchTry("an exception that nobody caught", [&]() -> absl::Status { std::rethrow_exception(exception); });
+        TorchTry("uncaught exception", [&]() -> absl::Status { std::rethrow_exception(exception); });
     text = std::string(status.message());
   }
   if (absl::StrContains(text, "enforce fail") && absl::StrContains(text, "gloo/")) {
     absl::StrAppend(&text,
-                    "; the ranks passed tensors of different sizes or dtypes, or called different operations: "
-                    "TORCH_DISTRIBUTED_DEBUG=DETAIL says which");
+                    "; the ranks passed tensors of different sizes or dtypes, or called different collectives; "
+                    "TORCH_DISTRIBUTED_DEBUG=DETAIL shows which");
   }
   SayLastWords(terminating_rank, *terminating_file, absl::InternalError(text));
   abort();

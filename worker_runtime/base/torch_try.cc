@@ -72,7 +72,7 @@ absl::Status TorchTry(absl::string_view operation, absl::FunctionRef<absl::Statu
   } catch (const std::exception& error) {
     return Error(CodeOfText(error.what()), operation, error.what());
   } catch (...) {
-    return Error(absl::StatusCode::kInternal, operation, "threw something that is no std::exception");
+    return Error(absl::StatusCode::kInternal, operation, "threw an exception that is not a std::exception");
   }
 }
 

@@ -47,7 +47,7 @@ absl::Status CheckpointFolder::Save(int64_t step, CheckpointPart model, std::opt
   RemoveLeftOvers(folder_, files_);
   if (absl::Status status = Write(step, std::move(model), state); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("checkpoint of step ", step,
-                                                    " was not saved, earlier ones are untouched: ", status.message()));
+                                                    " was not saved, earlier ones are intact: ", status.message()));
   }
   Prune(step, keep);
   return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status CheckpointFolder::Write(int64_t step, CheckpointPart model, const s
   const absl::StatusOr<uint64_t> written =
       WriteSafetensors(Path(ModelFileName(step)), model.layout, model.bytes, files_);
   if (written.ok()) return absl::OkStatus();
-  // Half a checkpoint is of no use, unless an earlier checkpoint of this step has the same state.
+  // An incomplete checkpoint is unusable, unless an earlier checkpoint of this step has the same state.
   const absl::StatusOr<StoredCheckpoint> earlier = Open(step);
   if (state && (!earlier.ok() || earlier->state == nullptr || earlier->state->path() != state_path)) {
     files_.Remove(state_path).IgnoreError();
@@ -107,7 +107,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(int64_t step) const {
   const std::string& model_path = checkpoint.model->path();
   // Not a way to other folders.
   if (!IsStateFile(name->second)) {
-    return absl::DataLossError(absl::StrCat(model_path, " is damaged: it names a strange file as its state"));
+    return absl::DataLossError(absl::StrCat(model_path, " is damaged: the name of its state file is invalid"));
   }
   absl::StatusOr<std::shared_ptr<SafetensorsFile>> state = SafetensorsFile::Open(Path(name->second));
   if (!state.ok()) {
@@ -116,8 +116,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(int64_t step) const {
   checkpoint.state = *std::move(state);
   const std::optional<Seal>& seal = checkpoint.state->seal();
   if (!seal || !absl::StrContains(name->second, ChecksumText(seal->header_checksum))) {
-    return absl::DataLossError(
-        absl::StrCat(checkpoint.state->path(), " is not the state that belongs to ", model_path));
+    return absl::DataLossError(absl::StrCat(checkpoint.state->path(), " is not the state file of ", model_path));
   }
   return checkpoint;
 }

@@ -27,8 +27,8 @@ class NumberReader {
     if (absl::SimpleAtoi(found->second, &number) && number >= least) {
       *value = number;
     } else if (status_.ok()) {
-      status_ = absl::DataLossError(absl::StrCat(file_, " is damaged: its metadata ", key, " is \"",
-                                                 OneLine(found->second, 40), "\" instead of a number"));
+      status_ = absl::DataLossError(absl::StrCat(file_, " is damaged: metadata ", key, " is \"",
+                                                 OneLine(found->second, 40), "\", which is not a number"));
     }
   }
   const absl::Status& status() const { return status_; }

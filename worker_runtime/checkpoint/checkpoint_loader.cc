@@ -53,9 +53,9 @@ absl::Status CheckpointLoader::Choose() {
   stored_ = std::move(search->newest);
   if (!stored_) {
     if (choice_.skipped.empty()) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("no checkpoint in ", folder_.folder(), " is usable (",
+    return absl::DataLossError(absl::StrCat("no usable checkpoint in ", folder_.folder(), " (",
                                             absl::StrJoin(choice_.skipped, "; "),
-                                            "); remove them to begin from the start"));
+                                            "); remove them to start from scratch"));
   }
   choice_.found = true;
   choice_.step = stored_->step;
@@ -107,14 +107,13 @@ absl::Status CheckpointLoader::OpenChosen() {
     return ReceiveHeader(state, choice_.state_path, choice_.state_bytes, &state_);
   }
   if (!stored_) {
-    const absl::string_view advice = "; let all nodes share the folder, or set shared_folder to false";
+    const absl::string_view advice = "; share the folder between all nodes, or set shared_folder to false";
     absl::StatusOr<StoredCheckpoint> here = folder_.Open(choice_.step);
     if (!here.ok()) return absl::DataLossError(absl::StrCat(here.status().message(), advice));
     const bool same_state = (here->state == nullptr) == choice_.state_path.empty() &&
                             (here->state == nullptr || Checksum(here->state->header_text()) == choice_.state_checksum);
     if (Checksum(here->model->header_text()) != choice_.model_checksum || !same_state) {
-      return absl::DataLossError(
-          absl::StrCat(here->model->path(), " has another content than what rank 0 reads there", advice));
+      return absl::DataLossError(absl::StrCat(here->model->path(), " differs from the file that rank 0 reads", advice));
     }
     stored_ = *std::move(here);
   }

@@ -113,7 +113,7 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
     status = TorchTry("", [&] { return SaveOnRankZero(progress, *random); });
     if (status.ok() && !earlier.ok()) {
       status =
-          absl::Status(earlier.code(), absl::StrCat("an earlier save failed, this one goes on: ", earlier.message()));
+          absl::Status(earlier.code(), absl::StrCat("an earlier save failed, this one continues: ", earlier.message()));
     }
   }
   status = OutcomeOfRankZero(group_.get(), status);
@@ -142,7 +142,8 @@ absl::StatusOr<std::vector<at::Tensor>> Checkpointer::Impl::GatherRandom() {
 }
 
 absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random) {
-  if (progress.step < 0) return absl::InvalidArgumentError(absl::StrCat("a step can't be ", progress.step));
+  if (progress.step < 0)
+    return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
   CheckpointInfo info;
   info.progress = progress;
   info.world_size = SizeOf(group_.get());
@@ -197,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_p
                                                                    torch::nn::Module& module,
                                                                    torch::optim::Optimizer* optimizer,
                                                                    CheckpointerOptions options) {
-  if (options.folder.empty()) return absl::InvalidArgumentError("no folder for the checkpoints is given");
+  if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
   auto impl = std::make_unique<Impl>(std::move(group), module, optimizer, options);
   if (absl::Status status = impl->Make(); !status.ok()) return status;
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));

@@ -47,7 +47,7 @@ class RealFileSystem : public FileSystem {
     const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
     if (locked && ::fstat(fd, &found) == 0 && found.st_nlink > 0) return fd;
     ::close(fd);
-    return absl::AlreadyExistsError(absl::StrCat(path, " was taken for a left-over file and removed"));
+    return absl::AlreadyExistsError(absl::StrCat(path, " was removed as a left-over file"));
   }
 
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
@@ -112,12 +112,12 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder) {
 absl::Status MakeFolder(const std::string& folder) {
   for (size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
     const std::string part = folder.substr(0, slash);
-    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return SystemError("make folder", part, errno);
+    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return SystemError("create folder", part, errno);
     if (slash == std::string::npos) break;
   }
   struct stat found;
-  if (::stat(folder.c_str(), &found) != 0) return SystemError("make folder", folder, errno);
-  if (!S_ISDIR(found.st_mode)) return SystemError("make folder", folder, ENOTDIR);
+  if (::stat(folder.c_str(), &found) != 0) return SystemError("create folder", folder, errno);
+  if (!S_ISDIR(found.st_mode)) return SystemError("create folder", folder, ENOTDIR);
   return absl::OkStatus();
 }
 

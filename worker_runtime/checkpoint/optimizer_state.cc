@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/optimizer_kind.h"
 
@@ -33,9 +34,9 @@ absl::StatusOr<GroupNames> NamesOfGroups(const ModuleState& module, Optimizer& o
     for (const at::Tensor& parameter : group.params()) {
       const auto name = names.find(parameter.unsafeGetTensorImpl());
       if (name == names.end()) {
-        return absl::InvalidArgumentError(absl::StrCat("parameter ", in_group.size(), " of the optimizer's group ",
-                                                       groups.size() - 1, " is none of the module's; checkpoints name ",
-                                                       "an optimizer's state by the module's parameters"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("parameter ", in_group.size(), " of the optimizer's group ", groups.size() - 1,
+                         " is not a parameter of the module; checkpoints ", "store optimizer state by parameter name"));
       }
       in_group.push_back(name->second);
     }
@@ -50,28 +51,29 @@ absl::StatusOr<const OptimizerKind*> KindOf(Optimizer& optimizer) {
     if (kind == nullptr) break;
   }
   if (kind == nullptr) {
-    return absl::UnimplementedError("checkpoints know the state of SGD, Adam and AdamW; this optimizer is another");
+    return absl::UnimplementedError("unsupported optimizer; checkpoints support SGD, Adam and AdamW");
   }
   return kind;
 }
 
 absl::Status Misfit(absl::string_view file, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(file, " does not fit the optimizer: ", what));
+  return absl::InvalidArgumentError(absl::StrCat(file, " does not match the optimizer: ", what));
 }
 
 // What `groups` of a checkpoint must say so that it can be applied to an optimizer with `names`.
 absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, const GroupNames& names, const json& said) {
   const absl::Status damaged =
-      absl::DataLossError(absl::StrCat(file, " is damaged: its optimizer's groups are no valid JSON"));
+      absl::DataLossError(absl::StrCat(file, " is damaged: its optimizer groups are not valid JSON"));
   if (!said.is_object() || !said.contains("kind") || !said["kind"].is_string()) return damaged;
   if (!said.contains("groups") || !said["groups"].is_array()) return damaged;
   if (said["kind"] != kind.name) {
     const std::string other = OneLine(said["kind"].get_ref<const std::string&>(), 40);
-    return Misfit(file, absl::StrCat("it has the state of ", other, ", this is ", kind.name));
+    return Misfit(file, absl::StrCat("saved from ", other, ", but this is ", kind.name));
   }
   const json& groups = said["groups"];
   if (groups.size() != names.size()) {
-    return Misfit(file, absl::StrCat("it has ", groups.size(), " parameter groups, this has ", names.size()));
+    return Misfit(
+        file, absl::StrCat("it has ", Counted(groups.size(), "parameter group"), ", the optimizer has ", names.size()));
   }
   for (size_t g = 0; g < names.size(); ++g) {
     if (!groups[g].is_object() || !kind.options_from_json(groups[g], nullptr)) return damaged;
@@ -87,8 +89,9 @@ absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, cons
     std::vector<std::string> differing;
     std::set_symmetric_difference(there.begin(), there.end(), here.begin(), here.end(), std::back_inserter(differing));
     if (!differing.empty()) {
-      return Misfit(file, absl::StrCat("its group ", g, " has other parameters than this one's; ", differing.size(),
-                                       " differ, the first is ", OneLine(differing.front(), 120)));
+      return Misfit(file,
+                    absl::StrCat("the parameters of group ", g, " differ: ", OneLine(differing.front(), 120),
+                                 differing.size() > 1 ? absl::StrCat(" and ", differing.size() - 1, " more") : ""));
     }
   }
   return absl::OkStatus();
@@ -150,12 +153,12 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
     const OptimizerKind::Field* field = nullptr;
     if (dot != absl::string_view::npos) field = (*kind)->Find(std::string(name.substr(dot + 1)));
     if (parameter == parameters.end() || field == nullptr) {
-      return Misfit(file, absl::StrCat("it has ", OneLine(tensor.name, 160), ", which is unknown here"));
+      return Misfit(file, absl::StrCat("unexpected tensor ", OneLine(tensor.name, 160)));
     }
     const std::vector<int64_t> shape = field->scalar ? std::vector<int64_t>() : parameter->second.sizes().vec();
     if (tensor.shape != shape) {
-      return Misfit(file, absl::StrCat(OneLine(tensor.name, 160), " is ", ShapeText(tensor.shape), " instead of ",
-                                       ShapeText(shape)));
+      return Misfit(file, absl::StrCat(OneLine(tensor.name, 160), " has shape ", ShapeText(tensor.shape),
+                                       " instead of ", ShapeText(shape)));
     }
     loader.slots_[tensor.name] = Slot{parameter->second, field->name, at::Tensor()};
   }

@@ -33,7 +33,7 @@ absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, char* to, 
     const ssize_t got = ::pread(fd, to, size, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return CantRead(path, errno);
-    if (got == 0) return absl::DataLossError(absl::StrCat(path, " was shortened while it was read"));
+    if (got == 0) return absl::DataLossError(absl::StrCat(path, " was truncated while it was read"));
     to += got;
     offset += static_cast<uint64_t>(got);
     size -= static_cast<size_t>(got);
@@ -50,7 +50,7 @@ absl::StatusOr<std::shared_ptr<SafetensorsFile>> SafetensorsFile::Open(const std
   struct stat found;
   if (::fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
     ::close(fd);
-    return absl::DataLossError(absl::StrCat(path, " is no regular file"));
+    return absl::DataLossError(absl::StrCat(path, " is not a regular file"));
   }
   std::shared_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd, static_cast<uint64_t>(found.st_size)));
   if (absl::Status status = file->ReadHeader(); !status.ok()) return status;
@@ -103,7 +103,7 @@ char* SafetensorsFile::mutable_bytes(const SafetensorsTensor& tensor) {
 
 absl::Status SafetensorsFile::Damaged(const SafetensorsTensor& tensor) const {
   return absl::DataLossError(
-      absl::StrCat(path_, " is damaged: the checksum of tensor \"", OneLine(tensor.name, 120), "\" is wrong"));
+      absl::StrCat(path_, " is damaged: checksum mismatch in tensor \"", OneLine(tensor.name, 120), "\""));
 }
 
 absl::Status SafetensorsFile::CheckTensor(size_t index) const {
@@ -141,7 +141,7 @@ absl::Status WriteSealed(const std::string& path, const SealedHeader& sealed, ab
                          FileSystem& files) {
   if (sealed.text.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("can't write ", path, ": its header would have ", sealed.text.size(),
-                                                   " bytes, at most ", kMaxSafetensorsHeaderBytes, " can be read"));
+                                                   " bytes, limit ", kMaxSafetensorsHeaderBytes));
   }
   absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, files);
   if (!file.ok()) return file.status();

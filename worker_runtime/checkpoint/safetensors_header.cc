@@ -51,7 +51,7 @@ constexpr size_t kMaxShownName = 120;
 std::string Shown(absl::string_view name) { return absl::StrCat("\"", OneLine(name, kMaxShownName), "\""); }
 
 absl::Status Damaged(absl::string_view file, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(file, " is no valid safetensors file: ", what));
+  return absl::DataLossError(absl::StrCat(file, " is not a valid safetensors file: ", what));
 }
 
 // Bytes of a tensor of this shape; nullopt where that can't be counted, or a size is negative.
@@ -75,9 +75,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::string error;
 
   bool null() override { return Unexpected("null"); }
-  bool boolean(bool) override { return Unexpected("a truth value"); }
-  bool number_integer(number_integer_t) override { return Unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return Unexpected("a fraction"); }
+  bool boolean(bool) override { return Unexpected("boolean"); }
+  bool number_integer(number_integer_t) override { return Unexpected("negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return Unexpected("fraction"); }
   bool binary(binary_t&) override { return Unexpected("bytes"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -87,27 +87,27 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       tensor_.shape.push_back(static_cast<int64_t>(value));
       return true;
     }
-    if (place_ != Place::kOffsets) return Unexpected("a number");
-    if (offsets_ == 2) return Fail("it has more than two data_offsets");
+    if (place_ != Place::kOffsets) return Unexpected("number");
+    if (offsets_ == 2) return Fail("data_offsets must have two entries");
     (offsets_++ == 0 ? tensor_.begin : tensor_.end) = value;
     return true;
   }
 
   bool string(string_t& value) override {
     if (place_ == Place::kMetadata) {
-      if (!metadata.emplace(key_, value).second) return Fail("it is there twice");
+      if (!metadata.emplace(key_, value).second) return Fail("duplicate");
       return true;
     }
-    if (place_ != Place::kTensor || key_ != "dtype") return Unexpected("a text");
+    if (place_ != Place::kTensor || key_ != "dtype") return Unexpected("string");
     const std::optional<SafetensorsDtype> dtype = SafetensorsDtypeFromName(value);
-    if (!dtype) return Fail(absl::StrCat("its dtype is ", Shown(value), ", which is not known here"));
+    if (!dtype) return Fail(absl::StrCat("unknown dtype ", Shown(value)));
     tensor_.dtype = *dtype;
     return true;
   }
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kStart) return Enter(Place::kTop);
-    if (place_ != Place::kTop) return Unexpected("an object");
+    if (place_ != Place::kTop) return Unexpected("object");
     if (top_key_ == kMetadataKey) return Enter(Place::kMetadata);
     tensor_ = SafetensorsTensor();
     tensor_.name = top_key_;
@@ -119,7 +119,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (place_ == Place::kTop) return Enter(Place::kEnd);
     if (place_ == Place::kTensor) {
-      if (seen_ != kDtypeSeen + kShapeSeen + kOffsetsSeen) return Fail("it lacks one of dtype, shape, data_offsets");
+      if (seen_ != kDtypeSeen + kShapeSeen + kOffsetsSeen) return Fail("dtype, shape or data_offsets is missing");
       tensors.push_back(std::move(tensor_));
     }
     return Enter(Place::kTop);
@@ -141,12 +141,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(std::size_t) override {
-    if (place_ != Place::kTensor || key_ == "dtype") return Unexpected("a list");
+    if (place_ != Place::kTensor || key_ == "dtype") return Unexpected("list");
     return Enter(key_ == "shape" ? Place::kShape : Place::kOffsets);
   }
 
   bool end_array() override {
-    if (place_ == Place::kOffsets && offsets_ != 2) return Fail("it has not two data_offsets");
+    if (place_ == Place::kOffsets && offsets_ != 2) return Fail("data_offsets must have two entries");
     return Enter(Place::kTensor);
   }
 
@@ -170,8 +170,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool Unexpected(absl::string_view what) {
-    if (place_ == Place::kStart) return Fail("the header is no JSON object");
-    return Fail(absl::StrCat("there is ", what, " where none belongs"));
+    if (place_ == Place::kStart) return Fail("the header is not a JSON object");
+    return Fail(absl::StrCat("unexpected ", what));
   }
 
   Place place_ = Place::kStart;
@@ -189,8 +189,7 @@ std::optional<std::string> FirstMisfit(const std::vector<SafetensorsTensor>& ten
     const auto say = [&](absl::string_view what) { return absl::StrCat("tensor ", Shown(tensor.name), ": ", what); };
     if (tensor.begin > tensor.end) return say("it ends before it begins");
     if (tensor.end > data_bytes) {
-      return say(
-          absl::StrCat("it ends at byte ", tensor.end, " of ", data_bytes, " bytes of data (a shortened file?)"));
+      return say(absl::StrCat("it ends at byte ", tensor.end, " of ", data_bytes, " bytes of data (truncated file?)"));
     }
     const std::optional<uint64_t> bytes = BytesOf(tensor.dtype, tensor.shape);
     if (!bytes) return say("its shape is too large");
@@ -213,7 +212,7 @@ std::optional<std::string> FirstDuplicate(const std::vector<SafetensorsTensor>& 
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return std::nullopt;
-  return absl::StrCat("tensor ", Shown(*twice), " is there twice");
+  return absl::StrCat("duplicate tensor ", Shown(*twice));
 }
 
 }  // namespace
@@ -252,7 +251,7 @@ absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTenso
     const std::optional<uint64_t> bytes = BytesOf(tensor.dtype, tensor.shape);
     tensor.begin = end;
     if (!bytes || __builtin_add_overflow(end, *bytes, &end)) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", Shown(tensor.name), " has an impossible shape"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Shown(tensor.name), " has an invalid shape"));
     }
     tensor.end = end;
   }
@@ -296,12 +295,11 @@ absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::stri
     length |= static_cast<uint64_t>(static_cast<unsigned char>(prefix[byte])) << (8 * byte);
   }
   if (length > kMaxSafetensorsHeaderBytes) {
-    return Damaged(file, absl::StrCat("its header would have ", length, " bytes, more than ",
-                                      kMaxSafetensorsHeaderBytes, " are not read"));
+    return Damaged(file, absl::StrCat("its header would have ", length, " bytes, limit ", kMaxSafetensorsHeaderBytes));
   }
   if (length > file_bytes - kSafetensorsPrefixBytes) {
-    return Damaged(
-        file, absl::StrCat("its header of ", length, " bytes is cut off after ", file_bytes - kSafetensorsPrefixBytes));
+    return Damaged(file, absl::StrCat("its header of ", length, " bytes is truncated after ",
+                                      file_bytes - kSafetensorsPrefixBytes));
   }
   if (length < 2) return Damaged(file, "its header is empty");
   return length;

@@ -47,20 +47,20 @@ absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::strin
   if (field == absl::string_view::npos) return Damaged(file, "its header was written by another program");
   std::string zeroed(text);
   const size_t place = field + sizeof(kHeaderField) - 1;
-  if (place + kChecksumTextBytes > zeroed.size()) return Damaged(file, "the checksum of its header is cut off");
+  if (place + kChecksumTextBytes > zeroed.size()) return Damaged(file, "its header checksum is truncated");
   zeroed.replace(place, kChecksumTextBytes, Zeros());
   Seal seal;
   seal.header_checksum = Checksum(zeroed);
-  if (stated->second != ChecksumText(seal.header_checksum)) return Damaged(file, "the checksum of its header is wrong");
+  if (stated->second != ChecksumText(seal.header_checksum)) return Damaged(file, "header checksum mismatch");
 
   const auto all = header.metadata.find(kTensorKey);
   if (all == header.metadata.end() || all->second.size() != header.tensors.size() * kChecksumTextBytes) {
-    return Damaged(file, "it has not one checksum per tensor");
+    return Damaged(file, "it does not have one checksum per tensor");
   }
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const absl::string_view digits = absl::string_view(all->second).substr(i * kChecksumTextBytes, kChecksumTextBytes);
     const std::optional<uint64_t> checksum = ChecksumFromText(digits);
-    if (!checksum) return Damaged(file, "a tensor's checksum is no number");
+    if (!checksum) return Damaged(file, "a tensor checksum is not a number");
     seal.tensor_checksums.push_back(*checksum);
   }
   return seal;

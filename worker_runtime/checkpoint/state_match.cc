@@ -34,10 +34,10 @@ std::string Hint(const std::vector<std::string>& missing, const std::vector<std:
     return !names.empty();
   };
   if (!missing.empty() && all_wrapped(unexpected)) {
-    return "; the file was saved from the wrapper (DistributedDataParallel), save the module inside it";
+    return "; the file was saved from DistributedDataParallel; save the module inside it";
   }
   if (!unexpected.empty() && all_wrapped(missing)) {
-    return "; this module is the wrapper (DistributedDataParallel), load into the module inside it";
+    return "; this module is DistributedDataParallel; load into the module inside it";
   }
   return "";
 }
@@ -82,12 +82,12 @@ absl::StatusOr<std::vector<std::vector<size_t>>> MatchState(absl::string_view fi
     if (!known[i]) unexpected.push_back(OneLine(header.tensors[i].name, 120));
   }
   std::vector<std::string> faults;
-  if (!missing.empty()) faults.push_back(absl::StrCat("missing in the file: ", Bounded(missing)));
-  if (!unexpected.empty()) faults.push_back(absl::StrCat("unknown to the module: ", Bounded(unexpected)));
-  if (!misshapen.empty()) faults.push_back(absl::StrCat("of another shape: ", Bounded(misshapen)));
+  if (!missing.empty()) faults.push_back(absl::StrCat("missing keys: ", Bounded(missing)));
+  if (!unexpected.empty()) faults.push_back(absl::StrCat("unexpected keys: ", Bounded(unexpected)));
+  if (!misshapen.empty()) faults.push_back(absl::StrCat("size mismatch: ", Bounded(misshapen)));
   if (faults.empty()) return match;
   return absl::InvalidArgumentError(
-      absl::StrCat(file, " does not fit the module: ", absl::StrJoin(faults, "; "), Hint(missing, unexpected)));
+      absl::StrCat(file, " does not match the module: ", absl::StrJoin(faults, "; "), Hint(missing, unexpected)));
 }
 
 }  // namespace ddprun

@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<SafetensorsTensor>> DescribeTensors(const NamedTensor
     if (!tensor.defined()) return refuse("it is undefined");
     if (tensor.layout() != c10::Layout::Strided) return refuse("it is not dense");
     const std::optional<SafetensorsDtype> dtype = ToSafetensorsDtype(tensor.scalar_type());
-    if (!dtype) return refuse(absl::StrCat("safetensors has no type ", c10::toString(tensor.scalar_type())));
+    if (!dtype) return refuse(absl::StrCat("safetensors does not support dtype ", c10::toString(tensor.scalar_type())));
     described.push_back({name, *dtype, tensor.sizes().vec(), 0, 0});
   }
   return described;

@@ -45,7 +45,7 @@ absl::Status VisitOne(const SentFile& sent, size_t index, absl::string_view byte
   const SafetensorsTensor& tensor = sent.header.tensors[index];
   if (sent.seal && Checksum(bytes) != sent.seal->tensor_checksums[index]) {
     return absl::DataLossError(absl::StrCat("tensor \"", OneLine(tensor.name, 120), "\" of rank 0's ", sent.path,
-                                            " arrived damaged: its checksum is wrong"));
+                                            " arrived damaged: checksum mismatch"));
   }
   if (absl::Status status = CheckValues(sent.path, tensor, bytes); !status.ok()) return status;
   visit(index, ReadableTensor(tensor, bytes));

@@ -54,7 +54,7 @@ absl::Status ForEachCharacter(absl::string_view text, Visit visit) {
   for (size_t at = 0; at < text.size();) {
     const size_t length = Utf8CharacterLength(text.substr(at));
     if (length == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("the text is not UTF-8 at byte ", at, ": convert it first"));
+      return absl::InvalidArgumentError(absl::StrCat("invalid UTF-8 at byte ", at, "; convert the text first"));
     }
     visit(text.substr(at, length));
     at += length;
@@ -113,7 +113,7 @@ absl::StatusOr<TextDataset> TextDataset::FromText(absl::string_view text, int64_
   if (length <= block_size) {
     return absl::InvalidArgumentError(absl::StrCat("the text has ", length, " characters, but a block of ", block_size,
                                                    " needs ", block_size + 1,
-                                                   ": take a longer text or shorter blocks"));
+                                                   "; use a longer text or a smaller block_size"));
   }
   auto result = std::make_shared<Text>();
   std::vector<uint32_t> token_of(kCodePoints, 0);
@@ -194,8 +194,8 @@ absl::StatusOr<at::Tensor> TextDataset::Encode(absl::string_view text) const {
   });
   if (!status.ok()) return status;
   if (!unknown.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("the character \"", absl::Utf8SafeCEscape(unknown),
-                                                   "\" does not occur in the text that the vocabulary is from"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("character \"", absl::Utf8SafeCEscape(unknown), "\" is not in the vocabulary"));
   }
   return at::tensor(tokens, at::kLong);
 }

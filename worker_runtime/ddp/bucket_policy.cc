@@ -22,7 +22,7 @@ absl::Status CheckLayout(const BucketLayout& layout, size_t parameters) {
       if (index >= parameters) {
         return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout names parameter ", index,
                                                        ", but the module has ", parameters,
-                                                       " that need a gradient; give the layout of the same model"));
+                                                       " that require a gradient; pass the layout of the same model"));
       }
       if (seen[index]) {
         return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout names parameter ", index, " twice"));
@@ -32,8 +32,8 @@ absl::Status CheckLayout(const BucketLayout& layout, size_t parameters) {
     }
   }
   if (count != parameters) {
-    return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout holds ", count, " of ", parameters,
-                                                   " parameters; give the layout of the same model"));
+    return absl::InvalidArgumentError(absl::StrCat("initial_bucket_layout has ", count, " of ", parameters,
+                                                   " parameters; pass the layout of the same model"));
   }
   return absl::OkStatus();
 }
@@ -61,7 +61,7 @@ absl::Status CheckDdpOptions(const DdpOptions& options, size_t parameters) {
     const double cap = *options.bucket_cap_mb;
     if (!(cap > 0 && cap <= kMaxCapMb)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("bucket_cap_mb is ", cap, ", but must be a number of MiB above 0"));
+          absl::StrCat("bucket_cap_mb is ", cap, ", but must be positive and finite (MiB)"));
     }
   }
   if (options.initial_bucket_layout.has_value()) return CheckLayout(*options.initial_bucket_layout, parameters);

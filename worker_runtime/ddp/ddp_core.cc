@@ -83,20 +83,20 @@ void CheckLastBackwardFinished(const DdpState& state) {
     if (++missing <= kNamesInErrors) names.push_back(absl::StrCat("\"", state.trained.names[i], "\""));
   }
   TORCH_CHECK(missing > 0,
-              "the last backward pass was not finished, because of an error or because it ran several times on one "
-              "forward; make a new DistributedDataParallel on the same module");
-  TORCH_CHECK(false, "the last backward pass gave no gradient to ", missing, " of ", state.trained.names.size(),
-              " parameters: ", absl::StrJoin(names, ", "), missing > kNamesInErrors ? ", ..." : "",
-              "; if forward does not always use all of them, or the loss not all of forward's outputs, set "
-              "DdpOptions::find_unused_parameters, or static_graph if it is the same ones in every iteration");
+              "the last backward pass did not finish, because of an error or because backward ran more than once after "
+              "one forward; create a new DistributedDataParallel on the same module");
+  TORCH_CHECK(false, missing, " of ", state.trained.names.size(),
+              " parameters received no gradient in the last backward pass: ", absl::StrJoin(names, ", "),
+              missing > kNamesInErrors ? ", ..." : "",
+              "; if forward does not always use all parameters, or the loss does not use all outputs, set "
+              "DdpOptions::find_unused_parameters, or static_graph if the unused ones are the same in every iteration");
 }
 
 absl::Status CheckModule(const torch::nn::Module& module, const TrainedParameters& trained) {
   if (trained.tensors.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("module ", module.name(),
-                     " has no parameter that needs a gradient, so there is nothing for DistributedDataParallel to do; "
-                     "use the module itself"));
+                     " has no parameter that requires a gradient; use it without DistributedDataParallel"));
   }
   return absl::OkStatus();
 }
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
                                                          std::shared_ptr<ProcessGroup> group,
                                                          const DdpOptions& options) {
   if (module == nullptr || group == nullptr) {
-    return absl::InvalidArgumentError("DistributedDataParallel needs a module and a process group, not null");
+    return absl::InvalidArgumentError("DistributedDataParallel requires a module and a process group, got nullptr");
   }
   auto state = std::make_shared<DdpState>();
   state->module = std::move(module);
@@ -176,7 +176,7 @@ void DdpCore::ZeroGrad(bool set_to_none) { ZeroGradients(state_->trained.tensors
 absl::Status DdpCore::RegisterCommHook(CommHook hook) {
   if (state_->has_hook) {
     return absl::FailedPreconditionError(
-        "a communication hook is registered already; compose hooks, or make a new "
+        "a communication hook is already registered; compose hooks, or create a new "
         "DistributedDataParallel on the module");
   }
   return state_->group->Try("registering a communication hook", [&] {

@@ -51,9 +51,10 @@ std::vector<int> ExchangeDone(DdpState& state, bool done) {
 }
 
 absl::Status EarlyTermination(const std::vector<int>& ranks) {
-  return absl::OutOfRangeError(absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),
-                                            " ran out of inputs while others had more, and Join was told to stop then "
-                                            "(throw_on_early_termination); give all ranks equally many inputs"));
+  return absl::OutOfRangeError(
+      absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),
+                   " ran out of inputs before the other ranks, and throw_on_early_termination is "
+                   "set; give all ranks the same number of inputs"));
 }
 
 // The backward pass of a rank that is done: the same collectives in the same order, with zeros.
@@ -97,7 +98,7 @@ absl::Status Follow(DdpState& state) {
 }  // namespace
 
 absl::Status RunJoin(DdpState& state, const JoinOptions& options, absl::FunctionRef<absl::Status()> loop) {
-  if (state.joining.has_value()) return absl::FailedPreconditionError("a Join is under way; Joins can't be nested");
+  if (state.joining.has_value()) return absl::FailedPreconditionError("Join is already running; it can't be nested");
   state.joining = DdpState::Joining{.options = options, .early_termination = absl::OkStatus()};
   state.logger->set_uneven_input_join();
   absl::Status status = state.group->Try("training loop", loop);

@@ -30,7 +30,7 @@ std::string OptionDifference(const ModelDescription& a, int rank_a, const ModelD
     if (a.options[i] == b.options[i]) continue;
     return absl::StrCat(
         Differs(absl::StrCat(a.options[i].first, " is"), a.options[i].second, rank_a, b.options[i].second, rank_b),
-        "; give all ranks the same DdpOptions");
+        "; use the same DdpOptions on all ranks");
   }
   return "";
 }
@@ -38,7 +38,7 @@ std::string OptionDifference(const ModelDescription& a, int rank_a, const ModelD
 std::string EntryDifference(const ModelDescription::Entry& a, int rank_a, const ModelDescription::Entry& b,
                             int rank_b) {
   if (a.name != b.name || a.buffer != b.buffer) {
-    return absl::StrCat(Differs("the models differ: at the same place there is", Quoted(a), rank_a, Quoted(b), rank_b),
+    return absl::StrCat(Differs("the models differ: the same position has", Quoted(a), rank_a, Quoted(b), rank_b),
                         kSameModel);
   }
   if (a.shape != b.shape) {
@@ -48,7 +48,7 @@ std::string EntryDifference(const ModelDescription::Entry& a, int rank_a, const 
     return absl::StrCat(Differs(Quoted(a) + " has dtype", a.dtype, rank_a, b.dtype, rank_b), kSameModel);
   }
   if (a.trained != b.trained) {
-    return absl::StrCat(Quoted(a), " needs a gradient on rank ", a.trained ? rank_a : rank_b, " but not on rank ",
+    return absl::StrCat(Quoted(a), " requires a gradient on rank ", a.trained ? rank_a : rank_b, " but not on rank ",
                         a.trained ? rank_b : rank_a, "; freeze the same parameters on all ranks");
   }
   return "";

@@ -33,11 +33,11 @@ absl::Status AgreeOn(const absl::Status& own, ProcessGroup& group) {
 absl::Status CheckTensor(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous()) {
-    return absl::InvalidArgumentError("the shared-memory all-reduce takes contiguous tensors on the CPU only");
+    return absl::InvalidArgumentError("the shared-memory all-reduce supports only contiguous CPU tensors");
   }
   if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kHalf && dtype != at::kBFloat16) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the shared-memory all-reduce takes float, double, half and "
+        absl::StrCat("the shared-memory all-reduce supports float, double, half and "
                      "bfloat16, not ",
                      c10::toString(dtype)));
   }

@@ -112,8 +112,9 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Make(int size, siz
   if (made) memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     if (fd >= 0) close(fd);
-    return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes: ", strerror(errno),
-                                                     "; give the container more, or use a smaller segment"));
+    return absl::ResourceExhaustedError(absl::StrCat("can't allocate ", bytes,
+                                                     " bytes of shared memory: ", strerror(errno),
+                                                     "; raise the container's limit, or use a smaller segment"));
   }
   auto* header = new (memory) Header();
   header->token = RandomToken();
@@ -126,11 +127,11 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
   const std::vector<std::string> fields = absl::StrSplit(address, '\t');
   uint64_t token = 0;
   if (fields.size() != 4 || !absl::SimpleAtoi(fields[3], &token)) {
-    return absl::FailedPreconditionError("not the address of shared memory");
+    return absl::FailedPreconditionError("invalid address of shared memory");
   }
   const absl::Status elsewhere = absl::FailedPreconditionError(absl::StrCat(
       "rank ", rank, " on host ", HostName(), " can't reach the shared memory of rank 0 on host ", fields[0],
-      "; ranks of several hosts, containers or users can't share memory, leave it to the group"));
+      "; shared memory requires all ranks on one host, in one container, as one user; use the group's all-reduce"));
   const int fd = open(absl::StrCat("/proc/", fields[1], "/fd/", fields[2]).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return elsewhere;
   struct stat info;
@@ -200,7 +201,7 @@ absl::Status SharedSegment::CheckPeers(uint32_t turn) const {
     const uint32_t gone = peer.gone.load();
     const char* what = nullptr;
     if (gone == kGaveUp) {
-      what = "gave up after an error of its own";
+      what = "failed with an error of its own";
     } else if (std::find(missing.begin(), missing.end(), rank) == missing.end()) {
       continue;  // it came; where it is now does not matter
     } else if (gone == kLeft) {

@@ -35,8 +35,8 @@ class Reader {
     Number value = 0;
     if (absl::SimpleAtoi(text, &value) && value >= low && value <= high) return value;
     Fail(high == std::numeric_limits<Number>::max()
-             ? absl::StrCat(name, "=", text, ": must be a whole number of at least ", low)
-             : absl::StrCat(name, "=", text, ": must be a whole number from ", low, " to ", high));
+             ? absl::StrCat(name, "=", text, ": must be an integer of at least ", low)
+             : absl::StrCat(name, "=", text, ": must be an integer from ", low, " to ", high));
     return absent;
   }
   int Count(const char* name, int absent, int low) { return Get(name, absent, low, std::numeric_limits<int>::max()); }
@@ -59,7 +59,8 @@ class Reader {
   absl::Status status_;
 };
 
-constexpr char kWhoSetsThem[] = "; ddprun and torchrun set all of these, a program started by hand needs none";
+constexpr char kWhoSetsThem[] =
+    "; ddprun and torchrun set all of these variables, a program started by hand needs none";
 
 void ReadJob(Reader& reader, WorkerEnv& env) {
   env.agent_store = reader.Flag(contract::kUseAgentStore);
@@ -89,8 +90,8 @@ void ReadNode(Reader& reader, WorkerEnv& env) {
   if (env.group_world_size > 1) {
     for (const char* name : {contract::kLocalRank, contract::kLocalWorldSize}) {
       if (reader.Has(name)) continue;
-      return reader.Fail(
-          absl::StrCat(name, " is not set; it is needed as ", contract::kGroupWorldSize, "=", env.group_world_size));
+      return reader.Fail(absl::StrCat(name, " is not set; it is required because ", contract::kGroupWorldSize, "=",
+                                      env.group_world_size));
     }
   }
   env.local_world_size = reader.Get(contract::kLocalWorldSize, env.world_size, 1, env.world_size);

@@ -125,7 +125,7 @@ std::vector<AdamW::Batch> AdamW::Collect(const torch::optim::OptimizerParamGroup
   for (const at::Tensor& parameter : group.params()) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    TORCH_CHECK(!gradient.is_sparse(), "AdamW can't take sparse gradients; make the Embedding with sparse(false)");
+    TORCH_CHECK(!gradient.is_sparse(), "AdamW does not support sparse gradients; use Embedding with sparse(false)");
     AdamWParamState& state = StateFor(parameter, amsgrad);
     state.step(state.step() + 1);
 
@@ -186,7 +186,7 @@ AdamWParamState& AdamW::StateOf(const at::Tensor& parameter) {
       }
     }
   }
-  TORCH_CHECK(false, "AdamW has no such parameter; ask for one of those it was made with");
+  TORCH_CHECK(false, "not a parameter of this AdamW");
 }
 
 AdamWParamState& AdamW::StateFor(const at::Tensor& parameter, bool amsgrad) {

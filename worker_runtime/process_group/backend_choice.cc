@@ -11,8 +11,8 @@ namespace ddprun {
 namespace {
 
 absl::Status Unknown(absl::string_view text, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "backend \"", text, "\": ", why, "; there are gloo, nccl, and one per device as in cpu:gloo,cuda:nccl"));
+  return absl::InvalidArgumentError(absl::StrCat("backend \"", text, "\": ", why,
+                                                 "; expected gloo, nccl, or one per device as in cpu:gloo,cuda:nccl"));
 }
 
 }  // namespace
@@ -34,14 +34,14 @@ absl::StatusOr<BackendChoice> ParseBackendChoice(absl::string_view text, bool de
     const std::pair<absl::string_view, absl::string_view> entry = absl::StrSplit(part, absl::MaxSplits(':', 1));
     const absl::string_view device = absl::StripAsciiWhitespace(entry.first);
     const absl::string_view backend = absl::StripAsciiWhitespace(entry.second);
-    if (device == "cpu" && backend == "nccl") return Unknown(text, "nccl can't move tensors of the CPU");
-    if (device != "cpu" && device != "cuda") return Unknown(text, absl::StrCat("\"", device, "\" is not known"));
-    if (backend != "gloo" && backend != "nccl") return Unknown(text, absl::StrCat("\"", backend, "\" is not known"));
+    if (device == "cpu" && backend == "nccl") return Unknown(text, "nccl does not support CPU tensors");
+    if (device != "cpu" && device != "cuda") return Unknown(text, absl::StrCat("\"", device, "\" is unknown"));
+    if (backend != "gloo" && backend != "nccl") return Unknown(text, absl::StrCat("\"", backend, "\" is unknown"));
     bool& chosen = device == "cpu"     ? choice.gloo_for_cpu
                    : backend == "gloo" ? choice.gloo_for_cuda
                                        : choice.nccl_for_cuda;
     if (chosen || (device == "cuda" && (choice.gloo_for_cuda || choice.nccl_for_cuda))) {
-      return Unknown(text, absl::StrCat(device, " is named twice"));
+      return Unknown(text, absl::StrCat(device, " is given twice"));
     }
     chosen = true;
   }

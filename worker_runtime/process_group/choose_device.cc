@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/counted.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 
@@ -21,11 +22,11 @@ absl::StatusOr<c10::Device> Gpu(int index, bool is_local_rank) {
     count = (*plugin)->DeviceCount();
     return absl::OkStatus();
   });
-  if (!status.ok()) return absl::FailedPreconditionError(absl::StrCat("no GPU can be used: ", status.message()));
+  if (!status.ok()) return absl::FailedPreconditionError(absl::StrCat("no usable GPU: ", status.message()));
   if (index >= count) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "there is no cuda:", index, is_local_rank ? ", the GPU of this local rank" : "", ": this process sees ", count,
-        count == 1 ? " GPU" : " GPUs", "; start at most that many workers on this node, or use cpu"));
+        "no device cuda:", index, is_local_rank ? " (the GPU of this local rank)" : "", ": this process sees ",
+        Counted(count, "GPU"), "; start at most that many workers per node, or use cpu"));
   }
   const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
   status = TorchTry("", [&] {
@@ -47,7 +48,7 @@ absl::StatusOr<c10::Device> ChooseDevice(const WorkerEnv& env, absl::string_view
     if (!HostHasGpu()) return cpu;
     absl::StatusOr<c10::Device> gpu = Gpu(env.local_rank, true);
     if (!absl::IsFailedPrecondition(gpu.status())) return gpu;
-    fprintf(stderr, "device auto: there is a GPU, but the CPU is used: %s\n",
+    fprintf(stderr, "device auto: using the CPU, although this host has a GPU: %s\n",
             std::string(gpu.status().message()).c_str());
     return cpu;
   }

@@ -30,15 +30,16 @@ absl::Status CheckTensor(absl::string_view operation, const at::Tensor& tensor) 
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat(operation, ": the tensor ", why));
   };
-  if (!tensor.defined()) return refuse("is not defined");
-  if (tensor.layout() != at::kStrided) return refuse("is sparse; pass its dense form");
-  if (!tensor.is_non_overlapping_and_dense()) return refuse("is not dense in memory; pass tensor.contiguous()");
+  if (!tensor.defined()) return refuse("is undefined");
+  if (tensor.layout() != at::kStrided) return refuse("is sparse; pass tensor.to_dense()");
+  if (!tensor.is_non_overlapping_and_dense())
+    return refuse("is not non-overlapping and dense; pass tensor.contiguous()");
   return absl::OkStatus();
 }
 
 absl::Status CheckRoot(absl::string_view operation, int root, int size) {
   if (root >= 0 && root < size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(operation, ": root ", root, " is none of the ", size, " ranks"));
+  return absl::InvalidArgumentError(absl::StrCat(operation, ": root ", root, " is out of range for ", size, " ranks"));
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ absl::Status ProcessGroup::Barrier(std::optional<absl::Duration> timeout) {
 absl::Status ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
   if (absl::Status status = CheckTensor("all_reduce", tensor); !status.ok()) return status;
   if (op == ReduceOp::kAverage && !tensor.is_floating_point()) {
-    return absl::InvalidArgumentError("all_reduce: only floating tensors can be averaged");
+    return absl::InvalidArgumentError("all_reduce: kAverage requires a floating-point tensor");
   }
   return Try("all_reduce", [&] {
     std::vector<at::Tensor> tensors = {tensor};

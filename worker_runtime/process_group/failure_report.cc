@@ -63,16 +63,15 @@ std::string ExplainTimeout(const Peers& peers, int rank, const FailureReport& ow
   const std::string differences = Differences(peers, rank, own, reports);
   if (!silent.empty()) {
     const bool one = silent.size() == 1;
-    return absl::StrCat(peers.Names(silent), one ? " has" : " have", " not come to it, or ", one ? "does" : "do",
-                        " not answer; look at what ", one ? "that rank does" : "those ranks do",
-                        " instead (slow, stuck, stopped or gone)",
-                        differences.empty() ? "" : absl::StrCat("; of the others ", differences));
+    return absl::StrCat(peers.Names(silent), " did not enter this collective or ", one ? "is" : "are",
+                        " not responding; check whether ", one ? "it is" : "they are", " slow, stuck, stopped or dead",
+                        differences.empty() ? "" : absl::StrCat("; of the others, ", differences));
   }
   if (!differences.empty()) {
-    return absl::StrCat("the ranks are in different operations: ", differences, ", but this rank is in ",
-                        own.Operation(), "; all ranks must call the same ones in the same order");
+    return absl::StrCat("collectives do not match: ", differences, ", but this rank is in ", own.Operation(),
+                        "; all ranks must call the same collectives in the same order");
   }
-  return "all ranks came to it, some of them late; a longer timeout helps if ranks, hosts or network are slow";
+  return "all ranks entered this collective, some too late; increase the timeout if ranks, hosts or network are slow";
 }
 
 std::string Text(const Peers& peers, int rank, absl::Duration timeout, const FailureReport& own,
@@ -80,23 +79,23 @@ std::string Text(const Peers& peers, int rank, absl::Duration timeout, const Fai
   const std::string because = own.detail.empty() ? "" : absl::StrCat(" [", own.detail, "]");
   if (IsTimeout(cause)) {
     const bool here = own.kind == Kind::kTimeout;
-    const std::string what = here ? absl::StrCat(": not done within ", absl::FormatDuration(timeout), ": ")
-                                  : absl::StrCat(": ", peers.Name(*cause.rank), " waited for ",
-                                                 cause.reported->Operation(), " and gave up: ");
+    const std::string what =
+        here ? absl::StrCat(": timed out after ", absl::FormatDuration(timeout), ": ")
+             : absl::StrCat(": ", peers.Name(*cause.rank), " timed out in ", cause.reported->Operation(), ": ");
     return absl::StrCat(what, ExplainTimeout(peers, rank, own, reports));
   }
-  if (!cause.rank.has_value()) return absl::StrCat(": a connection to another rank broke", because);
+  if (!cause.rank.has_value()) return absl::StrCat(": lost connection to another rank", because);
   const std::string name = peers.Name(*cause.rank);
   if (!cause.reported.has_value()) {
-    return absl::StrCat(": ", name, " is gone: it died or ended; look at its output for why", because);
+    return absl::StrCat(": ", name, " exited or was killed; check its output", because);
   }
   if (cause.reported->kind == Kind::kAborted) {
     return absl::StrCat(": ", name, " aborted the group: ", cause.reported->detail);
   }
   if (cause.reported->kind == Kind::kLeft) {
-    return absl::StrCat(": ", name, " left the group without waiting for the others (no Shutdown)");
+    return absl::StrCat(": ", name, " destroyed the group without calling Shutdown");
   }
-  return absl::StrCat(": the connection to ", name, " broke", because);
+  return absl::StrCat(": lost connection to ", name, because);
 }
 
 }  // namespace

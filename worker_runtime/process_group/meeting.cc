@@ -85,10 +85,9 @@ std::vector<int> WaitForAll(c10d::Store& store, const std::vector<std::string>& 
 }
 
 absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duration timeout) {
-  return absl::DeadlineExceededError(absl::StrCat(Peers().Names(missing), missing.size() == 1 ? " has" : " have",
-                                                  " not come within ", absl::FormatDuration(timeout), ", ",
-                                                  size - missing.size(), " of ", size,
-                                                  " have; are all started, for the same address and world size?"));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "timed out after ", absl::FormatDuration(timeout), " waiting for ", Peers().Names(missing), "; ",
+      size - missing.size(), " of ", size, " joined; are all ranks started, with the same address and world size?"));
 }
 
 absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
@@ -116,7 +115,7 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout) {
   if (env.world_size == 1) return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::HashStore>());
   if (env.master_addr.empty() || env.master_port <= 0) {
-    return absl::InvalidArgumentError("several ranks need MASTER_ADDR and MASTER_PORT to find each other");
+    return absl::InvalidArgumentError("MASTER_ADDR and MASTER_PORT are required for more than one rank");
   }
   if (env.rank == 0 && !env.agent_store) {
     if (absl::Status status = HostStore(env, timeout); !status.ok()) return status;
@@ -166,11 +165,11 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
   absl::Status status = TorchTry("the store", [&]() -> absl::Status {
     const int64_t came = store.add(TakenKey(rank), 1);
     if (came > kGivenUp)
-      return absl::DeadlineExceededError("came too late: the others have given up waiting for this rank");
+      return absl::DeadlineExceededError("joined too late: the other ranks timed out waiting for this rank");
     if (came > 1) {
       return absl::InvalidArgumentError(
-          "somebody has come as this rank before: do two programs run with the same RANK, or was the group's name "
-          "used?");
+          "another process has already joined as this rank: do two processes have the same RANK, or was this group "
+          "name used before?");
     }
     store.set(keys[rank], self.Encode());
     for (const int missing : WaitForAll(store, keys, timeout)) {
@@ -195,8 +194,8 @@ absl::Status AwaitConnections(c10d::Store& store, int rank, const Peers& peers, 
     store.set(keys[rank], absl::StrJoin(ports, ","));
     const std::vector<int> missing = WaitForAll(store, keys, timeout);
     if (missing.empty()) return absl::OkStatus();
-    return absl::DeadlineExceededError(
-        absl::StrCat(peers.Names(missing), " could not connect to all others within ", absl::FormatDuration(timeout)));
+    return absl::DeadlineExceededError(absl::StrCat(
+        peers.Names(missing), " could not connect to all other ranks within ", absl::FormatDuration(timeout)));
   });
 }
 

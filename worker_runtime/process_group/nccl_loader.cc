@@ -50,7 +50,7 @@ absl::StatusOr<void*> Open() {
       return Refused(absl::StrCat(path, " can't be loaded: ", reason));
     }
   }
-  return Refused(absl::StrCat("there is no ", kLibrary, " (looked at ", absl::StrJoin(candidates, ", "), "); set ",
+  return Refused(absl::StrCat(kLibrary, " not found (searched ", absl::StrJoin(candidates, ", "), "); set ",
                               kNcclLibraryVariable, " to its path"));
 }
 
@@ -63,10 +63,10 @@ absl::StatusOr<NcclPlugin*> Load() {
   if (!library.ok()) return library.status();
   const auto function = reinterpret_cast<NcclPluginFunction>(dlsym(*library, DDPRUN_NCCL_PLUGIN_ENTRY));
   if (function == nullptr)
-    return Refused(absl::StrCat(kLibrary, " is not ddprun's: it has no ", DDPRUN_NCCL_PLUGIN_ENTRY));
+    return Refused(absl::StrCat(kLibrary, " is not a ddprun plugin: no symbol ", DDPRUN_NCCL_PLUGIN_ENTRY));
   const NcclPluginEntry* const entry = function();
   if (strcmp(entry->build, DDPRUN_NCCL_PLUGIN_BUILD) != 0) {
-    return Refused(absl::StrCat(kLibrary, " is of another build (", entry->build, ") than this program (",
+    return Refused(absl::StrCat(kLibrary, " was built for another version (", entry->build, ") than this program (",
                                 DDPRUN_NCCL_PLUGIN_BUILD, "); install both together"));
   }
   return entry->plugin;

@@ -26,7 +26,7 @@ absl::StatusOr<Peer> Peer::Decode(absl::string_view text) {
   const std::vector<absl::string_view> fields = absl::StrSplit(text, '\t');
   Peer peer;
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &peer.pid)) {
-    return absl::InternalError(absl::StrCat("a rank introduced itself with \"", text, "\", which is not understood"));
+    return absl::InternalError(absl::StrCat("can't parse a rank's description: \"", text, "\""));
   }
   peer.host = std::string(fields[0]);
   peer.address = std::string(fields[2]);

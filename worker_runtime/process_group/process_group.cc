@@ -61,7 +61,7 @@ absl::Status CheckOptions(int rank, int size, const ProcessGroupOptions& options
     return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of ", size, ": must be from 0 to ", size - 1));
   }
   if (options.timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("the timeout of a process group must be more than 0");
+    return absl::InvalidArgumentError("the timeout of a process group must be positive");
   }
   return absl::OkStatus();
 }
@@ -254,10 +254,10 @@ absl::Status ProcessGroup::Impl::ConnectGloo() {
                                       options.timeout, c10d::debug_level() == c10d::DebugLevel::Detail);
   if (!status.ok()) {
     return absl::Status(status.code(),
-                        absl::StrCat("all ranks have come, but this one, which listens on ", gloo->address(),
-                                     ", could not connect to all: ", status.message(),
-                                     "; can the hosts reach each other there (GLOO_SOCKET_IFNAME chooses "
-                                     "the interface), and did a rank die just now?"));
+                        absl::StrCat("all ranks joined, but this one (listening on ", gloo->address(),
+                                     ") could not connect to all others: ", status.message(),
+                                     "; check that the hosts can reach each other on this network "
+                                     "(GLOO_SOCKET_IFNAME selects the interface) and that no rank has died"));
   }
   // Ranks that are threads of one process can't tell their sockets apart.
   bool alone = true;

@@ -48,7 +48,7 @@ absl::Status ProcessGroup::Impl::Usable(absl::string_view operation) {
       return absl::AbortedError(absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", failed_.message()));
     }
     return absl::Status(failed_.code(), absl::StrCat(error_prefix, "rank ", rank, ": ", operation,
-                                                     ": the group failed before: ", failed_.message()));
+                                                     ": the group failed earlier: ", failed_.message()));
   }
   if (!released_) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -102,7 +102,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
     reports = board->Read();
   }
   if (board->store_is_lost()) {
-    absl::StrAppend(&own.detail, "; the store is gone too");
+    absl::StrAppend(&own.detail, "; the store is not reachable either");
     if (store_on_rank_0 && rank != 0)
       own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
   }
@@ -167,8 +167,7 @@ void ProcessGroup::Impl::Leave() {
   }
   if (size > 1 && board != nullptr) board->Post({.kind = Kind::kLeft, .operation = "no operation"});
   CutOff();
-  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups())
-    subgroup->Abort("the group that it is part of has ended");
+  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) subgroup->Abort("its parent group was destroyed");
   Release(/*healthy=*/false);
 }
 

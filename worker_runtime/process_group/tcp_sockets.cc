@@ -120,8 +120,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0)
-    return absl::UnavailableError(absl::StrCat("the address of ", host, " is not known: ", gai_strerror(error)));
+  if (error != 0) return absl::UnavailableError(absl::StrCat("can't resolve ", host, ": ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(list, freeaddrinfo);
   // IPv4 first: hosts of one job may differ in whether they speak IPv6.
   for (const bool v4 : {true, false}) {
@@ -136,7 +135,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int por
       if (!local.empty()) return HostOfAddress(local);
     }
   }
-  return absl::UnavailableError(absl::StrCat("no route leads to ", host, ": ", strerror(errno)));
+  return absl::UnavailableError(absl::StrCat("no route to ", host, ": ", strerror(errno)));
 }
 
 std::string HostOfAddress(absl::string_view address) {

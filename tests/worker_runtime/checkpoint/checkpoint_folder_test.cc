@@ -92,10 +92,11 @@ TEST(CheckpointFolder, FindNewest_DamagedNewer_AreNamedAndSkipped) {
   const auto search = folder.FindNewest();
   ASSERT_TRUE(search.ok()) << search.status();
   ASSERT_THAT(search->skipped, SizeIs(4));
-  EXPECT_THAT(search->skipped[0], HasSubstr("step_00000006.safetensors is no valid safetensors file"));
-  EXPECT_THAT(search->skipped[1], HasSubstr("step_00000005.safetensors is damaged: the checksum of tensor \"weight\""));
+  EXPECT_THAT(search->skipped[0], HasSubstr("step_00000006.safetensors is not a valid safetensors file"));
+  EXPECT_THAT(search->skipped[1],
+              HasSubstr("step_00000005.safetensors is damaged: checksum mismatch in tensor \"weight\""));
   EXPECT_THAT(search->skipped[2], HasSubstr("step_00000004.safetensors has no usable state"));
-  EXPECT_THAT(search->skipped[3], HasSubstr("the checksum of tensor \"moment\" is wrong"));
+  EXPECT_THAT(search->skipped[3], HasSubstr("checksum mismatch in tensor \"moment\""));
   EXPECT_EQ(NewestSample(folder).value(), 2);
 }
 
@@ -117,7 +118,7 @@ TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
   ASSERT_TRUE(SaveSample(folder, 1, 0).ok());
   ASSERT_TRUE(SaveSample(folder, 2, 0).ok());
   Overwrite(StatePath(temp, 2), testing::ReadFile(StatePath(temp, 1)));
-  EXPECT_THAT(folder.Open(2).status().message(), HasSubstr("is not the state that belongs to"));
+  EXPECT_THAT(folder.Open(2).status().message(), HasSubstr("is not the state file of"));
 }
 
 TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) {

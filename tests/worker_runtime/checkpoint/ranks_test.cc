@@ -128,7 +128,7 @@ TEST(CheckpointRanks, Resume_AnotherContentOnOneRank_IsFound) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_THAT(errors, Each(HasSubstr("another content than what rank 0 reads")));
+  EXPECT_THAT(errors, Each(HasSubstr("differs from the file that rank 0 reads")));
 }
 
 // Rank 0 decides: what others see in their folder does not matter.
@@ -167,7 +167,7 @@ TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_NamesItOnAll) {
   });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)")));
-  EXPECT_THAT(errors[1], HasSubstr("does not fit the module"));
+  EXPECT_THAT(errors[1], HasSubstr("does not match the module"));
 }
 
 TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllGetTheError) {

@@ -49,8 +49,8 @@ TEST(MatchState, AllKindsOfMisfits_AreNamedTogether) {
   const auto match = MatchState("x.safetensors", {{{"a"}, {2}}, {{"b"}, {2, 3}}}, File({{"b", {3, 2}}, {"c", {1}}}));
   EXPECT_EQ(match.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(match.status().message(),
-            "x.safetensors does not fit the module: missing in the file: a; unknown to the module: c; "
-            "of another shape: b ([3, 2] in the file, [2, 3] here)");
+            "x.safetensors does not match the module: missing keys: a; unexpected keys: c; "
+            "size mismatch: b ([3, 2] in the file, [2, 3] here)");
 }
 
 TEST(MatchState, HundredsMissing_ListIsBounded) {
@@ -63,9 +63,9 @@ TEST(MatchState, HundredsMissing_ListIsBounded) {
 
 TEST(MatchState, SavedFromTheWrapper_SaysSo) {
   EXPECT_THAT(MatchState("f", {{{"a"}, {1}}}, File({{"module.a", {1}}})).status().message(),
-              HasSubstr("saved from the wrapper"));
+              HasSubstr("saved from DistributedDataParallel"));
   EXPECT_THAT(MatchState("f", {{{"module.a"}, {1}}}, File({{"a", {1}}})).status().message(),
-              HasSubstr("this module is the wrapper"));
+              HasSubstr("this module is DistributedDataParallel"));
 }
 
 }  // namespace

@@ -96,10 +96,10 @@ TEST(TensorsFile, Save_WhatTheFormatLacks_IsNamed) {
     return SaveTensors({{"bad", tensor}}, temp.File("t.safetensors"));
   };
   EXPECT_THAT(save(at::Tensor()).message(), HasSubstr("\"bad\" can't be saved: it is undefined"));
-  EXPECT_THAT(save(at::zeros({2}, at::kComplexDouble)).message(), HasSubstr("no type ComplexDouble"));
+  EXPECT_THAT(save(at::zeros({2}, at::kComplexDouble)).message(), HasSubstr("does not support dtype ComplexDouble"));
   EXPECT_THAT(save(at::eye(2).to_sparse()).message(), HasSubstr("not dense"));
   EXPECT_THAT(SaveTensors({{"w", at::zeros({1})}, {"w", at::zeros({1})}}, temp.File("t")).message(),
-              HasSubstr("twice"));
+              HasSubstr("duplicate tensor \"w\""));
 }
 
 std::string ForeignFile(const std::string& json, const std::string& data) {
@@ -122,7 +122,7 @@ TEST(TensorsFile, Load_ForeignFileWithOddOffsets_IsReadUnchecked) {
 TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
   TempDir temp;
   EXPECT_EQ(LoadTensors(temp.File("none")).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(LoadTensors(temp.path()).status().message(), HasSubstr("is no regular file"));
+  EXPECT_THAT(LoadTensors(temp.path()).status().message(), HasSubstr("is not a regular file"));
   std::ofstream(temp.File("empty"));
   EXPECT_THAT(LoadTensors(temp.File("empty")).status().message(), HasSubstr("it has only 0 bytes"));
   const std::string json = R"({"b":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
@@ -132,7 +132,7 @@ TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
   std::string content = testing::ReadFile(temp.File("flipped"));
   content.back() ^= 4;
   std::ofstream(temp.File("flipped"), std::ios::binary) << content;
-  EXPECT_THAT(LoadTensors(temp.File("flipped")).status().message(), HasSubstr("the checksum of tensor \"w\" is wrong"));
+  EXPECT_THAT(LoadTensors(temp.File("flipped")).status().message(), HasSubstr("checksum mismatch in tensor \"w\""));
 }
 
 TEST(ModuleState, Names_OfATiedModule_AreThoseOfPython) {
@@ -175,7 +175,7 @@ TEST(ModuleState, Load_MisfitOrDamage_LeavesTheModuleAlone) {
   const std::string before = Bits(*other), before_same = Bits(*same);
   EXPECT_EQ(LoadModule(temp.File("m"), *other).message(),
             temp.File("m") +
-                " does not fit the module: of another shape: bias ([2] in the file, [4] here), weight ([2, 3] in "
+                " does not match the module: size mismatch: bias ([2] in the file, [4] here), weight ([2, 3] in "
                 "the file, [4, 3] here)");
   EXPECT_EQ(Bits(*other), before);
   std::string content = testing::ReadFile(temp.File("m"));

@@ -45,8 +45,7 @@ TEST(TextDatasetTest, Characters_AreCodePointsInTheirOrder) {
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_TRUE(at::equal(*tokens, at::tensor({1, 2, 3, 5, 0, 4}, at::kLong)));
   EXPECT_EQ(dataset->Decode(*tokens), text);
-  EXPECT_EQ(dataset->Encode("a\xe2\x82\xad").status().message(),
-            "the character \"\xe2\x82\xad\" does not occur in the text that the vocabulary is from");
+  EXPECT_EQ(dataset->Encode("a\xe2\x82\xad").status().message(), "character \"\xe2\x82\xad\" is not in the vocabulary");
 }
 
 TEST(TextDatasetTest, MoreThan256Characters_StillHaveTheirTokens) {
@@ -63,15 +62,15 @@ TEST(TextDatasetTest, MoreThan256Characters_StillHaveTheirTokens) {
 
 TEST(TextDatasetTest, Errors_SayWhatIsWrongAndWhatToDo) {
   EXPECT_EQ(ErrorOf("abc", 3),
-            "the text has 3 characters, but a block of 3 needs 4: take a longer text or shorter blocks");
+            "the text has 3 characters, but a block of 3 needs 4; use a longer text or a smaller block_size");
   EXPECT_EQ(ErrorOf("", 1),
-            "the text has 0 characters, but a block of 1 needs 2: take a longer text or shorter blocks");
+            "the text has 0 characters, but a block of 1 needs 2; use a longer text or a smaller block_size");
   EXPECT_EQ(ErrorOf("abc", 0), "block_size is 0, but must be at least 1");
   EXPECT_EQ(ErrorOf("abc\xff"
                     "d",
                     2),
-            "the text is not UTF-8 at byte 3: convert it first");
-  EXPECT_EQ(ErrorOf("abc\xc3", 2), "the text is not UTF-8 at byte 3: convert it first");
+            "invalid UTF-8 at byte 3; convert the text first");
+  EXPECT_EQ(ErrorOf("abc\xc3", 2), "invalid UTF-8 at byte 3; convert the text first");
 }
 
 TEST(TextDatasetTest, FromFile_NamesTheFile) {
@@ -89,7 +88,7 @@ TEST(TextDatasetTest, FromFile_NamesTheFile) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ(dataset->block_count(), 1);
   EXPECT_EQ(TextDataset::FromFile(path, 3).status().message(),
-            path + ": the text has 3 characters, but a block of 3 needs 4: take a longer text or shorter blocks");
+            path + ": the text has 3 characters, but a block of 3 needs 4; use a longer text or a smaller block_size");
 }
 
 }  // namespace

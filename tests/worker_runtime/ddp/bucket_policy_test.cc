@@ -39,7 +39,7 @@ TEST(CheckDdpOptionsTest, BadCap_IsNamed) {
   EXPECT_TRUE(CheckDdpOptions({}, 3).ok());
   EXPECT_TRUE(CheckDdpOptions({.bucket_cap_mb = 0.01}, 3).ok());
   EXPECT_EQ(CheckDdpOptions({.bucket_cap_mb = 0}, 3).message(),
-            "bucket_cap_mb is 0, but must be a number of MiB above 0");
+            "bucket_cap_mb is 0, but must be positive and finite (MiB)");
   EXPECT_FALSE(CheckDdpOptions({.bucket_cap_mb = std::numeric_limits<double>::quiet_NaN()}, 3).ok());
   EXPECT_FALSE(CheckDdpOptions({.bucket_cap_mb = std::numeric_limits<double>::infinity()}, 3).ok());
 }
@@ -48,11 +48,11 @@ TEST(CheckDdpOptionsTest, Layout_HoldsEachParameterOnce) {
   const auto check = [](BucketLayout layout) { return CheckDdpOptions({.initial_bucket_layout = layout}, 3); };
   EXPECT_TRUE(check({{2}, {0, 1}}).ok());
   EXPECT_EQ(check({{2}, {0}}).message(),
-            "initial_bucket_layout holds 2 of 3 parameters; give the layout of the same model");
+            "initial_bucket_layout has 2 of 3 parameters; pass the layout of the same model");
   EXPECT_EQ(check({{2, 0}, {0, 1}}).message(), "initial_bucket_layout names parameter 0 twice");
   EXPECT_EQ(
       check({{3, 0, 1}}).message(),
-      "initial_bucket_layout names parameter 3, but the module has 3 that need a gradient; give the layout of the "
+      "initial_bucket_layout names parameter 3, but the module has 3 that require a gradient; pass the layout of the "
       "same model");
   EXPECT_EQ(check({{0, 1, 2}, {}}).message(), "initial_bucket_layout has an empty bucket");
 }

@@ -44,10 +44,9 @@ TEST(FirstDifferenceTest, DtypeOfABuffer_Name_Count_Frozen) {
             "same order on all ranks");
   other = Model();
   other.entries[1].name = "shift";
-  EXPECT_EQ(
-      DifferenceTo(other),
-      "the models differ: at the same place there is parameter \"scale\" on rank 0 and parameter \"shift\" on rank "
-      "2; build the same model in the same order on all ranks");
+  EXPECT_EQ(DifferenceTo(other),
+            "the models differ: the same position has parameter \"scale\" on rank 0 and parameter \"shift\" on rank "
+            "2; build the same model in the same order on all ranks");
   other = Model();
   other.entries.pop_back();
   EXPECT_EQ(
@@ -56,9 +55,10 @@ TEST(FirstDifferenceTest, DtypeOfABuffer_Name_Count_Frozen) {
       "same order on all ranks");
   other = Model();
   other.entries[0].trained = false;
-  EXPECT_EQ(DifferenceTo(other),
-            "parameter \"fc.weight\" needs a gradient on rank 0 but not on rank 2; freeze the same parameters on all "
-            "ranks");
+  EXPECT_EQ(
+      DifferenceTo(other),
+      "parameter \"fc.weight\" requires a gradient on rank 0 but not on rank 2; freeze the same parameters on all "
+      "ranks");
 }
 
 TEST(FirstDifferenceTest, Options_ComeFirst) {
@@ -66,7 +66,7 @@ TEST(FirstDifferenceTest, Options_ComeFirst) {
   other.options = DescribeOptions({.bucket_cap_mb = 25});
   other.entries.clear();
   EXPECT_EQ(DifferenceTo(other),
-            "bucket_cap_mb is unset on rank 0 and 25 on rank 2; give all ranks the same DdpOptions");
+            "bucket_cap_mb is unset on rank 0 and 25 on rank 2; use the same DdpOptions on all ranks");
 }
 
 }  // namespace

@@ -138,9 +138,9 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(status), HasSubstr("rank 1 (host "));
     EXPECT_THAT(Message(status), HasSubstr(" and rank 3 (host "));
-    EXPECT_THAT(Message(status), HasSubstr("have not come to it"));
+    EXPECT_THAT(Message(status), HasSubstr("did not enter this collective or are not responding"));
     // From now on the group says what has happened, and does not wait again.
-    EXPECT_THAT(Message(group->Barrier()), HasSubstr("the group failed before"));
+    EXPECT_THAT(Message(group->Barrier()), HasSubstr("the group failed earlier"));
     ++over;
     EXPECT_TRUE(Eventually([&] { return over == 2; }));
     return absl::OkStatus();
@@ -156,7 +156,7 @@ TEST(ProcessGroup, DifferentOperations_AreNamed) {
                  at::Tensor tensor = at::full({10}, 1.0);
                  const absl::Status status = rank == 1 ? group->Broadcast(tensor) : group->AllReduce(tensor);
                  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-                 told += absl::StrContains(Message(status), "the ranks are in different operations");
+                 told += absl::StrContains(Message(status), "collectives do not match");
                  ++over;
                  EXPECT_TRUE(Eventually([&] { return over == 3; }));
                  return status;
@@ -213,11 +213,11 @@ TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
   waiting.join();
   for (const absl::Status& status : {early, late}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(Message(status), HasSubstr("rank 2 has not come"));
+    EXPECT_THAT(Message(status), HasSubstr("waiting for rank 2; "));
   }
-  EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 2, 3, brief).status()), HasSubstr("came too late"));
+  EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 2, 3, brief).status()), HasSubstr("joined too late"));
   EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 0, 3, brief).status()),
-              HasSubstr("as this rank before"));
+              HasSubstr("already joined as this rank"));
 }
 
 TEST(ProcessGroup, BadOptions_AreNamed) {

@@ -22,7 +22,7 @@ TEST(RankDeath, KilledRank_IsNamedOnAllSurvivors_AlsoThoseThatHadNoConnectionToI
   for (int rank : {0, 1, 3, 4}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
     EXPECT_THAT(ranks[rank].Err(), HasSubstr(absl::StrCat("rank ", rank, ": all_reduce (collective #")));
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 2) + " is gone"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 2) + " exited or was killed"));
     EXPECT_THAT(ranks[rank].Err(), Not(HasSubstr("frame #")));
   }
 }
@@ -33,7 +33,7 @@ TEST(RankDeath, KilledHostOfTheStore_IsNamed) {
   ranks[0].Signal(SIGKILL);
   for (int rank : {1, 2}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 0) + " is gone"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 0) + " exited or was killed"));
   }
 }
 
@@ -44,7 +44,7 @@ TEST(RankDeath, OutsideOfEveryWall_TheErrorIsTheSame) {
   for (int rank : {0, 2}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
     EXPECT_THAT(ranks[rank].Err(), HasSubstr(absl::StrCat("rank ", rank, ": training (collective #")));
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 1) + " is gone"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 1) + " exited or was killed"));
   }
 }
 
@@ -54,8 +54,8 @@ TEST(RankDeath, StoppedRank_IsNamedByTheTimeout) {
   ranks[1].Signal(SIGSTOP);
   for (int rank : {0, 2, 3}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 1) + " has not come to it, or does not answer"));
-    EXPECT_THAT(ranks[rank].Err(), Not(HasSubstr("is gone")));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 1) + " did not enter this collective or is not responding"));
+    EXPECT_THAT(ranks[rank].Err(), Not(HasSubstr("exited or was killed")));
   }
 }
 
@@ -64,7 +64,7 @@ TEST(RankDeath, RankInAnotherPlace_IsNamedByTheTimeout) {
   ASSERT_TRUE(ranks.Ready());
   for (int rank : {0, 1, 3}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 2) + " has not come to it, or does not answer"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 2) + " did not enter this collective or is not responding"));
   }
 }
 
@@ -83,7 +83,7 @@ TEST(RankDeath, Survivors_MakeANewGroupInTheSameProcess) {
   ranks[1].Signal(SIGKILL);
   for (int rank : {0, 2}) {
     EXPECT_EQ(ranks[rank].Wait(), 0) << ranks[rank].Err();
-    EXPECT_THAT(ranks[rank].Out(), HasSubstr(NameOf(ranks, 1) + " is gone"));
+    EXPECT_THAT(ranks[rank].Out(), HasSubstr(NameOf(ranks, 1) + " exited or was killed"));
     EXPECT_THAT(ranks[rank].Out(), HasSubstr("new sum 2"));
   }
 }
@@ -92,7 +92,7 @@ TEST(RankDeath, RankThatNeverCame_IsNamed) {
   RankProcesses ranks(3, "loop", /*timeout_seconds=*/3, {}, /*left_out=*/{2});
   for (int rank : {0, 1}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr("rank 2 has not come within 3s, 2 of 3 have"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr("timed out after 3s waiting for rank 2; 2 of 3 joined"));
   }
 }
 

@@ -32,14 +32,14 @@ TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
   const std::string file = folder.File("error.json");
   Process worker({kProgram, "ok"}, {{"RANK", "7"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_ERROR_FILE", file}});
   EXPECT_EQ(worker.Wait(), 2);
-  EXPECT_EQ(worker.Err(), "rank 7: RANK=7: must be a whole number from 0 to 3\n");
-  EXPECT_EQ(launcher::ParseErrorFile(ReadFile(file)).message, "rank 7: RANK=7: must be a whole number from 0 to 3");
+  EXPECT_EQ(worker.Err(), "rank 7: RANK=7: must be an integer from 0 to 3\n");
+  EXPECT_EQ(launcher::ParseErrorFile(ReadFile(file)).message, "rank 7: RANK=7: must be an integer from 0 to 3");
 }
 
 TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
-  for (const auto& [behaviour, text] :
-       std::map<std::string, std::string>{{"error", "rank 1: the data of rank 1 are bad"},
-                                          {"throw", "rank 1: training: threw something that is no std::exception"}}) {
+  for (const auto& [behaviour, text] : std::map<std::string, std::string>{
+           {"error", "rank 1: the data of rank 1 are bad"},
+           {"throw", "rank 1: training: threw an exception that is not a std::exception"}}) {
     TempDir folder;
     RankProcesses ranks(2, behaviour, 30, {{"TORCHELASTIC_ERROR_FILE", folder.File("error")}});
     EXPECT_EQ(ranks[1].Wait(), 1);

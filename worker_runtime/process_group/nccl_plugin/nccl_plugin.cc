@@ -31,8 +31,8 @@ class Plugin : public NcclPlugin {
   c10::intrusive_ptr<c10d::Backend> Create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                            c10::Device device, std::chrono::milliseconds timeout) override {
     const int devices = DeviceCount();
-    TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "there is no device ",
-                      device, ": this process sees ", devices, " GPU(s)");
+    TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "no device ", device,
+                      ": this process sees ", devices, " GPU(s)");
     SetRecoveryDefaults();
     UseDevice(device);
     auto options = c10d::ProcessGroupNCCL::Options::create();
