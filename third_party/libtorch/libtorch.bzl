@@ -27,7 +27,10 @@ def _libtorch_impl(ctx):
     # libtorch_cpu names CUDA's profiling libraries, which the loader finds and the linker need not.
     linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10"]
     cuda_linkopts = []
-    defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO", "USE_RPC", "USE_TENSORPIPE"]
+
+    # The compiler does not list what a precompiled header was made from: another version is another command line.
+    version = ctx.read(torch.get_child("version.py")).split("__version__ = '")[1].split("'")[0]
+    defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO", "USE_RPC", "USE_TENSORPIPE", "DDPRUN_LIBTORCH=" + version]
     includes = ["include", "include/torch/csrc/api/include"]
 
     nvidia = torch.dirname.get_child("nvidia")
