@@ -80,7 +80,7 @@ TEST_F(ExamplesTest, Elastic_NodeLost_TheSpareTakesItsPlace) {
 
 TEST_F(ExamplesTest, Requeue_TimeLimitNear_GoesOnFromTheSnapshot) {
   // Its warning comes as soon as SLURM looks, which it does twice a minute.
-  const Job job = SubmitExample("requeue", 100000, "--time=1 --signal=B:USR1@60");
+  const Job job = SubmitExample("requeue", 100000, "--time=2 --signal=B:USR1@120");
   ASSERT_TRUE(job.WaitForOutput("snapshot of step 5 saved")) << job.Output();
   ASSERT_TRUE(job.WaitForOutput("resumed from the snapshot: step ")) << job.Output();
   EXPECT_NE(job.Field("Restarts"), "0");
