@@ -60,6 +60,7 @@ HostFacts LookAtHost(const Options& options) {
   facts.random_id = RandomId();
   facts.python_exec = Variable("PYTHON_EXEC");
   facts.virtual_env = Variable("VIRTUAL_ENV");
+  facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
   if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
   return facts;
 }

@@ -45,7 +45,7 @@ WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ende
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                                  OnEnded on_ended) {
-  absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, pump);
+  absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, settings.host, pump);
   if (!output.ok()) return output.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), std::move(on_ended)));
   absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
@@ -102,7 +102,8 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   const LaunchConfig& config = *settings_.config;
   absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return program.status();
-  absl::StatusOr<WorkerStreams> streams = output_.Open(assignment.restart_count, local_rank);
+  absl::StatusOr<WorkerStreams> streams =
+      output_.Open(assignment.restart_count, local_rank, assignment.base_rank + local_rank);
   if (!streams.ok()) return streams.status();
   SpawnRequest request;
   request.program = *program;
@@ -111,8 +112,8 @@ absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, 
   request.environment = RankEnvironment(
       assignment, local_rank,
       GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
-                    config.signals_to_handle, config.shutdown_timeout, job_end_, settings_.gloo_interface,
-                    config.port_range, config.endpoint.port, port_guard_},
+                    config.devices, config.signals_to_handle, config.shutdown_timeout, job_end_,
+                    settings_.gloo_interface, config.port_range, config.endpoint.port, port_guard_},
       config.no_files ? "" : streams->error_file.path(), settings_.environment);
   request.stdout_fd = streams->out.get();
   request.stderr_fd = streams->err.get();

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
+#include "launcher/core/line_prefix.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 
@@ -35,12 +35,24 @@ absl::StatusOr<std::string> TemporaryFolder() {
   return pattern;
 }
 
+absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenLogFile(path);
+  if (!fd.ok()) return fd.status();
+  return LogSink::File{*std::move(fd), path};
+}
+
+// Files are written to even without --log-dir.
+bool NeedsFolder(const LaunchConfig& config) {
+  const bool filters = !config.stdout_filters.empty() || !config.stderr_filters.empty();
+  return !config.no_files && (config.redirects.any() || (config.tee.any() && filters));
+}
+
 }  // namespace
 
-absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, LogPump* pump) {
-  WorkerOutput output(config, pump);
+absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, const std::string& host, LogPump* pump) {
+  WorkerOutput output(config, host, pump);
   std::string base = config->log_dir;
-  if (base.empty() && config->redirects.any() && !config->no_files) {
+  if (base.empty() && NeedsFolder(*config)) {
     absl::StatusOr<std::string> folder = TemporaryFolder();
     if (!folder.ok()) return folder.status();
     base = *std::move(folder);
@@ -55,33 +67,45 @@ absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, Lo
   return output;
 }
 
-absl::StatusOr<UniqueFd> WorkerOutput::OpenStream(const std::string& folder, const char* file, bool redirect, bool tee,
-                                                  int console_fd, const std::string& prefix) {
-  if (!redirect && !tee) return UniqueFd();
-  UniqueFd fd;
-  const std::string path = absl::StrCat(folder, "/", file);
-  if (!folder.empty()) {
-    absl::StatusOr<UniqueFd> opened = OpenLogFile(path);
-    if (!opened.ok()) return opened.status();
-    fd = *std::move(opened);
-  } else if (!tee) {
-    return UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+absl::StatusOr<UniqueFd> WorkerOutput::OpenStream(const std::string& attempt_folder, const std::string& folder,
+                                                  const Stream& stream, const std::string& prefix) {
+  const bool to_console = stream.tee && stream.shown;
+  if (!stream.redirect && !stream.tee && stream.shown) return UniqueFd();
+  const bool to_file = (stream.redirect || stream.tee) && !folder.empty();
+  if (!to_file && !to_console) return UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  LogSink sink;
+  if (to_file) {
+    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(folder, "/", stream.name, ".log"));
+    if (!file.ok()) return file.status();
+    sink.file = *std::move(file);
   }
-  if (!tee) return fd;
-  return pump_->Add(LogSink{std::move(fd), path, console_fd, prefix});
+  if (!to_console) return std::move(sink.file.fd);
+  sink.console_fd = stream.console_fd;
+  sink.prefix = prefix;
+  if (!stream.filters.empty() && !attempt_folder.empty()) {
+    absl::StatusOr<LogSink::File> file = OpenFile(absl::StrCat(attempt_folder, "/filtered_", stream.name, ".log"));
+    if (!file.ok()) return file.status();
+    sink.filters = stream.filters;
+    sink.filtered = *std::move(file);
+  }
+  return pump_->Add(std::move(sink));
 }
 
-absl::StatusOr<WorkerStreams> WorkerOutput::Open(int restart_count, int32_t local_rank) {
-  std::string folder;
+absl::StatusOr<WorkerStreams> WorkerOutput::Open(int restart_count, int32_t local_rank, int32_t rank) {
+  std::string attempt_folder, folder;
   if (!job_folder_.empty()) {
-    folder = absl::StrCat(job_folder_, "/attempt_", restart_count, "/", local_rank);
+    attempt_folder = absl::StrCat(job_folder_, "/attempt_", restart_count);
+    folder = absl::StrCat(attempt_folder, "/", local_rank);
     if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
   }
   const StdStreams redirect = config_->redirects.For(local_rank), tee = config_->tee.For(local_rank);
-  const std::string prefix = absl::StrCat("[", config_->role, local_rank, "]:");
-  absl::StatusOr<UniqueFd> out = OpenStream(folder, "stdout.log", redirect.out, tee.out, 1, prefix);
+  const bool shown = config_->local_ranks_filter.empty() || config_->local_ranks_filter.contains(local_rank);
+  const std::string prefix = ExpandLinePrefix(config_->line_prefix, {config_->role, local_rank, rank, host_});
+  absl::StatusOr<UniqueFd> out =
+      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, config_->stdout_filters}, prefix);
   if (!out.ok()) return out.status();
-  absl::StatusOr<UniqueFd> err = OpenStream(folder, "stderr.log", redirect.err, tee.err, 2, prefix);
+  absl::StatusOr<UniqueFd> err =
+      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, config_->stderr_filters}, prefix);
   if (!err.ok()) return err.status();
   absl::StatusOr<ErrorFile> error_file =
       folder.empty() ? ErrorFile::CreateInMemory() : ErrorFile::AtPath(absl::StrCat(folder, "/error.json"));

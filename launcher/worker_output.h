@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,22 +23,36 @@ struct WorkerStreams {
 
 // Opens files and pipes for workers, as --log-dir, --redirects and --tee ask for. Files lie in
 //   LOG_DIR/<job id>_<8 random digits>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
-// as torchrun has them; a later round of the same attempt appends. Thread-compatible.
+// as torchrun has them, with filtered_{stdout,stderr}.log in the attempt's folder; a later round of the same attempt
+// appends. Thread-compatible.
 class WorkerOutput {
  public:
-  // `config` and `pump` must outlive it. Makes the job's folder, if files are asked for; in a new folder of the
-  // temporary directory if --redirects is given without --log-dir (and says where). InvalidArgument, naming the folder:
-  // it can't be made.
-  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, LogPump* pump);
+  // `config` and `pump` must outlive it; `host` is this node's name. Makes the job's folder, if files are asked for; in
+  // a new folder of the temporary directory if they are without --log-dir (and says where). InvalidArgument, naming the
+  // folder: it can't be made.
+  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, const std::string& host, LogPump* pump);
 
-  absl::StatusOr<WorkerStreams> Open(int restart_count, int32_t local_rank);
+  // `rank`: the worker's in the job.
+  absl::StatusOr<WorkerStreams> Open(int restart_count, int32_t local_rank, int32_t rank);
 
  private:
-  WorkerOutput(const LaunchConfig* config, LogPump* pump) : config_(config), pump_(pump) {}
-  absl::StatusOr<UniqueFd> OpenStream(const std::string& folder, const char* file, bool redirect, bool tee,
-                                      int console_fd, const std::string& prefix);
+  // One output stream of one worker.
+  struct Stream {
+    const char* name;  // "stdout"
+    int console_fd;    // the launcher's own
+    bool redirect;
+    bool tee;
+    bool shown;  // by --local-ranks-filter
+    const std::vector<std::string>& filters;
+  };
+
+  WorkerOutput(const LaunchConfig* config, const std::string& host, LogPump* pump)
+      : config_(config), host_(host), pump_(pump) {}
+  absl::StatusOr<UniqueFd> OpenStream(const std::string& attempt_folder, const std::string& folder,
+                                      const Stream& stream, const std::string& prefix);
 
   const LaunchConfig* config_;
+  std::string host_;
   LogPump* pump_;
   std::string job_folder_;  // empty: no files
 };

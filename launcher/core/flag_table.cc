@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "launcher/core/flag_value.h"
 #include "launcher/core/nearest_word.h"
+#include "launcher/core/output_filter.h"
 #include "launcher/core/port_range.h"
 #include "launcher/core/signal_list.h"
 #include "rendezvous/core/limits.h"
@@ -69,12 +70,25 @@ absl::Status StoreStreams(string_view text, StreamChoice* streams) {
   return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
 }
 
+absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filters) {
+  *filters = ParseLineFilters(text);
+  if (filters->empty()) return absl::InvalidArgumentError("no text to look for is given");
+  return absl::OkStatus();
+}
+
+// A flag of torchrun that can't change what training computes: the job is to run.
+absl::Status NoEffect(const char* why, Options* options) {
+  options->without_effect.push_back(why);
+  return absl::OkStatus();
+}
+
 constexpr char kJob[] = "Job";
 constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kCredentials[] = "Credentials";
 constexpr char kWorkers[] = "Workers";
 constexpr char kOutput[] = "Output";
 constexpr char kStopping[] = "Watching and stopping";
+constexpr char kNoEffect[] = "Accepted for compatibility, without effect";
 constexpr char kHelp[] = "Help";
 
 constexpr Flag kFlags[] = {
@@ -126,34 +140,59 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
     {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
+    {"virtual-local-rank", "", "", kWorkers,
+     "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
+     [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
     {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
      [](string_view v, Options* o) { return StoreStreams(v, &o->redirects); }},
     {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
      [](string_view v, Options* o) { return StoreStreams(v, &o->tee); }},
-    {"monitor-interval", "", "SECONDS", kStopping, "accepted for compatibility; ddprun does not poll",
-     [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
+    {"local-ranks-filter", "", "RANK,...", kOutput, "show only these workers' output on the terminal (all)",
+     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->local_ranks_filter); }},
+    {"log-line-prefix-template", "", "TEXT", kOutput,
+     "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"
+     "([${role_name}${local_rank}]:)",
+     [](string_view v, Options* o) {
+       o->line_prefix = std::string(v);
+       return absl::OkStatus();
+     }},
+    {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
+     "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stdout_filters); }},
+    {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stderr_filters); }},
     {"shutdown-timeout", "", "SECONDS", kStopping, "between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
+    {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
+     [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
+    {"start-method", "", "METHOD", kNoEffect, "workers are programs",
+     [](string_view, Options* o) { return NoEffect("--start-method has no effect: workers are programs", o); }},
+    {"run-path", "", "", kNoEffect, "Python runs the script",
+     [](string_view v, Options* o) {
+       const absl::StatusOr<bool> given = ParseBool(v);
+       if (!given.ok() || !*given) return given.status();
+       return NoEffect("--run-path has no effect: Python runs the script", o);
+     }},
+    {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr",
+     [](string_view, Options* o) { return NoEffect("--event-log-handler has no effect: ddprun logs to stderr", o); }},
+    {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee",
+     [](string_view, Options* o) {
+       return NoEffect("--logs-specs has no effect: use --log-dir, --redirects and --tee", o);
+     }},
+    {"numa-binding", "", "NAME", kNoEffect, "workers are not bound to CPUs",
+     [](string_view, Options* o) {
+       return NoEffect("--numa-binding has no effect: workers are not bound to CPUs", o);
+     }},
     {"show-config", "", "", kHelp, "show every setting and where it came from",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
 // Flags that torchrun users may have on their command lines. Better told than guessed at.
-constexpr const char* kOnlyInTorchrun[] = {"duplicate-stderr-filters",
-                                           "duplicate-stdout-filters",
-                                           "event-log-handler",
-                                           "local-ranks-filter",
-                                           "log-line-prefix-template",
-                                           "logs-specs",
-                                           "numa-binding",
-                                           "print-completion",
-                                           "run-path",
-                                           "start-method",
-                                           "virtual-local-rank"};
+constexpr const char* kOnlyInTorchrun[] = {"print-completion"};
 
 }  // namespace
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/counted.h"
 
@@ -142,15 +144,46 @@ WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
   return command;
 }
 
+absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  if (!options.virtual_local_rank) return absl::OkStatus();
+  if (facts.visible_devices) {
+    for (const absl::string_view device : absl::StrSplit(*facts.visible_devices, ',')) {
+      config->devices.emplace_back(absl::StripAsciiWhitespace(device));
+    }
+  } else {
+    for (int i = 0; i < config->slots; ++i) config->devices.push_back(absl::StrCat(i));
+  }
+  const int devices = static_cast<int>(config->devices.size());
+  if (devices >= config->slots) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--virtual-local-rank: CUDA_VISIBLE_DEVICES=", *facts.visible_devices,
+                                                 " has ", Counted(devices, "device"), " for ", config->slots,
+                                                 " workers: lower --nproc-per-node, or make more devices visible"));
+}
+
 void SetOutput(const Options& options, LaunchConfig* config) {
   config->no_files = options.log_dir == "/dev/null";
   if (!config->no_files) config->log_dir = options.log_dir;
   config->redirects = options.redirects;
   config->tee = options.tee;
+  config->local_ranks_filter = options.local_ranks_filter;
+  config->line_prefix = options.line_prefix;
+  config->stdout_filters = options.stdout_filters;
+  config->stderr_filters = options.stderr_filters;
   const int named = std::max(options.redirects.MaxNamedRank(), options.tee.MaxNamedRank());
   if (named >= config->slots) {
     config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
                                          config->slots, " workers"));
+  }
+  const std::set<int32_t>& shown = options.local_ranks_filter;
+  if (!shown.empty() && *shown.begin() >= config->slots) {
+    config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
+                                         config->slots, ", the number of workers on this node"));
+  }
+  const bool filters = !options.stdout_filters.empty() || !options.stderr_filters.empty();
+  if (filters && (config->no_files || !options.tee.any())) {
+    config->notes.push_back(
+        absl::StrCat("--duplicate-stdout-filters and --duplicate-stderr-filters have no effect: ",
+                     config->no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
   }
   if (config->no_files && options.redirects.any()) {
     config->notes.push_back("output redirected by --redirects is discarded: --log-dir is /dev/null");
@@ -215,9 +248,11 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   config.credentials = options.credentials;
   config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
   config.command = MakeCommand(options, facts);
+  if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);
   SetOutput(options, &config);
+  config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
   return config;
 }
 

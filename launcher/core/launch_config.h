@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,11 @@ namespace ddprun::launcher {
 struct HostFacts {
   int cpus = 1;  // that the launcher may use
   int gpus = 0;
-  std::string random_id;                   // a fresh one: becomes the job id where none is needed
-  std::optional<std::string> python_exec;  // $PYTHON_EXEC
-  std::optional<std::string> virtual_env;  // $VIRTUAL_ENV
-  ScriptFile script;                       // what the first word of the command line names
+  std::string random_id;                       // a fresh one: becomes the job id where none is needed
+  std::optional<std::string> python_exec;      // $PYTHON_EXEC
+  std::optional<std::string> virtual_env;      // $VIRTUAL_ENV
+  std::optional<std::string> visible_devices;  // $CUDA_VISIBLE_DEVICES
+  ScriptFile script;                           // what the first word of the command line names
 };
 
 // Where the rendezvous server of the job is.
@@ -75,6 +77,7 @@ struct LaunchConfig {
   WorkerCommand command;
   std::string entrypoint;  // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
+  std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
   std::vector<int> signals_to_handle;  // they stop the job
   std::vector<int> warning_signals;    // the workers are to know of them, the job goes on
 
@@ -83,6 +86,10 @@ struct LaunchConfig {
   bool no_files = false;   // --log-dir=/dev/null: no files and no error files
   StreamChoice redirects;  // to files only
   StreamChoice tee;        // to files (if there is a log_dir) and, with a prefix, to the launcher's own streams
+  std::set<int32_t> local_ranks_filter;     // whose output the launcher's own streams show; empty: that of all
+  std::string line_prefix;                  // before macros are expanded (line_prefix.h)
+  std::vector<std::string> stdout_filters;  // lines of `tee` that contain one go to a file of their own as well
+  std::vector<std::string> stderr_filters;
 
   // One line each for the log: given, but without effect here.
   std::vector<std::string> notes;
@@ -99,6 +106,7 @@ struct LaunchConfig {
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 //   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
+//   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
 // `cluster` is what merge_environment.h left of them.
 // InvalidArgument: one line that says what to change.
 absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& facts,

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "launcher/core/endpoint.h"
+#include "launcher/core/line_prefix.h"
 #include "launcher/core/node_count.h"
 #include "launcher/core/port_range.h"
 #include "launcher/core/rdzv_conf.h"
@@ -46,17 +48,24 @@ struct Options {
   // The workers.
   bool no_python = false;
   bool module = false;
+  bool virtual_local_rank = false;  // each worker sees only its own GPU, as cuda:0
   std::vector<std::string> script;  // the program and its arguments, as given; at least one unless show_config
 
   // Their output. An empty log_dir: none was given; "/dev/null": no files, error files neither.
   std::string log_dir;
   StreamChoice redirects;
   StreamChoice tee;
+  std::set<int32_t> local_ranks_filter;  // whose output the terminal shows; empty: that of all
+  std::string line_prefix = kDefaultLinePrefix;
+  std::vector<std::string> stdout_filters;  // of --tee's lines, those to copy to a file of their own; empty: none
+  std::vector<std::string> stderr_filters;
 
   // Watching and stopping.
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
   std::optional<absl::Duration> shutdown_timeout;             // from SIGTERM to SIGKILL; zero: SIGKILL at once
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+  std::vector<std::string> without_effect;  // a line for each flag that was given and has none
 
   // Print what would be done, and do nothing.
   bool show_config = false;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -22,7 +23,16 @@ namespace {
 
 constexpr size_t kMaxErrorBytes = 1000;
 constexpr size_t kMaxOriginBytes = 200;
-constexpr char kShutdownTimeoutVariable[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+
+// torchrun reads these as well, below the flag and its PET_ variable.
+struct SecondVariable {
+  absl::string_view flag;
+  const char* name;
+};
+constexpr SecondVariable kSecondVariables[] = {
+    {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+};
 
 constexpr char kUsage[] =
     "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n\n"
@@ -145,8 +155,10 @@ class Parser {
                  variable && !variable->empty()) {
         source = PetVariable(*flag);
         value = std::move(variable);
-      } else if (flag->name == absl::string_view("shutdown-timeout")) {
-        source = kShutdownTimeoutVariable;
+      } else if (const auto second = std::find_if(std::begin(kSecondVariables), std::end(kSecondVariables),
+                                                  [&flag](const auto& v) { return v.flag == flag->name; });
+                 second != std::end(kSecondVariables)) {
+        source = second->name;
         value = environment(source);
         if (value && value->empty()) value.reset();
       }

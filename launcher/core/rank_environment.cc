@@ -41,7 +41,7 @@ Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank,
                        const std::string& error_file, absl::Span<const std::string> base) {
   Variables variables = {
       {contract::kRank, absl::StrCat(assignment.base_rank + local_rank)},
-      {contract::kLocalRank, absl::StrCat(local_rank)},
+      {contract::kLocalRank, absl::StrCat(settings.devices.empty() ? local_rank : 0)},
       {contract::kWorldSize, absl::StrCat(assignment.world_size)},
       {contract::kLocalWorldSize, absl::StrCat(settings.slots)},
       {contract::kGroupRank, absl::StrCat(assignment.group_rank)},
@@ -61,6 +61,7 @@ Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank,
       {contract::kLauncherId, settings.launcher_id},
       {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(settings.stop_grace))},
   };
+  if (!settings.devices.empty()) variables.emplace_back("CUDA_VISIBLE_DEVICES", settings.devices[local_rank]);
   if (settings.job_end)
     variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
   if (settings.port_range) {

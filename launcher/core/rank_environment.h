@@ -19,6 +19,7 @@ struct GroupSettings {
   std::string role = "default";
   int slots = 1;  // workers on this node
   int max_restarts = 0;
+  std::vector<std::string> devices;  // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
   std::vector<int> signals_to_handle;
   absl::Duration stop_grace = absl::Seconds(30);  // from the signal to stop to SIGKILL
   std::optional<absl::Time> job_end;              // when the job's time is over, where known

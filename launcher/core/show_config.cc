@@ -133,6 +133,10 @@ class Table {
     AddFlag("log-dir", options_.log_dir.empty() ? "none" : options_.log_dir);
     AddStreams("redirects", options_.redirects);
     AddStreams("tee", options_.tee);
+    const std::set<int32_t>& shown = config_.local_ranks_filter;
+    if (!shown.empty()) AddFlag("local-ranks-filter", absl::StrJoin(shown, ","));
+    if (config_.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", config_.line_prefix);
+    if (!config_.devices.empty()) AddFlag("virtual-local-rank", absl::StrJoin(config_.devices, " or "));
   }
 
   // The value is as readable as it was given.

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
 #include "rendezvous/base/counted.h"
@@ -49,15 +51,54 @@ std::unique_ptr<StreamWriter> NewConsole(int fd) {
   return std::make_unique<StreamWriter>(std::move(options));
 }
 
+std::string TimeText() { return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()); }
+
+// A log file that is written to, and reported once if that fails.
+class LogFile {
+ public:
+  explicit LogFile(LogSink::File file) : file_(std::move(file)) {}
+
+  void Write(absl::string_view bytes) {
+    if (!file_.fd.valid()) return;
+    while (!bytes.empty()) {
+      const ssize_t written = write(file_.fd.get(), bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        if (!std::exchange(warned_, true)) {
+          Log(LogLevel::kWarning,
+              absl::StrCat("log file ", file_.name, ": ", strerror(errno), "; some output is missing in it"));
+        }
+        return;
+      }
+      bytes.remove_prefix(written);
+    }
+  }
+
+ private:
+  const LogSink::File file_;
+  bool warned_ = false;
+};
+
 struct Stream {
-  Stream(UniqueFd pipe_end, LogSink log_sink, StreamWriter* its_console)
-      : pipe(std::move(pipe_end)), sink(std::move(log_sink)), console(its_console), prefixer(sink.prefix) {}
+  Stream(UniqueFd pipe_end, LogSink sink, StreamWriter* its_console)
+      : pipe(std::move(pipe_end)),
+        file(std::move(sink.file)),
+        filtered(std::move(sink.filtered)),
+        console(its_console),
+        prefixer(std::move(sink.prefix), LinePrefixer::kMaxLine, TimeText) {
+    prefixer.SetFilters(std::move(sink.filters));
+  }
+
+  void WriteLines(const std::string& lines, const std::string& matching) {
+    console->Write(lines);
+    filtered.Write(matching);
+  }
 
   const UniqueFd pipe;
-  LogSink sink;
+  LogFile file;
+  LogFile filtered;
   StreamWriter* const console;  // null: none
   LinePrefixer prefixer;
-  bool file_warned = false;
 };
 
 }  // namespace
@@ -140,35 +181,20 @@ class LogPump::Pump {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kNothing;
     if (got <= 0) return ReadResult::kEnd;
     const absl::string_view bytes(buffer_.data(), got);
-    WriteFile(stream, bytes);
+    stream->file.Write(bytes);
     if (stream->console != nullptr) {
-      std::string lines;
-      stream->prefixer.Feed(bytes, &lines);
-      stream->console->Write(lines);
+      std::string lines, matching;
+      stream->prefixer.Feed(bytes, &lines, &matching);
+      stream->WriteLines(lines, matching);
     }
     return ReadResult::kData;
   }
 
   void End(Stream* stream) {
-    std::string lines;
-    stream->prefixer.Finish(&lines);
-    if (stream->console != nullptr) stream->console->Write(lines);
-  }
-
-  void WriteFile(Stream* stream, absl::string_view bytes) {
-    if (!stream->sink.file.valid()) return;
-    while (!bytes.empty()) {
-      const ssize_t written = write(stream->sink.file.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) {
-        if (!std::exchange(stream->file_warned, true)) {
-          Log(LogLevel::kWarning, absl::StrCat("log file ", stream->sink.file_name, ": ", strerror(errno),
-                                               "; some output is missing in it"));
-        }
-        return;
-      }
-      bytes.remove_prefix(written);
-    }
+    if (stream->console == nullptr) return;
+    std::string lines, matching;
+    stream->prefixer.Finish(&lines, &matching);
+    stream->WriteLines(lines, matching);
   }
 
   const std::shared_ptr<Shared> shared_;

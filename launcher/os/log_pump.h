@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "launcher/os/unique_fd.h"
@@ -14,10 +15,15 @@ namespace ddprun::launcher {
 // The destinations of one output stream of one worker. A stream that goes only to a file or directly to the launcher's
 // own stream needs no pump: the worker gets the file (OpenLogFile) or that stream.
 struct LogSink {
-  UniqueFd file;          // gets the bytes as they are; not valid: no file
-  std::string file_name;  // for messages
-  int console_fd = -1;    // gets whole lines with `prefix`; not owned; -1: no console
-  std::string prefix;     // "[default0]:"
+  struct File {
+    UniqueFd fd;       // not valid: no file
+    std::string name;  // for messages
+  };
+  File file;            // gets the bytes as they are
+  int console_fd = -1;  // gets whole lines with `prefix`; not owned; -1: no console
+  std::string prefix;   // "[default0]:"; "${time}" in it stands for the time of each line (UTC)
+  std::vector<std::string> filters;
+  File filtered;  // gets those of the console's lines that contain one of `filters`
 };
 
 // Copies the output of workers from pipes to log files and the console.

@@ -209,6 +209,16 @@ TEST(OneNodeTest, WorkersEnd_GrandchildrenAreSwept) {
   }
 }
 
+// The one file below `folder` whose path ends so.
+std::string FindFile(const std::string& folder, const std::string& end) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path();
+    if (path.ends_with("/" + end)) return path;
+  }
+  ADD_FAILURE() << "no " << end << " in " << folder;
+  return "";
+}
+
 TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
   TempDir dir;
   Launcher launcher(Standalone(12, {"--tee=3", "--log-dir=" + dir.path()}, "echo out $RANK; echo err $RANK >&2"));
@@ -223,6 +233,41 @@ TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
     }
   }
   EXPECT_EQ(files, 12);
+}
+
+TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
+  TempDir dir;
+  Launcher plain(Standalone(3, {"--local-ranks-filter=1"}, "echo out $RANK; echo err $RANK >&2"));
+  EXPECT_EQ(plain.Wait(), 0) << plain.Err();
+  EXPECT_EQ(plain.Out(), "out 1\n");
+  EXPECT_NE(plain.Err().find("err 1\n"), std::string::npos);
+  EXPECT_EQ(plain.Err().find("err 0"), std::string::npos) << plain.Err();
+  Launcher tee(Standalone(2, {"--local-ranks-filter=0", "--tee=1", "--log-dir=" + dir.path()}, "echo out $RANK"));
+  EXPECT_EQ(tee.Wait(), 0) << tee.Err();
+  EXPECT_EQ(tee.Out(), "[default0]:out 0\n");
+  EXPECT_EQ(ReadFile(FindFile(dir.path(), "1/stdout.log")), "out 1\n");
+}
+
+TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
+  TempDir dir;
+  Launcher launcher(Standalone(2,
+                               {"--tee=3", "--log-dir=" + dir.path(), "--role=r", "--log-line-prefix-template",
+                                "<${role_name} ${rank}> ", "--duplicate-stdout-filters=loss,a,,b"},
+                               "echo loss $RANK; echo step; echo a,b; echo loss >&2"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_NE(launcher.Out().find("<r 1> step\n"), std::string::npos) << launcher.Out();
+  const std::string filtered = ReadFile(FindFile(dir.path(), "attempt_0/filtered_stdout.log"));
+  EXPECT_EQ(Lines(filtered), 4) << filtered;
+  for (const char* line : {"<r 0> loss 0\n", "<r 1> loss 1\n", "<r 0> a,b\n", "<r 1> a,b\n"})
+    EXPECT_NE(filtered.find(line), std::string::npos) << filtered;
+}
+
+TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
+  Launcher launcher(Standalone(1, {"--start-method=fork", "--numa-binding=node", "--logs-specs=x"}, "echo ran"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "ran\n");
+  for (const char* flag : {"--start-method", "--numa-binding", "--logs-specs"})
+    EXPECT_NE(launcher.Err().find(std::string(flag) + " has no effect: "), std::string::npos) << launcher.Err();
 }
 
 TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {

@@ -33,8 +33,8 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
 }
 
 TEST(UnknownFlagText, TorchrunsOwnFlag_IsNamedAsSuch) {
-  EXPECT_EQ(UnknownFlagText("--start_method=spawn"),
-            "ddprun does not have torchrun's flag '--start_method': leave it out");
+  EXPECT_EQ(UnknownFlagText("--print_completion=bash"),
+            "ddprun does not have torchrun's flag '--print_completion': leave it out");
 }
 
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {

@@ -160,6 +160,25 @@ TEST(Resolve, ScriptThatIsAProgram_IsRunAsOne) {
   EXPECT_EQ(MustResolve({}, facts, {"train.py"}).command.script, "train.py");
 }
 
+TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
+  HostFacts facts = Facts();
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts).devices, Words{});
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"0", "1"}));
+  facts.visible_devices = "3, GPU-5,6";
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"3", "GPU-5", "6"}));
+  facts.visible_devices = "3";
+  const absl::Status few = Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(few));
+  EXPECT_NE(few.message().find("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"), std::string::npos) << few;
+}
+
+TEST(Resolve, OutputFlags_WithoutEffect_AreNoted) {
+  EXPECT_EQ(MustResolve({"--tee=3", "--duplicate-stdout-filters=x", "--local-ranks-filter=0"}).notes, Words{});
+  EXPECT_EQ(MustResolve({"--duplicate-stderr-filters=x"}).notes.size(), 1u);
+  EXPECT_EQ(MustResolve({"--local-ranks-filter=1,2"}).notes.size(), 1u) << "one worker, whose local rank is 0";
+  EXPECT_EQ(MustResolve({"--run-path", "--logs-specs=x"}).notes.size(), 2u);
+}
+
 TEST(Resolve, PortRange_IsKept) {
   EXPECT_EQ(MustResolve({}).port_range, std::nullopt);
   EXPECT_EQ(MustResolve({"--port-range=20000:20100"}).port_range, (PortRange{20000, 20100}));

@@ -50,8 +50,10 @@ const std::vector<BadInput>& BadInputs() {
       {{"---nnodes=2", "x"}, {"did you mean --nnodes?"}},
       {{"--=2", "x"}, {"unknown flag"}},
       {{"-nnodes=2", "x"}, {"did you mean --nnodes?"}},
-      {{"--start-method=fork", "x"}, {"torchrun's flag", "--start-method"}},
-      {{"--run-path", "x"}, {"torchrun's flag"}},
+      {{"--print-completion=bash", "x"}, {"torchrun's flag", "--print-completion"}},
+      {{"--local-ranks-filter=0-3", "x"}, {"--local-ranks-filter", "'0-3'", "such as 0,1"}},
+      {{"--duplicate-stdout-filters", ",", "x"}, {"--duplicate-stdout-filters", "no text"}},
+      {{"--run-path=perhaps", "x"}, {"--run-path"}},
       {{"--nnodes=2", "--bogus", "--standalone", "x"}, {"unknown flag", "--bogus"}},
       {{"--bad\nflag", "x"}, {"unknown flag", "--bad flag"}},
       // missing values

@@ -36,6 +36,10 @@ Options MustParse(const Arguments& arguments, const Environment& environment = {
   return std::get<ParsedOptions>(*result).options;
 }
 
+bool HasNoEffect(const Options& options, absl::string_view flag) {
+  return options.without_effect.size() == 1 && absl::StartsWith(options.without_effect[0], flag);
+}
+
 // For every flag with a value: one that it takes, and how to see that it was taken.
 struct Sample {
   const char* name;
@@ -75,6 +79,21 @@ const Sample kSamples[] = {
      [](const Options& o) {
        return o.tee.For(0) == StdStreams{false, true};
      }},
+    {"local-ranks-filter", "0,2",
+     [](const Options& o) {
+       return o.local_ranks_filter == std::set<int32_t>{0, 2};
+     }},
+    {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.line_prefix == "[${rank}]: "; }},
+    {"duplicate-stdout-filters", "a,b",
+     [](const Options& o) {
+       return o.stdout_filters == std::vector<std::string>{"a", "b"};
+     }},
+    {"duplicate-stderr-filters", "c,,",
+     [](const Options& o) { return o.stderr_filters == std::vector<std::string>{"c,"}; }},
+    {"start-method", "fork", [](const Options& o) { return HasNoEffect(o, "--start-method"); }},
+    {"event-log-handler", "console", [](const Options& o) { return HasNoEffect(o, "--event-log-handler"); }},
+    {"logs-specs", "default", [](const Options& o) { return HasNoEffect(o, "--logs-specs"); }},
+    {"numa-binding", "node", [](const Options& o) { return HasNoEffect(o, "--numa-binding"); }},
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
     {"signals-to-handle", "SIGUSR1,TERM",
@@ -94,6 +113,8 @@ const Sample kSwitches[] = {
     {"standalone", "1", [](const Options& o) { return o.standalone; }},
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
+    {"virtual-local-rank", "1", [](const Options& o) { return o.virtual_local_rank; }},
+    {"run-path", "1", [](const Options& o) { return HasNoEffect(o, "--run-path"); }},
     {"show-config", "1", [](const Options& o) { return o.show_config; }},
 };
 
@@ -199,6 +220,14 @@ TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
   EXPECT_EQ(MustParse({"x"}, {{kName, ""}}).shutdown_timeout, std::nullopt);
   EXPECT_EQ(MustParse({"x"}, {{kName, "600"}, {"PET_SHUTDOWN_TIMEOUT", "5"}}).shutdown_timeout, absl::Seconds(5));
   EXPECT_EQ(MustParse({"--shutdown-timeout=1", "x"}, {{kName, "600"}}).shutdown_timeout, absl::Seconds(1));
+}
+
+TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
+  const char kVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).line_prefix, "$rank:");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).line_prefix, kDefaultLinePrefix);
+  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).line_prefix, ">");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).line_prefix, ">");
 }
 
 TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {

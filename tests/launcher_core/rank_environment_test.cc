@@ -184,6 +184,16 @@ TEST(RankEnvironment, PortRange_ItsGuardStandsInFrontOfOtherPreloadsOnce) {
   EXPECT_EQ(variables["LD_PRELOAD"], "/a.so /lib/guard.so:/b.so") << "without a range it is not ours";
 }
 
+TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
+  GroupSettings settings = SomeSettings();
+  settings.devices = {"4", "5", "GPU-6", "7"};
+  const auto variables =
+      Read(RankEnvironment(SomeAssignment(), 2, settings, "", std::vector<std::string>{"CUDA_VISIBLE_DEVICES=4,5"}));
+  EXPECT_EQ(variables.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(variables.at("RANK"), "6");
+  EXPECT_EQ(variables.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
+}
+
 TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
   GroupSettings settings = SomeSettings();
   settings.slots = 1;

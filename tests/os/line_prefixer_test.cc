@@ -76,5 +76,30 @@ TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {
   }
 }
 
+TEST(LinePrefixerTest, Time_IsAskedForLineByLine) {
+  int seconds = 0;
+  LinePrefixer prefixer("${time} [${time}]:", LinePrefixer::kMaxLine, [&] { return std::to_string(++seconds); });
+  std::string out;
+  prefixer.Feed("a\nb\n", &out);
+  EXPECT_EQ(out, "1 [1]:a\n2 [2]:b\n");
+}
+
+TEST(LinePrefixerTest, NoTimeGiven_TheMacroStays) {
+  LinePrefixer prefixer("${time}:");
+  std::string out;
+  prefixer.Feed("a\n", &out);
+  EXPECT_EQ(out, "${time}:a\n");
+}
+
+TEST(LinePrefixerTest, Filters_MatchTheLineWithoutItsPrefix) {
+  LinePrefixer prefixer("[ok0]:");
+  prefixer.SetFilters({"ok", ","});
+  std::string out, matching;
+  for (const char* piece : {"all o", "k\r", "\nnothing\n", "a,b"}) prefixer.Feed(piece, &out, &matching);
+  prefixer.Finish(&out, &matching);
+  EXPECT_EQ(out, "[ok0]:all ok\r\n[ok0]:nothing\n[ok0]:a,b\n");
+  EXPECT_EQ(matching, "[ok0]:all ok\r\n[ok0]:a,b\n");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

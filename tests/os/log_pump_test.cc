@@ -32,8 +32,8 @@ class LogPumpTest : public ::testing::Test {
   LogSink Sink(const std::string& file_name, int console_fd, const std::string& prefix) {
     LogSink sink;
     if (!file_name.empty()) {
-      sink.file_name = dir_.File(file_name);
-      sink.file = *OpenLogFile(sink.file_name);
+      sink.file.name = dir_.File(file_name);
+      sink.file.fd = *OpenLogFile(sink.file.name);
     }
     sink.console_fd = console_fd;
     sink.prefix = prefix;
@@ -68,6 +68,31 @@ TEST_F(LogPumpTest, Tee_FileGetsTheBytesAndConsoleThePrefixedLines) {
   console.write.reset();
   EXPECT_EQ(testing::ReadFile(dir_.File("out")), "one\ntwo");
   EXPECT_EQ(ReadToEnd(console.read.get()), "[default0]:one\n[default0]:two\n");
+}
+
+TEST_F(LogPumpTest, Filters_TheirFileGetsTheMatchingLinesOfAllStreams) {
+  Pipe console;
+  LogPump pump;
+  for (const char* prefix : {"a:", "b:"}) {
+    LogSink sink = Sink("", console.write.get(), prefix);
+    sink.filters = {"loss", "error"};
+    sink.filtered.fd = *OpenLogFile(dir_.File("filtered"));
+    WriteAndClose(pump.Add(std::move(sink)), "step 1\nloss 2\nan error");
+  }
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  console.write.reset();
+  const std::vector<std::string> lines = absl::StrSplit(testing::ReadFile(dir_.File("filtered")), '\n');
+  EXPECT_THAT(lines, ::testing::UnorderedElementsAre("a:loss 2", "a:an error", "b:loss 2", "b:an error", ""));
+  EXPECT_THAT(ReadToEnd(console.read.get()), HasSubstr("b:step 1\n"));
+}
+
+TEST_F(LogPumpTest, TimeInThePrefix_IsThatOfTheLine) {
+  Pipe console;
+  LogPump pump;
+  WriteAndClose(pump.Add(Sink("", console.write.get(), "${time} 0:")), "one\n");
+  EXPECT_TRUE(pump.Drain(SteadyNow() + kLong));
+  console.write.reset();
+  EXPECT_THAT(ReadToEnd(console.read.get()), ::testing::ContainsRegex("^20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3}Z 0:one\n$"));
 }
 
 TEST_F(LogPumpTest, FileOnlyAndConsoleOnly) {
@@ -180,8 +205,8 @@ TEST_F(LogPumpTest, DiskFull_IsReportedOnceAndTheConsoleGoesOn) {
   {
     LogPump pump;
     LogSink sink = Sink("", console.write.get(), "p:");
-    sink.file.reset(open("/dev/full", O_WRONLY | O_CLOEXEC));
-    sink.file_name = "/log/out";
+    sink.file.fd.reset(open("/dev/full", O_WRONLY | O_CLOEXEC));
+    sink.file.name = "/log/out";
     const UniqueFd pipe = *pump.Add(std::move(sink));
     for (int i = 0; i < 3; ++i) {
       ASSERT_EQ(write(pipe.get(), "line\n", 5), 5);
