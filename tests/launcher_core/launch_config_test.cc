@@ -167,7 +167,8 @@ TEST(Resolve, VirtualLocalRank_DevicesAreThoseVisible) {
   facts.visible_devices = "3, GPU-5,6";
   EXPECT_EQ(MustResolve({"--nproc-per-node=2", "--virtual-local-rank"}, facts).devices, (Words{"3", "GPU-5", "6"}));
   facts.visible_devices = "3";
-  const absl::Status few = Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
+  const absl::Status few =
+      Resolve(Options{.nproc_per_node = {.number = 2}, .virtual_local_rank = true}, facts).status();
   EXPECT_TRUE(absl::IsInvalidArgument(few));
   EXPECT_NE(few.message().find("CUDA_VISIBLE_DEVICES=3 has 1 device for 2 workers"), std::string::npos) << few;
 }
