@@ -1,6 +1,7 @@
 #include "rendezvous/base/secret.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -15,9 +16,10 @@ std::string RandomSecret() {
 }
 
 std::string SecretDigest(absl::string_view secret) {
+  // OpenSSL 3.0 looks an algorithm up at each call of SHA256(), which takes longer than the digest.
+  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
-         reinterpret_cast<unsigned char*>(digest.data()));
+  EVP_Digest(secret.data(), secret.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr, sha256, nullptr);
   return digest;
 }
 
