@@ -43,8 +43,7 @@ absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
 
 // Files are written to even without --log-dir.
 bool NeedsFolder(const LaunchConfig& config) {
-  const bool filters = !config.stdout_filters.empty() || !config.stderr_filters.empty();
-  return !config.no_files && (config.redirects.any() || (config.tee.any() && filters));
+  return !config.no_files && (config.redirects.any() || (config.tee.any() && config.has_line_filters()));
 }
 
 }  // namespace

@@ -76,12 +76,6 @@ absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filter
   return absl::OkStatus();
 }
 
-// A flag of torchrun that can't change what training computes: the job is to run.
-absl::Status NoEffect(const char* why, Options* options) {
-  options->without_effect.push_back(why);
-  return absl::OkStatus();
-}
-
 constexpr char kJob[] = "Job";
 constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kCredentials[] = "Credentials";
@@ -169,24 +163,11 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
     {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
      [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
-    {"start-method", "", "METHOD", kNoEffect, "workers are programs",
-     [](string_view, Options* o) { return NoEffect("--start-method has no effect: workers are programs", o); }},
-    {"run-path", "", "", kNoEffect, "Python runs the script",
-     [](string_view v, Options* o) {
-       const absl::StatusOr<bool> given = ParseBool(v);
-       if (!given.ok() || !*given) return given.status();
-       return NoEffect("--run-path has no effect: Python runs the script", o);
-     }},
-    {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr",
-     [](string_view, Options* o) { return NoEffect("--event-log-handler has no effect: ddprun logs to stderr", o); }},
-    {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee",
-     [](string_view, Options* o) {
-       return NoEffect("--logs-specs has no effect: use --log-dir, --redirects and --tee", o);
-     }},
-    {"numa-binding", "", "NAME", kNoEffect, "workers are not bound to CPUs",
-     [](string_view, Options* o) {
-       return NoEffect("--numa-binding has no effect: workers are not bound to CPUs", o);
-     }},
+    {"start-method", "", "METHOD", kNoEffect, "workers are programs", nullptr},
+    {"run-path", "", "", kNoEffect, "Python runs the script", nullptr},
+    {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
+    {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},
+    {"numa-binding", "", "NAME", kNoEffect, "workers are not bound to CPUs", nullptr},
     {"show-config", "", "", kHelp, "show every setting and where it came from",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
@@ -197,6 +178,16 @@ constexpr const char* kOnlyInTorchrun[] = {"print-completion"};
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
+
+absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
+  if (flag.set != nullptr) return flag.set(value, options);
+  if (flag.is_switch()) {
+    const absl::StatusOr<bool> given = ParseBool(value);
+    if (!given.ok() || !*given) return given.status();
+  }
+  options->without_effect.push_back(absl::StrCat("--", flag.name, " has no effect: ", flag.help));
+  return absl::OkStatus();
+}
 
 std::string PetVariable(const Flag& flag) {
   return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag.name, {{"-", "_"}})));

@@ -18,8 +18,7 @@ struct Flag {
   const char* placeholder;  // what the help shows as the value; "" if the flag is a switch that takes none
   const char* group;        // heading in the help
   const char* help;
-  // Reads `value` ("true" or "false" in any form for a switch) into `options`. InvalidArgument: one line, without
-  // the flag's name.
+  // As SetFlag. Null: the flag can't change what a script computes; it has no effect, for the reason that `help` gives.
   absl::Status (*set)(absl::string_view value, Options* options);
 
   bool is_switch() const { return placeholder[0] == '\0'; }
@@ -27,6 +26,10 @@ struct Flag {
 
 // In the order of the help.
 absl::Span<const Flag> Flags();
+
+// Reads `value` ("true" or "false" in any form for a switch) into `options`. InvalidArgument: one line, without the
+// flag's name.
+absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
 
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(const Flag& flag);

@@ -179,8 +179,7 @@ void SetOutput(const Options& options, LaunchConfig* config) {
     config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
                                          config->slots, ", the number of workers on this node"));
   }
-  const bool filters = !options.stdout_filters.empty() || !options.stderr_filters.empty();
-  if (filters && (config->no_files || !options.tee.any())) {
+  if (config->has_line_filters() && (config->no_files || !options.tee.any())) {
     config->notes.push_back(
         absl::StrCat("--duplicate-stdout-filters and --duplicate-stderr-filters have no effect: ",
                      config->no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));

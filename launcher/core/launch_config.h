@@ -90,6 +90,7 @@ struct LaunchConfig {
   std::string line_prefix;                  // before macros are expanded (line_prefix.h)
   std::vector<std::string> stdout_filters;  // lines of `tee` that contain one go to a file of their own as well
   std::vector<std::string> stderr_filters;
+  bool has_line_filters() const { return !stdout_filters.empty() || !stderr_filters.empty(); }
 
   // One line each for the log: given, but without effect here.
   std::vector<std::string> notes;

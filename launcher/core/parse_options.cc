@@ -163,7 +163,7 @@ class Parser {
         if (value && value->empty()) value.reset();
       }
       if (!value) continue;
-      if (absl::Status status = flag->set(*value, &parsed->options); !status.ok()) {
+      if (absl::Status status = SetFlag(*flag, *value, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }
       const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";

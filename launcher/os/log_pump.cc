@@ -15,13 +15,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/stream_writer.h"
+#include "rendezvous/base/utc_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -50,8 +50,6 @@ std::unique_ptr<StreamWriter> NewConsole(int fd) {
   };
   return std::make_unique<StreamWriter>(std::move(options));
 }
-
-std::string TimeText() { return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()); }
 
 // A log file that is written to, and reported once if that fails.
 class LogFile {
@@ -85,7 +83,7 @@ struct Stream {
         file(std::move(sink.file)),
         filtered(std::move(sink.filtered)),
         console(its_console),
-        prefixer(std::move(sink.prefix), LinePrefixer::kMaxLine, TimeText) {
+        prefixer(std::move(sink.prefix), LinePrefixer::kMaxLine, [] { return UtcText(absl::Now()); }) {
     prefixer.SetFilters(std::move(sink.filters));
   }
 

@@ -13,6 +13,7 @@
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/stream_writer.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/utc_text.h"
 
 namespace ddprun {
 namespace {
@@ -105,8 +106,7 @@ std::string FormatLogLine(bool terminal, absl::string_view program, absl::string
                           absl::Time time, absl::string_view text) {
   const std::string clean = EscapeControls(text);
   if (!terminal) {
-    return absl::StrCat(absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), " ", LevelName(level),
-                        " ", host, " ", program, ": ", clean, "\n");
+    return absl::StrCat(UtcText(time), " ", LevelName(level), " ", host, " ", program, ": ", clean, "\n");
   }
   const char* const rank = level == LogLevel::kError ? "error: " : level == LogLevel::kWarning ? "warning: " : "";
   return absl::StrCat(program, ": ", rank, clean, "\n");
