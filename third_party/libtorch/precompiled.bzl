@@ -12,6 +12,8 @@ load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 _HEADER = "third_party/libtorch/precompiled/libtorch.hpp"
 _TARGET = "//third_party/libtorch:precompiled"
+_OFF = "//third_party/libtorch:precompiled_off"
+_COMPILE = "c++-compile"
 
 def _precompiled_header_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -63,8 +65,6 @@ def _precompiled_header_impl(ctx):
         headers = depset([header, precompiled]),
     ))]
 
-_COMPILE = "c++-compile"
-
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
@@ -81,8 +81,6 @@ def _with_precompiled(rule, deps = [], copts = [], **kwargs):
         deps = deps + select({_OFF: [], "//conditions:default": [_TARGET]})
         copts = copts + select({_OFF: [], "//conditions:default": ["-include", _HEADER]})
     rule(deps = deps, copts = copts, **kwargs)
-
-_OFF = "//third_party/libtorch:precompiled_off"
 
 def cc_library(**kwargs):
     _with_precompiled(native.cc_library, **kwargs)

@@ -36,7 +36,7 @@ absl::StatusOr<GroupNames> NamesOfGroups(const ModuleState& module, Optimizer& o
       if (name == names.end()) {
         return absl::InvalidArgumentError(
             absl::StrCat("parameter ", in_group.size(), " of the optimizer's group ", groups.size() - 1,
-                         " is not a parameter of the module; checkpoints ", "store optimizer state by parameter name"));
+                         " is not a parameter of the module; checkpoints store optimizer state by parameter name"));
       }
       in_group.push_back(name->second);
     }
