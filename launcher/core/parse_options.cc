@@ -156,7 +156,7 @@ class Parser {
         source = PetVariable(*flag);
         value = std::move(variable);
       } else if (const auto second = std::find_if(std::begin(kSecondVariables), std::end(kSecondVariables),
-                                                  [&flag](const auto& v) { return v.flag == flag->name; });
+                                                  [name = flag->name](const auto& v) { return v.flag == name; });
                  second != std::end(kSecondVariables)) {
         source = second->name;
         value = environment(source);
