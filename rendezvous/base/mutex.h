@@ -1,11 +1,13 @@
 #ifndef DDPRUN_RENDEZVOUS_BASE_MUTEX_H_
 #define DDPRUN_RENDEZVOUS_BASE_MUTEX_H_
 
-#include <chrono>
-#include <condition_variable>
+#include <pthread.h>
+
+#include <ctime>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "rendezvous/base/steady_time.h"
 
 namespace ddprun {
@@ -33,26 +35,35 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
-// A condition variable for Mutex. Waits may end early: call them in a loop over the condition.
+// A condition variable for Mutex. Waits may end early: call them in a loop over the condition. Not
+// std::condition_variable: its waits on the steady clock call pthread_cond_clockwait, which came with glibc 2.30, and
+// the programs also run with 2.28.
 class CondVar {
  public:
+  CondVar() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&condition_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
+  ~CondVar() { pthread_cond_destroy(&condition_); }
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait(lock);
-    lock.release();
+    pthread_cond_wait(&condition_, mutex->mutex_.native_handle());
   }
   // Returns at `deadline` at the latest; an infinite deadline is a plain Wait.
   void WaitUntil(Mutex* mutex, SteadyTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (deadline == SteadyTime::InfiniteFuture()) return Wait(mutex);
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait_until(lock,
-                          std::chrono::steady_clock::time_point(absl::ToChronoNanoseconds(deadline.since_start())));
-    lock.release();
+    const timespec until = absl::ToTimespec(deadline.since_start());
+    pthread_cond_timedwait(&condition_, mutex->mutex_.native_handle(), &until);
   }
-  void NotifyAll() { condition_.notify_all(); }
+  void NotifyAll() { pthread_cond_broadcast(&condition_); }
 
  private:
-  std::condition_variable condition_;
+  pthread_cond_t condition_;
 };
 
 }  // namespace ddprun
