@@ -122,12 +122,18 @@ absl::Status Agent::SetUp() {
   WorkerGroup::Settings group{&config,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
                               host_, Environment(), InterfaceOf(place_.address)};
+  WorkerGroup::Events events;
+  events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
+    // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
+    signals_->ReadAll();
+    Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
+  };
+  events.on_all_started = [this] {
+    ReapDeadOrphans(KnownChildren());
+    RegisterWorkers();
+  };
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
-      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, [this](const std::vector<WorkerEnd>& ends) {
-        // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
-        signals_->ReadAll();
-        Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
-      });
+      WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events));
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
@@ -206,7 +212,11 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   if (signal.number == SIGCHLD) {
-    if (!sweeping()) return ReapDeadOrphans(KnownChildren());
+    if (!sweeping()) {
+      // A worker may come from the fork server and end before anybody has told its pid.
+      if (workers_->all_started()) ReapDeadOrphans(KnownChildren());
+      return;
+    }
     ContinueSweep();
     return ExecutePending();
   }
@@ -347,10 +357,13 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
   }
-  RegisterWorkers(spawn.assignment);
+  unregistered_ = spawn.assignment;
+  if (workers_->all_started()) RegisterWorkers();
 }
 
-void Agent::RegisterWorkers(const rendezvous::Assignment& assignment) {
+void Agent::RegisterWorkers() {
+  if (!unregistered_) return;
+  const rendezvous::Assignment assignment = *std::exchange(unregistered_, std::nullopt);
   NodeRegistration node;
   node.round = assignment.round;
   node.base_rank = assignment.base_rank;
@@ -415,7 +428,7 @@ void Agent::ContinueSweep() {
 }
 
 std::vector<pid_t> Agent::KnownChildren() const {
-  std::vector<pid_t> known = workers_->running_pids();
+  std::vector<pid_t> known = workers_->known_pids();
   known.push_back(settings_.guard->pid());
   return known;
 }
@@ -443,6 +456,7 @@ void Agent::Do(const effect::Exit& exit) {
 }
 
 void Agent::CloseStore() {
+  unregistered_ = std::nullopt;
   if (store_ == nullptr) return;
   loop_->RemoveFd(store_->PollFd());
   store_ = nullptr;

@@ -76,7 +76,7 @@ class Agent {
 
   absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
   // Registers this node's workers at the store of the round, here or at group rank 0.
-  void RegisterWorkers(const rendezvous::Assignment& assignment);
+  void RegisterWorkers();
   // Called when the number of ranks in the store may have changed.
   void TellRanksJoined();
   void TellStoreReached(const absl::Status& status);
@@ -97,6 +97,7 @@ class Agent {
   int told_joined_ = 0;       // ranks that have joined it, as the machine knows
   int last_store_port_ = 0;   // of a port range
   std::unique_ptr<RegistrationClient> registration_;
+  std::optional<rendezvous::Assignment> unregistered_;  // of workers that are not all started yet
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_command_;

@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/error_file.h"
-#include "launcher/core/rank_environment.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
+#include "rendezvous/base/log.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -37,17 +37,18 @@ absl::StatusOr<std::string> FindPortGuard() {
 
 }  // namespace
 
-WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended)
+WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events)
     : settings_(std::move(settings)),
       output_(std::move(output)),
-      on_ended_(std::move(on_ended)),
+      loop_(loop),
+      events_(std::move(events)),
       pids_(settings_.config->slots) {}
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
-                                                                 OnEnded on_ended) {
+                                                                 Events events) {
   absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, settings.host, pump);
   if (!output.ok()) return output.status();
-  std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), std::move(on_ended)));
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), loop, std::move(events)));
   absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
       loop, [group = group.get()](const std::vector<ProcessEnd>& ends) { group->OnProcessesEnded(ends); });
   if (!watch.ok()) return watch.status();
@@ -57,7 +58,30 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
     if (!guard.ok()) return guard.status();
     group->port_guard_ = *std::move(guard);
   }
+  if (!group->settings_.config->preload.empty()) group->StartForkServer();
   return group;
+}
+
+void WorkerGroup::StartForkServer() {
+  const LaunchConfig& config = *settings_.config;
+  const absl::StatusOr<std::string> program = Program();
+  if (!program.ok()) return;  // the workers say so
+  ForkServer::Settings server;
+  server.worker_argv = config.command.arguments;
+  server.worker_argv.insert(server.worker_argv.begin(), *program);
+  server.script = config.command.script_argument + 1;
+  server.is_module = config.command.script.empty();
+  server.modules = config.preload;
+  server.environment = CommonEnvironment(CommonSettings(), settings_.environment);
+  if (config.batch) server.ignored_signals = config.warning_signals;
+  ForkServer::Events events;
+  events.on_started = [this](ForkServer::Ticket ticket, Child child) { OnForked(ticket, std::move(child)); };
+  events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
+    OnForkServerEnded(why, not_started);
+  };
+  absl::StatusOr<std::unique_ptr<ForkServer>> started = ForkServer::Start(std::move(server), loop_, std::move(events));
+  if (!started.ok()) return OnForkServerEnded(started.status(), {});
+  fork_server_ = *std::move(started);
 }
 
 std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assignment& assignment,
@@ -65,17 +89,36 @@ std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assi
   assignment_ = assignment;
   for (const int32_t rank : ranks) workers_.erase(std::exchange(pids_[rank], 0));
   const OomSample oom_before = SampleOom();
+  std::vector<Launch> to_fork;
   for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
-    const absl::Status status = StartWorker(assignment, *rank, oom_before);
+    absl::StatusOr<Launch> launch = Prepare(*rank, oom_before);
+    absl::Status status = launch.status();
+    if (status.ok() && fork_server_ != nullptr) {
+      to_fork.push_back(*std::move(launch));
+    } else if (status.ok()) {
+      status = Spawn(*std::move(launch));
+    }
     if (status.ok()) continue;
-    StartError error{LocalRanks(rank, ranks.end()), NewFailure(*rank)};
-    error.failure.exit_code = ExitCodeOfStartError(status);
-    // Another attempt finds more memory or processes, perhaps, but not another program.
-    error.failure.restartable = absl::IsResourceExhausted(status);
-    error.failure.message = std::string(status.message());
-    return error;
+    return StartError{LocalRanks(fork_server_ != nullptr ? ranks.begin() : rank, ranks.end()),
+                      StartFailure(*rank, status)};
   }
+  std::vector<ForkServer::Request> requests;
+  for (const Launch& launch : to_fork) {
+    requests.push_back({launch.request.environment, launch.request.stdout_fd, launch.request.stderr_fd});
+  }
+  if (requests.empty()) return std::nullopt;
+  const std::vector<ForkServer::Ticket> tickets = fork_server_->Fork(requests);
+  for (size_t i = 0; i < tickets.size(); ++i) starting_.emplace(tickets[i], std::move(to_fork[i]));
   return std::nullopt;
+}
+
+WorkerFailure WorkerGroup::StartFailure(int32_t local_rank, const absl::Status& status) const {
+  WorkerFailure failure = NewFailure(local_rank);
+  failure.exit_code = ExitCodeOfStartError(status);
+  // Another attempt finds more memory or processes, perhaps, but not another program.
+  failure.restartable = absl::IsResourceExhausted(status);
+  failure.message = std::string(status.message());
+  return failure;
 }
 
 absl::StatusOr<std::string> WorkerGroup::Program() {
@@ -97,35 +140,120 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
   return first_error;
 }
 
-absl::Status WorkerGroup::StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank,
-                                      const OomSample& oom_before) {
+GroupSettings WorkerGroup::CommonSettings() const {
+  const LaunchConfig& config = *settings_.config;
+  return GroupSettings{config.job_id,
+                       settings_.launcher_id,
+                       config.role,
+                       config.slots,
+                       config.settings.max_restarts,
+                       config.devices,
+                       config.signals_to_handle,
+                       config.shutdown_timeout,
+                       job_end_,
+                       settings_.gloo_interface,
+                       config.port_range,
+                       config.endpoint.port,
+                       port_guard_};
+}
+
+absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, const OomSample& oom_before) {
   const LaunchConfig& config = *settings_.config;
   absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return program.status();
   absl::StatusOr<WorkerStreams> streams =
-      output_.Open(assignment.restart_count, local_rank, assignment.base_rank + local_rank);
+      output_.Open(assignment_.restart_count, local_rank, assignment_.base_rank + local_rank);
   if (!streams.ok()) return streams.status();
-  SpawnRequest request;
-  request.program = *program;
-  request.argv = config.command.arguments;
-  request.argv.insert(request.argv.begin(), *program);
-  request.environment = RankEnvironment(
-      assignment, local_rank,
-      GroupSettings{config.job_id, settings_.launcher_id, config.role, config.slots, config.settings.max_restarts,
-                    config.devices, config.signals_to_handle, config.shutdown_timeout, job_end_,
-                    settings_.gloo_interface, config.port_range, config.endpoint.port, port_guard_},
-      config.no_files ? "" : streams->error_file.path(), settings_.environment);
-  request.stdout_fd = streams->out.get();
-  request.stderr_fd = streams->err.get();
+  Launch launch{local_rank, {}, *std::move(streams), oom_before, {}};
+  launch.request.program = *program;
+  launch.request.argv = config.command.arguments;
+  launch.request.argv.insert(launch.request.argv.begin(), *program);
+  launch.request.environment =
+      RankEnvironment(assignment_, local_rank, CommonSettings(),
+                      config.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
+  launch.request.stdout_fd = launch.streams.out.get();
+  launch.request.stderr_fd = launch.streams.err.get();
   // A batch system that warns does so to every process: a worker that does not care for it is to survive.
-  if (config.batch) request.ignored_signals = config.warning_signals;
-  absl::StatusOr<Child> child = Spawn(request);
+  if (config.batch) launch.request.ignored_signals = config.warning_signals;
+  return launch;
+}
+
+absl::Status WorkerGroup::Spawn(Launch launch) {
+  absl::StatusOr<Child> child = launcher::Spawn(launch.request);
   if (!child.ok()) return child.status();
-  const pid_t pid = child->pid;
-  if (absl::Status status = watch_->Watch(*std::move(child)); !status.ok()) return status;
-  pids_[local_rank] = pid;
-  workers_.insert_or_assign(pid, Worker{local_rank, SteadyNow(), std::move(streams->error_file), oom_before});
+  return OnSpawned(*std::move(child), std::move(launch));
+}
+
+absl::Status WorkerGroup::OnSpawned(Child child, Launch launch) {
+  const pid_t pid = child.pid;
+  if (absl::Status status = watch_->Watch(std::move(child)); !status.ok()) return status;
+  pids_[launch.local_rank] = pid;
+  workers_.insert_or_assign(
+      pid, Worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before});
+  for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
   return absl::OkStatus();
+}
+
+void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
+  const auto found = starting_.find(ticket);
+  Launch launch = std::move(found->second);
+  starting_.erase(found);
+  const int32_t rank = launch.local_rank;
+  const pid_t pid = child.pid;
+  if (absl::Status status = OnSpawned(std::move(child), std::move(launch)); !status.ok()) {
+    kill(-pid, SIGKILL);
+    ReportLater({WorkerEnd{rank, StartFailure(rank, status), std::nullopt}});
+  }
+  if (starting_.empty()) events_.on_all_started();
+}
+
+void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
+  // It is destroyed when it is no longer at work.
+  loop_->Post([ended = std::shared_ptr<ForkServer>(std::move(fork_server_))] {});
+  if (why.ok()) {
+    Log(LogLevel::kInfo, "--preload: the script begins with no import of an installed module");
+  } else {
+    Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker imports for itself"));
+  }
+  std::vector<WorkerEnd> ends;
+  for (const ForkServer::Ticket ticket : not_started) {
+    const auto found = starting_.find(ticket);
+    if (found == starting_.end()) continue;
+    const int32_t rank = found->second.local_rank;
+    const absl::Status status = Spawn(std::move(found->second));
+    starting_.erase(found);
+    if (!status.ok()) ends.push_back({rank, StartFailure(rank, status), std::nullopt});
+  }
+  if (!ends.empty()) return events_.on_ended(ends);
+  if (!not_started.empty()) events_.on_all_started();
+}
+
+void WorkerGroup::SignalStarting(int signal, bool stops, const LocalRanks& ranks) {
+  std::vector<WorkerEnd> ends;
+  for (auto it = starting_.begin(); it != starting_.end();) {
+    Launch& launch = it->second;
+    if (std::find(ranks.begin(), ranks.end(), launch.local_rank) == ranks.end()) {
+      ++it;
+      continue;
+    }
+    if (!stops || !fork_server_->Cancel(it->first)) {
+      launch.signals.push_back(signal);
+      ++it;
+      continue;
+    }
+    WorkerFailure failure = NewFailure(launch.local_rank);
+    failure.signal = signal;
+    ends.push_back({launch.local_rank, std::move(failure), std::nullopt});
+    it = starting_.erase(it);
+  }
+  ReportLater(std::move(ends));
+}
+
+void WorkerGroup::ReportLater(std::vector<WorkerEnd> ends) {
+  if (ends.empty()) return;
+  loop_->Post([this, alive = alive_, ends = std::move(ends)] {
+    if (*alive) events_.on_ended(ends);
+  });
 }
 
 void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
@@ -137,6 +265,7 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
     if (stops) found->second.signalled = true;
     watch_->Signal(found->first, signal);
   }
+  SignalStarting(signal, stops, ranks);
 }
 
 void WorkerGroup::Kill(const LocalRanks& ranks) {
@@ -146,6 +275,13 @@ void WorkerGroup::Kill(const LocalRanks& ranks) {
     found->second.signalled = true;
     watch_->SignalGroup(found->first, SIGKILL);
   }
+  SignalStarting(SIGKILL, true, ranks);
+}
+
+std::vector<pid_t> WorkerGroup::known_pids() const {
+  std::vector<pid_t> pids = watch_->pids();
+  if (fork_server_ != nullptr) pids.push_back(fork_server_->pid());
+  return pids;
 }
 
 WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
@@ -187,7 +323,7 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     result.push_back(Describe(end, found->second));
     workers_.erase(found);
   }
-  if (!result.empty()) on_ended_(result);
+  if (!result.empty()) events_.on_ended(result);
 }
 
 }  // namespace ddprun::launcher

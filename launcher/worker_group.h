@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,11 +15,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/rank_environment.h"
 #include "launcher/core/worker_set.h"
+#include "launcher/fork_server/fork_server.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/oom.h"
+#include "launcher/os/spawn.h"
 #include "launcher/worker_output.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
@@ -36,21 +40,29 @@ class WorkerGroup {
     std::vector<std::string> environment;  // the launcher's own
     std::string gloo_interface;            // see GroupSettings
   };
-  // Workers whose exits were seen at the same time. Never called from within Start.
-  using OnEnded = std::function<void(const std::vector<WorkerEnd>& ends)>;
+  struct Events {
+    // Workers whose exits were seen at the same time.
+    std::function<void(const std::vector<WorkerEnd>& ends)> on_ended;
+    // All workers that Start left to the fork server have been started.
+    std::function<void()> on_all_started;
+  };
   // Why a worker could not be started; the worker and those after it, which were not started either.
   struct StartError {
     LocalRanks not_started;
     rendezvous::WorkerFailure failure;
   };
 
-  // InvalidArgument: a port range is given, but the port guard library is missing.
+  // Starts the fork server, if the configuration asks for it. Events are never called from within Start, Signal or
+  // Kill. InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
-                                                             OnEnded on_ended);
+                                                             Events events);
+  ~WorkerGroup() { *alive_ = false; }
 
   // Starts these workers of the round. Their earlier processes must have exited or been abandoned, and are forgotten;
-  // the node's other workers are not affected.
+  // the node's other workers are not affected. Workers of the fork server are started later, see all_started; if they
+  // can't be, that is reported as their end.
   std::optional<StartError> Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
+  bool all_started() const { return starting_.empty(); }
   // Passed to workers started from now on.
   void SetJobEnd(absl::Time end) { job_end_ = end; }
 
@@ -63,8 +75,8 @@ class WorkerGroup {
   // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 
-  // Processes that this group reaps.
-  std::vector<pid_t> running_pids() const { return watch_->pids(); }
+  // Processes that are no orphans: the workers, which this group reaps, and the fork server.
+  std::vector<pid_t> known_pids() const;
 
  private:
   struct Worker {
@@ -74,25 +86,47 @@ class WorkerGroup {
     OomSample oom_before;
     bool signalled = false;  // by us
   };
+  // A worker that is about to be started.
+  struct Launch {
+    int32_t local_rank;
+    SpawnRequest request;
+    WorkerStreams streams;
+    OomSample oom_before;
+    std::vector<int> signals;  // for it, once it has been started
+  };
 
-  WorkerGroup(Settings settings, WorkerOutput output, OnEnded on_ended);
-  absl::Status StartWorker(const rendezvous::Assignment& assignment, int32_t local_rank, const OomSample& oom_before);
+  WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events);
+  GroupSettings CommonSettings() const;
+  void StartForkServer();
+  absl::StatusOr<Launch> Prepare(int32_t local_rank, const OomSample& oom_before);
+  absl::Status Spawn(Launch launch);
+  absl::Status OnSpawned(Child child, Launch launch);
+  void OnForked(ForkServer::Ticket ticket, Child child);
+  void OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started);
+  // A signal for a worker that the fork server is to start.
+  void SignalStarting(int signal, bool stops, const LocalRanks& ranks);
+  void ReportLater(std::vector<WorkerEnd> ends);
   WorkerEnd Describe(const ProcessEnd& end, const Worker& worker) const;
   // The file to execute, looked for once.
   absl::StatusOr<std::string> Program();
   void OnProcessesEnded(const std::vector<ProcessEnd>& ends);
   rendezvous::WorkerFailure NewFailure(int32_t local_rank) const;
+  rendezvous::WorkerFailure StartFailure(int32_t local_rank, const absl::Status& status) const;
 
   const Settings settings_;
   std::string port_guard_;  // path of the library; empty without a port range
   WorkerOutput output_;
-  const OnEnded on_ended_;
+  EventLoop* const loop_;
+  const Events events_;
   std::unique_ptr<ChildWatch> watch_;
   std::string program_;
   std::optional<absl::Time> job_end_;
   rendezvous::Assignment assignment_;
   std::unordered_map<pid_t, Worker> workers_;  // that run and were not abandoned
   std::vector<pid_t> pids_;
+  std::map<ForkServer::Ticket, Launch> starting_;
+  std::unique_ptr<ForkServer> fork_server_;                     // null: workers import for themselves
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };
 
 }  // namespace ddprun::launcher

@@ -65,6 +65,29 @@ absl::Status StoreNames(string_view text, std::vector<std::string>* names) {
   return absl::OkStatus();
 }
 
+// "auto", "none", "torch,numpy.random". "train.py" is none, although Python could have such a module.
+bool IsModuleList(string_view text) {
+  // Identifiers and dots; letters beyond ASCII are for Python to judge.
+  const auto is_name_byte = [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '.' || !absl::ascii_isascii(c);
+  };
+  for (const string_view name : absl::StrSplit(text, ',')) {
+    if (name.empty() || absl::EndsWith(name, ".py") || !std::all_of(name.begin(), name.end(), is_name_byte)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status StorePreload(string_view text, Options* options) {
+  if (!IsModuleList(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text), " is not a list of modules: give auto, none, or names such as torch,numpy"));
+  }
+  options->preload = text == "none" ? "" : std::string(text);
+  return absl::OkStatus();
+}
+
 // "-r=3" reaches us as "=3": in short flags '=' is part of the value, but torchrun takes it for a separator.
 absl::Status StoreStreams(string_view text, StreamChoice* streams) {
   return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
@@ -134,6 +157,9 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
     {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
+    {"preload", "", "auto|none|MODULE,...", kWorkers,
+     "import these modules once and fork the workers;\nauto: the imports that the script begins with", StorePreload,
+     "auto", IsModuleList},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},

@@ -20,6 +20,10 @@ struct Flag {
   const char* help;
   // As SetFlag. Null: the flag can't change what a script computes; it has no effect, for the reason that `help` gives.
   absl::Status (*set)(absl::string_view value, Options* options);
+  // For a flag that may stand without a value, what it then means; and whether the word after the flag is nevertheless
+  // its value, rather than the script. Null: it always has a value.
+  const char* bare_value = nullptr;
+  bool (*is_value)(absl::string_view word) = nullptr;
 
   bool is_switch() const { return placeholder[0] == '\0'; }
 };

@@ -140,8 +140,20 @@ WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
   } else {
     command.script = script;
   }
+  command.script_argument = command.arguments.size();
   command.arguments.insert(command.arguments.end(), options.script.begin(), options.script.end());
   return command;
+}
+
+// REQUIRES: `config` has its command.
+void SetPreload(const Options& options, LaunchConfig* config) {
+  if (options.preload.empty()) return;
+  const bool is_python = options.module || !config->command.script.empty();
+  if (is_python) {
+    config->preload = options.preload;
+  } else if (!options.script.empty()) {
+    config->notes.push_back("--preload has no effect: the workers are not started by Python");
+  }
 }
 
 absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchConfig* config) {
@@ -247,6 +259,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   config.credentials = options.credentials;
   config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
   config.command = MakeCommand(options, facts);
+  SetPreload(options, &config);
   if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);

@@ -44,6 +44,7 @@ struct WorkerCommand {
   std::vector<std::string> programs;   // in order of preference: the first that exists (in PATH if it has no '/')
   std::vector<std::string> arguments;  // without the program's own name
   std::string script;                  // a Python file that has to exist; empty: none is named
+  size_t script_argument = 0;          // of `arguments`, the script's or module's name; no meaning for other programs
 };
 
 // "2" or "1:4".
@@ -75,6 +76,7 @@ struct LaunchConfig {
 
   // The workers.
   WorkerCommand command;
+  std::string preload;     // modules to import before workers are forked, see Options; empty: each starts by itself
   std::string entrypoint;  // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
   std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
@@ -107,6 +109,7 @@ struct LaunchConfig {
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 //   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
+//   - --preload is for Python workers: it has no effect on other programs
 //   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
 // `cluster` is what merge_environment.h left of them.
 // InvalidArgument: one line that says what to change.

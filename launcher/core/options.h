@@ -49,6 +49,7 @@ struct Options {
   bool no_python = false;
   bool module = false;
   bool virtual_local_rank = false;  // each worker sees only its own GPU, as cuda:0
+  std::string preload;              // MODULE,... to import before forking workers; "auto": the script's; empty: none
   std::vector<std::string> script;  // the program and its arguments, as given; at least one unless show_config
 
   // Their output. An empty log_dir: none was given; "/dev/null": no files, error files neither.

@@ -74,13 +74,14 @@ class Parser {
   }
 
   absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
-    if (absl::Status status = Split(arguments); !status.ok()) return status;
+    const std::vector<std::string> words = JoinBareValue(arguments);
+    if (absl::Status status = Split(words); !status.ok()) return status;
     if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
     if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
 
     ParsedOptions parsed;
     parsed.options.script = app_.remaining();
-    if (absl::Status status = CheckWords(arguments, &parsed.options.script); !status.ok()) return status;
+    if (absl::Status status = CheckWords(words, &parsed.options.script); !status.ok()) return status;
     if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
     if (absl::Status status = CheckScript(parsed.options); !status.ok()) return status;
     return parsed;
@@ -92,12 +93,30 @@ class Parser {
     std::string names = flag.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.short_name, ",");
     absl::StrAppend(&names, "--", flag.name);
     if (with_underscores != flag.name) absl::StrAppend(&names, ",--", with_underscores);
-    CLI::Option* option =
-        flag.is_switch() ? app_.add_flag(names) : app_.add_option(names, [](const CLI::results_t&) { return true; });
+    // CLI11's flags take a value only behind '='.
+    CLI::Option* option = flag.is_switch() || flag.bare_value != nullptr
+                              ? app_.add_flag(names)
+                              : app_.add_option(names, [](const CLI::results_t&) { return true; });
     return option->description(flag.help)
         ->group(flag.group)
         ->option_text(flag.placeholder)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  // CLI11 takes "--preload VALUE SCRIPT" for "--preload" and the script VALUE: makes "--preload=VALUE" of it.
+  std::vector<std::string> JoinBareValue(std::vector<std::string> arguments) {
+    if (!Split(arguments).ok()) return arguments;  // the second time says why
+    const size_t script = arguments.size() - std::min(app_.remaining_size(), arguments.size());
+    if (script == 0 || script + 1 >= arguments.size()) return arguments;
+    const std::string flag_word = absl::StrReplaceAll(arguments[script - 1], {{"_", "-"}});
+    for (const auto& [flag, option] : options_) {
+      if (flag->is_value == nullptr || flag_word != absl::StrCat("--", flag->name)) continue;
+      if (!flag->is_value(arguments[script])) continue;
+      absl::StrAppend(&arguments[script - 1], "=", arguments[script]);
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(script));
+      break;
+    }
+    return arguments;
   }
 
   // Lets CLI11 take the flags from the front of the words; app_.remaining() then has the rest.
@@ -127,7 +146,8 @@ class Parser {
       }
     }
     for (const auto& [flag, option] : options_) {
-      if (!flag->is_switch() && option->count() > 0 && LooksLikeFlag(option->results().back())) {
+      const bool needs_value = !flag->is_switch() && flag->bare_value == nullptr;
+      if (needs_value && option->count() > 0 && LooksLikeFlag(option->results().back())) {
         return absl::InvalidArgumentError(
             absl::StrCat("--", flag->name, " needs a value, but ", Quoted(option->results().back()), " follows"));
       }
@@ -163,6 +183,7 @@ class Parser {
         if (value && value->empty()) value.reset();
       }
       if (!value) continue;
+      if (flag->bare_value != nullptr && *value == "true") value = flag->bare_value;
       if (absl::Status status = SetFlag(*flag, *value, &parsed->options); !status.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(source, ": ", status.message()));
       }

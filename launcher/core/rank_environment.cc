@@ -1,6 +1,8 @@
 #include "launcher/core/rank_environment.h"
 
+#include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -37,33 +39,18 @@ std::string WithPortGuard(const std::string& guard, absl::Span<const std::string
   return guard;
 }
 
-Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
-                       const std::string& error_file, absl::Span<const std::string> base) {
+// Those that are alike for all workers of all rounds.
+Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::string> base) {
   Variables variables = {
-      {contract::kRank, absl::StrCat(assignment.base_rank + local_rank)},
-      {contract::kLocalRank, absl::StrCat(settings.devices.empty() ? local_rank : 0)},
-      {contract::kWorldSize, absl::StrCat(assignment.world_size)},
       {contract::kLocalWorldSize, absl::StrCat(settings.slots)},
-      {contract::kGroupRank, absl::StrCat(assignment.group_rank)},
-      {contract::kGroupWorldSize, absl::StrCat(assignment.group_world_size)},
       {contract::kRoleName, settings.role},
-      {contract::kRoleRank, absl::StrCat(assignment.base_role_rank + local_rank)},
-      {contract::kRoleWorldSize, absl::StrCat(assignment.role_world_size)},
-      {contract::kMasterAddr, assignment.master_addr},
-      {contract::kMasterPort, absl::StrCat(assignment.master_port)},
       {contract::kUseAgentStore, "True"},
-      {contract::kRestartCount, absl::StrCat(assignment.restart_count)},
       {contract::kMaxRestarts, absl::StrCat(settings.max_restarts)},
       {contract::kRunId, settings.job_id},
-      {contract::kErrorFile, error_file},
       {contract::kSignalsToHandle, SignalNames(settings.signals_to_handle)},
-      {contract::kRound, absl::StrCat(assignment.round)},
       {contract::kLauncherId, settings.launcher_id},
       {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(settings.stop_grace))},
   };
-  if (!settings.devices.empty()) variables.emplace_back("CUDA_VISIBLE_DEVICES", settings.devices[local_rank]);
-  if (settings.job_end)
-    variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
   if (settings.port_range) {
     variables.emplace_back(contract::kPortRange,
                            absl::StrCat(settings.port_range->ToString(), " except ", settings.reserved_port));
@@ -72,27 +59,47 @@ Variables SetVariables(const rendezvous::Assignment& assignment, int local_rank,
   return variables;
 }
 
-Variables Defaults(const rendezvous::Assignment& assignment, const GroupSettings& settings) {
+Variables CommonDefaults(const GroupSettings& settings) {
   Variables defaults = {{contract::kNcclAsyncErrorHandling, "1"}};
   if (settings.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
-  if (assignment.group_world_size > 1 && !settings.gloo_interface.empty()) {
-    defaults.emplace_back(contract::kGlooInterface, settings.gloo_interface);
-  }
   return defaults;
 }
 
-}  // namespace
+// Those of one worker in one round.
+Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
+                        const std::string& error_file) {
+  Variables variables = {
+      {contract::kRank, absl::StrCat(assignment.base_rank + local_rank)},
+      {contract::kLocalRank, absl::StrCat(settings.devices.empty() ? local_rank : 0)},
+      {contract::kWorldSize, absl::StrCat(assignment.world_size)},
+      {contract::kGroupRank, absl::StrCat(assignment.group_rank)},
+      {contract::kGroupWorldSize, absl::StrCat(assignment.group_world_size)},
+      {contract::kRoleRank, absl::StrCat(assignment.base_role_rank + local_rank)},
+      {contract::kRoleWorldSize, absl::StrCat(assignment.role_world_size)},
+      {contract::kMasterAddr, assignment.master_addr},
+      {contract::kMasterPort, absl::StrCat(assignment.master_port)},
+      {contract::kRestartCount, absl::StrCat(assignment.restart_count)},
+      {contract::kErrorFile, error_file},
+      {contract::kRound, absl::StrCat(assignment.round)},
+  };
+  if (!settings.devices.empty()) variables.emplace_back("CUDA_VISIBLE_DEVICES", settings.devices[local_rank]);
+  if (settings.job_end) {
+    variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
+  }
+  return variables;
+}
 
-std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
-                                         const GroupSettings& settings, const std::string& error_file,
-                                         absl::Span<const std::string> base) {
-  assert(local_rank >= 0 && local_rank < settings.slots);
-  const Variables set = SetVariables(assignment, local_rank, settings, error_file, base);
+Variables RoundDefaults(const rendezvous::Assignment& assignment, const GroupSettings& settings) {
+  if (assignment.group_world_size <= 1 || settings.gloo_interface.empty()) return {};
+  return {{contract::kGlooInterface, settings.gloo_interface}};
+}
+
+// `base` without PET_ variables, with `set` in place of what it has of these names, and `defaults` where neither has.
+std::vector<std::string> Merge(absl::Span<const std::string> base, const Variables& set, const Variables& defaults) {
   absl::flat_hash_set<absl::string_view> taken;
   for (const auto& [name, value] : set) taken.insert(name);
-
   std::vector<std::string> environment;
-  environment.reserve(base.size() + set.size() + 3);
+  environment.reserve(base.size() + set.size() + defaults.size());
   for (const std::string& entry : base) {
     const absl::string_view name = NameOf(entry);
     // Of a name that stands there twice, getenv finds the first: keep that one alone, as python's os.environ may not.
@@ -100,10 +107,53 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
     environment.push_back(entry);
   }
   for (const auto& [name, value] : set) environment.push_back(absl::StrCat(name, "=", value));
-  for (const auto& [name, value] : Defaults(assignment, settings)) {
+  for (const auto& [name, value] : defaults) {
     if (!taken.contains(name)) environment.push_back(absl::StrCat(name, "=", value));
   }
   return environment;
+}
+
+// Variables that only a worker has: those that a launcher which is itself a worker inherited are not its workers'.
+constexpr absl::string_view kOfOneRank[] = {
+    contract::kRank,           contract::kLocalRank,    contract::kWorldSize,     contract::kGroupRank,
+    contract::kGroupWorldSize, contract::kRoleRank,     contract::kRoleWorldSize, contract::kMasterAddr,
+    contract::kMasterPort,     contract::kRestartCount, contract::kErrorFile,     contract::kRound,
+};
+
+}  // namespace
+
+std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
+                                         const GroupSettings& settings, const std::string& error_file,
+                                         absl::Span<const std::string> base) {
+  assert(local_rank >= 0 && local_rank < settings.slots);
+  Variables set = RankVariables(assignment, local_rank, settings, error_file);
+  for (auto& variable : CommonVariables(settings, base)) set.push_back(std::move(variable));
+  Variables defaults = CommonDefaults(settings);
+  for (auto& variable : RoundDefaults(assignment, settings)) defaults.push_back(std::move(variable));
+  return Merge(base, set, defaults);
+}
+
+std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base) {
+  std::vector<std::string> environment = Merge(base, CommonVariables(settings, base), CommonDefaults(settings));
+  const auto of_one_rank = [](const std::string& entry) {
+    return std::find(std::begin(kOfOneRank), std::end(kOfOneRank), NameOf(entry)) != std::end(kOfOneRank);
+  };
+  environment.erase(std::remove_if(environment.begin(), environment.end(), of_one_rank), environment.end());
+  return environment;
+}
+
+std::vector<std::string> EnvironmentChanges(absl::Span<const std::string> from, absl::Span<const std::string> to) {
+  std::vector<std::string> changes;
+  const absl::flat_hash_set<absl::string_view> old_entries(from.begin(), from.end());
+  absl::flat_hash_set<absl::string_view> names;
+  for (const std::string& entry : to) {
+    names.insert(NameOf(entry));
+    if (!old_entries.contains(entry)) changes.push_back(entry);
+  }
+  for (const std::string& entry : from) {
+    if (!names.contains(NameOf(entry))) changes.emplace_back(NameOf(entry));
+  }
+  return changes;
 }
 
 }  // namespace ddprun::launcher

@@ -43,6 +43,13 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
                                          const GroupSettings& settings, const std::string& error_file,
                                          absl::Span<const std::string> base);
 
+// What the environments of all workers of all rounds have in common: that of a process which workers are forked from.
+// Has no variable of a rank or a round, inherited ones neither.
+std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base);
+
+// How to make `to` of `from`: "NAME=value" sets a variable, "NAME" removes it.
+std::vector<std::string> EnvironmentChanges(absl::Span<const std::string> from, absl::Span<const std::string> to);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CORE_RANK_ENVIRONMENT_H_

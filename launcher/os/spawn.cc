@@ -42,6 +42,8 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   int fds[3];
+  const int* passed_fds;
+  size_t passed_fd_count;
   uint64_t ignored;          // bit n-1 is signal n
   const rlimit* file_limit;  // null: as it is
   bool dies_with_parent;
@@ -68,6 +70,8 @@ DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
       syscall(SYS_exit_group, 127);
     }
   }
+  // The child's table of descriptors is its own.
+  for (size_t i = 0; i < plan->passed_fd_count; ++i) syscall(SYS_fcntl, plan->passed_fds[i], F_SETFD, 0);
   for (int signal = 1; signal <= kSignals; ++signal) {
     const bool ignored = (plan->ignored >> (signal - 1) & 1) != 0;
     syscall(SYS_rt_sigaction, signal, ignored ? kIgnore : kDefaultAction, nullptr, kSignalSetSize);
@@ -146,6 +150,8 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
                  argv.data(),
                  envp.data(),
                  {-1, -1, -1},
+                 request.passed_fds.data(),
+                 request.passed_fds.size(),
                  0,
                  nullptr,
                  request.dies_with_parent,

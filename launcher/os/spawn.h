@@ -19,6 +19,7 @@ struct SpawnRequest {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  std::vector<int> passed_fds;       // the child has these as well, under the same numbers
   std::vector<int> ignored_signals;  // at its start
   bool dies_with_parent = true;
 };
@@ -37,8 +38,8 @@ struct Child {
 //   which watches the thread and not the process: call Spawn only from the main thread;
 // - starts with an empty signal mask and default handling of all signals, including SIGPIPE, except `ignored_signals`;
 // - has the limit of open files that this process was started with (rendezvous/base/file_limit.h);
-// - inherits descriptors that are not close-on-exec. All of ours are close-on-exec; those that the launcher was started
-//   with are passed on, as in torchrun.
+// - inherits descriptors that are not close-on-exec, and `passed_fds`. All of ours are close-on-exec; those that the
+//   launcher was started with are passed on, as in torchrun.
 //
 // The caller waits while the program is loaded (which can be slow on a network file system), because the child uses its
 // memory until then (CLONE_VM | CLONE_VFORK). That makes the start cheap even for a large launcher.

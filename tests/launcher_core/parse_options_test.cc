@@ -53,6 +53,7 @@ const Sample kSamples[] = {
      }},
     {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
+    {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
     {"rdzv-endpoint", "[::1]:5",
      [](const Options& o) {
@@ -158,6 +159,20 @@ TEST(ParseOptions, EveryFlagFromItsVariable_IsTaken) {
     EXPECT_TRUE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), sample->value}}))) << flag.name;
     EXPECT_FALSE(sample->taken(MustParse({"x.py"}, {{PetVariable(flag), ""}}))) << "empty counts as unset";
   }
+}
+
+TEST(ParseOptions, PreloadWithoutValue_IsAuto) {
+  for (const Arguments& arguments :
+       {Arguments{"--preload", "x.py", "arg"}, Arguments{"--preload=auto", "x.py", "arg"},
+        Arguments{"--preload", "auto", "x.py", "arg"}, Arguments{"--preload", "--standalone", "x.py", "arg"}}) {
+    const Options options = MustParse(arguments);
+    EXPECT_EQ(options.preload, "auto");
+    EXPECT_EQ(options.script, (Arguments{"x.py", "arg"}));
+  }
+  EXPECT_EQ(MustParse({"--preload", "none", "x.py"}).preload, "");
+  EXPECT_EQ(MustParse({"--preload=torch", "--preload=none", "x.py"}).preload, "");
+  EXPECT_EQ(MustParse({"x.py", "--preload", "torch", "y"}).preload, "");
+  EXPECT_EQ(MustParse({"--preload", "-m", "package.module"}).script, Arguments{"package.module"});
 }
 
 TEST(ParseOptions, ShortFlags_AreTaken) {

@@ -194,6 +194,48 @@ TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
   EXPECT_EQ(variables.at("CUDA_VISIBLE_DEVICES"), "GPU-6");
 }
 
+TEST(CommonEnvironment, HasWhatAllWorkersHaveAndNothingOfARank) {
+  const std::vector<std::string> base = {"PATH=/bin", "PET_NNODES=2", "RANK=3", "MASTER_ADDR=outer", "ROLE_NAME=outer"};
+  const auto common = Read(CommonEnvironment(SomeSettings(), base));
+  const std::map<std::string, std::string> expected = {
+      {"PATH", "/bin"},
+      {"LOCAL_WORLD_SIZE", "4"},
+      {"ROLE_NAME", "trainer"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_MAX_RESTARTS", "5"},
+      {"TORCHELASTIC_RUN_ID", "job 7"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
+      {"DDPRUN_LAUNCHER_ID", "abc"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+  };
+  for (const auto& [name, value] : expected) {
+    EXPECT_EQ(common.at(name), value) << name;
+  }
+  for (const char* name : {"PET_NNODES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    EXPECT_EQ(common.count(name), 0) << name;
+  }
+}
+
+TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
+  const std::vector<std::string> base = {"PATH=/bin", "RANK=3", "EMPTY=", "WITH=a=b"};
+  const std::vector<std::string> common = CommonEnvironment(SomeSettings(), base);
+  const std::vector<std::string> wanted =
+      RankEnvironment(SomeAssignment(), 1, SomeSettings(), "/logs/1/error.json", base);
+  auto made = Read(common);
+  for (const std::string& change : EnvironmentChanges(common, wanted)) {
+    const size_t equals = change.find('=');
+    if (equals == std::string::npos) {
+      EXPECT_EQ(made.erase(change), 1) << change;
+    } else {
+      made[change.substr(0, equals)] = change.substr(equals + 1);
+    }
+  }
+  EXPECT_EQ(made, Read(wanted));
+  EXPECT_EQ(EnvironmentChanges({"A=1", "B=2", "C=3"}, {"A=1", "B=4"}), (std::vector<std::string>{"B=4", "C"}));
+  EXPECT_TRUE(EnvironmentChanges(wanted, wanted).empty());
+}
+
 TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
   GroupSettings settings = SomeSettings();
   settings.slots = 1;

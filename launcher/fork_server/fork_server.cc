@@ -1,0 +1,339 @@
+#include "launcher/fork_server/fork_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "launcher/core/rank_environment.h"
+#include "launcher/fork_server/fork_server_source.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/pidfd.h"
+#include "launcher/os/proc_files.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kMaxMessage = 64 * 1024;
+constexpr size_t kMaxReasonBytes = 500;
+// For a server that does not read its socket.
+constexpr timeval kSendLimit = {2, 0};
+// For a killed server to be gone.
+constexpr int kDeathWaitMillis = 1000;
+// Requests are sent in bursts, with two descriptors each.
+constexpr int kSocketBytes = 4 << 20;
+
+absl::StatusOr<UniqueFd> SourceFile() {
+  UniqueFd file(static_cast<int>(memfd_create("ddprun_fork_server", MFD_CLOEXEC)));
+  if (!file.valid()) return ErrnoStatus(errno, "memfd_create");
+  absl::string_view rest = kForkServerSource;
+  while (!rest.empty()) {
+    const ssize_t written = write(file.get(), rest.data(), rest.size());
+    if (written <= 0) return ErrnoStatus(errno, "writing to a memfd");
+    rest.remove_prefix(written);
+  }
+  if (lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoStatus(errno, "rewinding a memfd");
+  return file;
+}
+
+size_t CommandLineBytes(const std::vector<std::string>& argv) {
+  size_t bytes = 0;
+  for (const std::string& word : argv) bytes += word.size() + 1;
+  return bytes;
+}
+
+// The interpreter's command line: "-" in place of the script, then the numbers of the descriptors that it needs, filled
+// up to the size of the workers' command line, which they write over it.
+std::vector<std::string> ServerArgv(const ForkServer::Settings& settings, int socket, int workers_stdin) {
+  const size_t flags_end = settings.script - (settings.is_module ? 1 : 0);
+  std::vector<std::string> argv(settings.worker_argv.begin(), settings.worker_argv.begin() + flags_end);
+  argv.push_back("-");
+  const size_t wanted = CommandLineBytes(settings.worker_argv);
+  const size_t room = wanted - std::min(wanted, CommandLineBytes(argv) + 1);
+  const std::string numbers = absl::StrCat(socket, " ", workers_stdin);
+  std::string last = absl::StrCat(numbers, " ddprun fork server");
+  last.resize(std::max(room, numbers.size()), ' ');
+  argv.push_back(std::move(last));
+  return argv;
+}
+
+// What changes while a process computes or waits for data: CPU time and page faults that had to read.
+std::string ProgressOf(pid_t pid) {
+  const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)), ' ');
+  // Of proc(5) from field 2 on: 12 majflt, 14 utime, 15 stime, 16 and 17 those of children.
+  constexpr size_t kFields[] = {10, 12, 13, 14, 15};
+  std::string progress;
+  for (const size_t field : kFields) absl::StrAppend(&progress, field < fields.size() ? fields[field] : "", " ");
+  return progress;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ForkServer>> ForkServer::Start(Settings settings, EventLoop* loop, Events events) {
+  std::unique_ptr<ForkServer> server(new ForkServer(std::move(settings), loop, std::move(events)));
+  if (absl::Status status = server->StartServer(); !status.ok()) return status;
+  return server;
+}
+
+ForkServer::ForkServer(Settings settings, EventLoop* loop, Events events)
+    : settings_(std::move(settings)), loop_(loop), events_(std::move(events)) {}
+
+ForkServer::~ForkServer() {
+  *alive_ = false;
+  KillServer();
+}
+
+absl::Status ForkServer::StartServer() {
+  absl::StatusOr<UniqueFd> source = SourceFile();
+  if (!source.ok()) return source.status();
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
+  channel_.reset(sockets[0]);
+  const UniqueFd theirs(sockets[1]);
+  const UniqueFd workers_stdin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  if (!workers_stdin.valid()) return ErrnoStatus(errno, "duplicating standard input");
+  setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
+  setsockopt(channel_.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
+
+  SpawnRequest request;
+  request.program = settings_.worker_argv.front();
+  request.argv = ServerArgv(settings_, theirs.get(), workers_stdin.get());
+  request.environment = settings_.environment;
+  request.stdin_fd = source->get();
+  request.passed_fds = {theirs.get(), workers_stdin.get()};
+  request.ignored_signals = settings_.ignored_signals;
+  absl::StatusOr<Child> child = Spawn(request);
+  if (!child.ok()) return child.status();
+  server_ = *std::move(child);
+  if (absl::Status status = TellSetup(); !status.ok()) return status;
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
+  absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t) { OnReadable(); });
+  if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
+  if (watched.ok()) WatchProgress();
+  return watched;
+}
+
+absl::Status ForkServer::TellSetup() {
+  std::vector<std::string> fields = {"setup",
+                                     absl::StrCat(getpid()),
+                                     settings_.modules,
+                                     left_out_,
+                                     settings_.is_module ? "module" : "script",
+                                     absl::StrCat(settings_.script)};
+  fields.insert(fields.end(), settings_.worker_argv.begin(), settings_.worker_argv.end());
+  return SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), {});
+}
+
+std::vector<ForkServer::Ticket> ForkServer::Fork(const std::vector<Request>& requests) {
+  std::vector<Ticket> tickets;
+  for (const Request& request : requests) {
+    tickets.push_back(++last_ticket_);
+    waiting_[last_ticket_].request = request;
+  }
+  AskForWaiting();
+  return tickets;
+}
+
+bool ForkServer::Cancel(Ticket ticket) {
+  const auto found = waiting_.find(ticket);
+  if (found == waiting_.end() || found->second.asked) return false;
+  waiting_.erase(found);
+  return true;
+}
+
+void ForkServer::AskForWaiting() {
+  if (!ready_ || waiting_.empty()) return;
+  absl::Status status;
+  for (auto& [ticket, waiting] : waiting_) {
+    if (waiting.asked) continue;
+    status = Ask(ticket, waiting.request);
+    if (!status.ok()) break;
+    waiting.asked = true;
+  }
+  if (status.ok()) status = SendMessage("go", {});
+  if (status.ok()) return WatchProgress();
+  // Whoever asks is not told from within the call.
+  loop_->Post([this, alive = alive_, status] {
+    if (*alive && !ended_) End(status);
+  });
+}
+
+absl::Status ForkServer::Ask(Ticket ticket, const Request& request) {
+  std::vector<std::string> fields = {"start", absl::StrCat(ticket)};
+  for (std::string& change : EnvironmentChanges(settings_.environment, request.environment)) {
+    fields.push_back(std::move(change));
+  }
+  const std::vector<int> fds = {request.stdout_fd < 0 ? STDOUT_FILENO : request.stdout_fd,
+                                request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd};
+  return SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), fds);
+}
+
+absl::Status ForkServer::SendMessage(absl::string_view message, const std::vector<int>& fds) {
+  iovec text{const_cast<char*>(message.data()), message.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  msghdr packet{};
+  packet.msg_iov = &text;
+  packet.msg_iovlen = 1;
+  if (!fds.empty()) {
+    packet.msg_control = control;
+    packet.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&packet);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(channel_.get(), &packet, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return absl::OkStatus();
+  if (errno == EAGAIN) return absl::DeadlineExceededError("the fork server does not read its socket");
+  if (errno == EPIPE || errno == ECONNRESET) return absl::UnavailableError("the fork server died");
+  return ErrnoStatus(errno, "asking the fork server");
+}
+
+void ForkServer::OnReadable() {
+  // Handlers may end the server, start another one or destroy this object.
+  const std::shared_ptr<bool> alive = alive_;
+  while (*alive && !ended_ && ReadMessage()) {
+  }
+}
+
+bool ForkServer::ReadMessage() {
+  std::string message(kMaxMessage, '\0');
+  const ssize_t got = recv(channel_.get(), message.data(), message.size(), MSG_DONTWAIT);
+  if (got < 0 && errno == EINTR) return true;
+  if (got < 0 && errno == EAGAIN) return false;
+  if (got <= 0) {
+    End(absl::UnavailableError("the fork server died"));
+    return false;
+  }
+  message.resize(got);
+  OnMessage(absl::StrSplit(message, '\0'));
+  return true;
+}
+
+void ForkServer::OnMessage(const std::vector<std::string>& fields) {
+  const std::string& kind = fields[0];
+  const auto field = [&fields](size_t i) { return i < fields.size() ? OneLine(fields[i], kMaxReasonBytes) : ""; };
+  if (kind == "ready") {
+    Log(LogLevel::kInfo,
+        absl::StrCat("--preload: fork server ", server_.pid, " imported ", field(2), " in ", field(1), " s"));
+    ready_ = true;
+    WatchProgress();
+    return AskForWaiting();
+  }
+  if (kind == "started" || kind == "unforked") {
+    Ticket ticket = 0;
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(field(1), &ticket)) return;
+    if (kind == "started" && absl::SimpleAtoi(field(2), &pid)) return OnStarted(ticket, pid);
+    return End(absl::ResourceExhaustedError(absl::StrCat("the fork server can't fork: ", field(2))));
+  }
+  if (kind == "nothing") return End(absl::OkStatus());
+  if (kind == "failed") return End(absl::FailedPreconditionError(field(1)));
+  if (kind == "leave") {
+    Log(LogLevel::kWarning,
+        absl::StrCat("--preload leaves out ", field(1), ": ", field(2), "; workers import it themselves"));
+    absl::StrAppend(&left_out_, left_out_.empty() ? "" : ",", field(1));
+    return StartAgain();
+  }
+  if (kind == "changed") {
+    Log(LogLevel::kInfo, absl::StrCat("--preload: importing again, because ", field(1), " has changed"));
+    return StartAgain();
+  }
+}
+
+void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
+  Child child{pid, OpenPidfd(pid)};
+  if (waiting_.erase(ticket) == 0 || !child.pidfd.valid()) {
+    // Nobody waits for it any more.
+    kill(-pid, SIGKILL);
+    return;
+  }
+  WatchProgress();
+  events_.on_started(ticket, std::move(child));
+}
+
+void ForkServer::StartAgain() {
+  KillServer();
+  for (auto& [ticket, waiting] : waiting_) waiting.asked = false;
+  if (absl::Status status = StartServer(); !status.ok()) End(status);
+}
+
+void ForkServer::End(absl::Status why) {
+  // Workers that it has forked may have said so; nobody can after this.
+  shutdown(channel_.get(), SHUT_RD);
+  ended_ = true;
+  const std::shared_ptr<bool> alive = alive_;
+  std::string message(kMaxMessage, '\0');
+  ssize_t got;
+  while (*alive && (got = recv(channel_.get(), message.data(), message.size(), MSG_DONTWAIT)) > 0) {
+    const std::vector<std::string> fields = absl::StrSplit(message.substr(0, got), '\0');
+    if (fields[0] == "started") OnMessage(fields);
+  }
+  if (!*alive) return;
+  KillServer();
+  std::vector<Ticket> not_started;
+  for (const auto& [ticket, waiting] : waiting_) not_started.push_back(ticket);
+  waiting_.clear();
+  events_.on_ended(why, not_started);
+}
+
+void ForkServer::KillServer() {
+  ready_ = false;
+  if (timer_.valid()) loop_->RemoveFd(timer_.get());
+  timer_.reset();
+  if (channel_.valid()) loop_->RemoveFd(channel_.get());
+  channel_.reset();
+  if (!server_.pidfd.valid()) return;
+  // It leads a session of its own, with what its imports have started.
+  kill(-server_.pid, SIGKILL);
+  SignalPidfd(server_.pidfd.get(), SIGKILL);
+  pollfd ended{server_.pidfd.get(), POLLIN, 0};
+  poll(&ended, 1, kDeathWaitMillis);
+  // ReapDeadOrphans reaps it.
+  server_ = Child{};
+}
+
+void ForkServer::WatchProgress() {
+  const bool owes_answer =
+      !ready_ || std::any_of(waiting_.begin(), waiting_.end(), [](const auto& w) { return w.second.asked; });
+  progress_ = owes_answer ? ProgressOf(server_.pid) : "";
+  const itimerspec spec{absl::ToTimespec(settings_.stall_limit),
+                        owes_answer ? absl::ToTimespec(settings_.stall_limit) : timespec{}};
+  timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+void ForkServer::OnProgressTimer() {
+  uint64_t expirations;
+  if (read(timer_.get(), &expirations, sizeof expirations) < 0) return;
+  std::string progress = ProgressOf(server_.pid);
+  if (progress != progress_) {
+    progress_ = std::move(progress);
+    return;
+  }
+  End(absl::DeadlineExceededError(
+      absl::StrCat(ready_ ? "the fork server has not answered for " : "the imports have made no progress for ",
+                   absl::FormatDuration(settings_.stall_limit))));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,11 @@
+#ifndef DDPRUN_LAUNCHER_FORK_SERVER_FORK_SERVER_SOURCE_H_
+#define DDPRUN_LAUNCHER_FORK_SERVER_FORK_SERVER_SOURCE_H_
+
+namespace ddprun::launcher {
+
+// fork_server.py.
+extern const char kForkServerSource[];
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_FORK_SERVER_FORK_SERVER_SOURCE_H_

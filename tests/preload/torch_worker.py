@@ -1,0 +1,65 @@
+"""Trains a little with torch.distributed, loads data in child processes, and prints what must not depend on how the
+worker was started. The first argument names what to do."""
+import os
+import random
+import sys
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader, TensorDataset
+
+RANK = int(os.environ["RANK"])
+
+
+def say(*words):
+    sys.stdout.write(" ".join(str(word) for word in (f"rank {RANK}:", *words)) + "\n")
+
+
+def train():
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(3):
+        loss = model(torch.full((4, 8), float(RANK + step))).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        say("step", step, "loss", loss.item().hex())
+    dist.destroy_process_group()
+
+
+def load():
+    for context in ("fork", "spawn", "forkserver"):
+        loader = DataLoader(
+            TensorDataset(torch.arange(32.0)), batch_size=4, num_workers=2, multiprocessing_context=context
+        )
+        say(context, sum(batch.sum().item() for (batch,) in loader))
+
+
+def compile_function():
+    compiled = torch.compile(lambda x: (x * 2).relu().sum())
+    say("compiled", compiled(torch.ones(8)).item())
+
+
+def draw():
+    """Each worker draws for itself."""
+    dist.init_process_group("gloo")
+    for draw in (numpy.random.random, random.random, torch.initial_seed, lambda: torch.rand(1).item()):
+        drawn = [None] * dist.get_world_size()
+        dist.all_gather_object(drawn, draw())
+        say("different", len(set(drawn)), "threads", torch.get_num_threads())
+    dist.destroy_process_group()
+
+
+@record
+def fail():
+    if RANK == 1:
+        raise ValueError("recorded")
+    dist.init_process_group("gloo")
+
+
+if __name__ == "__main__":
+    {"train": train, "load": load, "compile": compile_function, "draw": draw, "fail": fail}[sys.argv[1]]()
