@@ -8,6 +8,14 @@
 export HOME
 ME="${0#"$ROOT"/}"
 LOGS="$ROOT/bin/.logs"
+# What ddprun and rendezvousd are built with.
+# shellcheck disable=SC2034
+LAUNCHER_PACKAGES=(
+  ca-certificates g++
+  bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libcli11-dev nlohmann-json3-dev libsqlite3-dev
+)
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }
 die() {

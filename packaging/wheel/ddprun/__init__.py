@@ -1,0 +1,127 @@
+"""ddprun launches distributed PyTorch training like torchrun.
+
+The commands `ddprun` and `rendezvousd` are native programs. This package starts ddprun from Python: ``python -m ddprun``
+or :func:`run`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Optional, Sequence
+
+__all__ = ["program", "run"]
+
+# Those that the launcher acts on.
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Those that a terminal sends to the whole process group in its foreground.
+_OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
+def program() -> str:
+    """Returns the path of the ``ddprun`` program that was installed with this package.
+
+    Raises FileNotFoundError if it is not there.
+    """
+    package = os.path.dirname(os.path.abspath(__file__))
+    site = os.path.dirname(package)
+    # PREFIX/lib/pythonX.Y/site-packages, else a folder named with `pip install --target`.
+    prefix = os.path.dirname(os.path.dirname(os.path.dirname(site)))
+    candidates = [os.path.join(folder, "bin", "ddprun") for folder in (prefix, site)]
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise FileNotFoundError(f"there is no {' and no '.join(candidates)}: install the ddprun wheel again")
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    # As torchrun does: workers run in this interpreter, unless the user names another.
+    if sys.executable:
+        environment.setdefault("PYTHON_EXEC", sys.executable)
+    return environment
+
+
+def _in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def run(args: Optional[Sequence[str]] = None) -> int:
+    """Runs ``ddprun`` with the arguments `args` (default: ``sys.argv[1:]``) and returns its exit code.
+
+    Takes what ``torch.distributed.run.main`` takes: ``run(["--standalone", "--nproc-per-node=2", "train.py"])``. Workers
+    run in this interpreter. The launcher is a process of its own and writes to this process's standard output and error,
+    whatever ``sys.stdout`` is.
+
+    Called from the main thread, it forwards SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to the launcher while it
+    runs, and returns when the launcher has ended: 128 + signal if a signal ended the job. Other threads leave signals to
+    the program. If this process ends first, the launcher is told with SIGTERM.
+
+    Raises TypeError if `args` is a single string, and OSError if the program can't be started.
+    """
+    if isinstance(args, str):
+        raise TypeError("args is a list of arguments, not one string: use shlex.split()")
+    arguments = sys.argv[1:] if args is None else [os.fspath(arg) for arg in args]
+    path = program()
+    environment = _environment()
+    environment["DDPRUN_ENDS_WITH_PROCESS"] = str(os.getpid())
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+    # A second signal kills the workers at once, so each must arrive once. In the foreground of a terminal the launcher
+    # is in this process's group and the terminal signals both. Elsewhere it has a group of its own: who signals this
+    # one (a batch system) does not reach it, only what is forwarded does.
+    at_terminal = _in_foreground()
+    seen: set[int] = set()
+    pending: list[int] = []
+    child = 0
+
+    def forward(number: int, frame: Optional[FrameType]) -> None:
+        first = number not in seen
+        seen.add(number)
+        if at_terminal and number in _OF_A_TERMINAL and first:
+            return
+        if child:
+            os.kill(child, number)
+        else:
+            pending.append(number)
+
+    previous = {}
+    try:
+        for number in _FORWARDED:
+            handler = signal.getsignal(number)
+            # What is ignored (nohup) stays ignored in the launcher, and what C code handles can't be put back.
+            if handler is signal.SIG_IGN or handler is None:
+                continue
+            try:
+                signal.signal(number, forward)
+            except ValueError:  # not in the main thread
+                break
+            previous[number] = handler
+        group = {} if at_terminal else {"setpgroup": 0}
+        # Python ignores these two signals; programs must not inherit that.
+        child = os.posix_spawn(
+            path, [path, *arguments], environment, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ], **group
+        )
+        for number in pending:
+            os.kill(child, number)
+        # Its number is kept until nothing is sent to it any more.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        ended, child = child, 0
+        _, status = os.waitpid(ended, 0)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

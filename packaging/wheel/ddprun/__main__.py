@@ -1,0 +1,14 @@
+"""``python -m ddprun``: becomes the ddprun program."""
+
+import os
+import signal
+import sys
+
+from ddprun import _environment, program
+
+if __name__ == "__main__":
+    path = program()
+    # Python ignores these two; programs must not inherit that.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execve(path, [path, *sys.argv[1:]], _environment())

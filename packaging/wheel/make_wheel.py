@@ -1,0 +1,171 @@
+"""Links the commands for old distributions and packs them into a wheel.
+
+usage: make_wheel.py --parts DIR --out DIR [--target x86_64|aarch64]
+
+DIR is the folder of the built target //packaging/wheel:wheel_parts. Needs the Python packages of requirements.txt in the
+interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md says how
+it links and what is in the wheel.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+GLIBC = "2.28"
+# The C library's own; all others are linked statically.
+DYNAMIC = {"c", "m", "pthread", "dl", "rt", "resolv"}
+COMPILERS = {"x86_64": "g++", "aarch64": "aarch64-linux-gnu-g++"}
+# Parts of the programs that are no archives.
+HEADER_ONLY = ["libcli11-dev", "nlohmann-json3-dev"]
+HERE = Path(__file__).absolute().parent
+ROOT = HERE.parent.parent
+
+
+class WheelError(Exception):
+    pass
+
+
+def zig(arguments, target):
+    environment = dict(os.environ)
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        environment.setdefault(name, os.path.join(sys.prefix, "zig-cache"))
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{target}-linux-gnu.{GLIBC}", "-O2", "-s", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        hint = ""
+        if "undefined symbol" in done.stderr:
+            hint = f"\nwhat glibc {GLIBC} lacks can be added to glibc_2_28.c, or avoided"
+        raise WheelError(f"could not link {arguments[-1]}:\n{done.stderr.strip()}{hint}")
+
+
+def find_archive(name, target):
+    """The distribution's static library: by path, because zig must not take its C library from the same folder."""
+    file = f"lib{name}.a"
+    found = subprocess.run([COMPILERS[target], f"-print-file-name={file}"], capture_output=True, text=True, check=True)
+    path = found.stdout.strip()
+    if path == file:
+        raise WheelError(f"{COMPILERS[target]} finds no {file}: is its -dev package installed?")
+    return os.path.realpath(path)
+
+
+def link_programs(parts, out, target):
+    """Returns the archives that it linked."""
+    names = dict.fromkeys((parts / "programs_parts/libraries.txt").read_text().split())
+    archives = [find_archive(name, target) for name in [*names, "stdc++"] if name not in DYNAMIC]
+    zig(
+        # The files of the distribution are position-independent, as its own programs are.
+        ["-pie", "-Wl,-z,relro,-z,now", "-Wl,--gc-sections", str(HERE / "glibc_2_28.c")]
+        + ["-Wl,--whole-archive", str(parts / "programs_parts/whole.a"), "-Wl,--no-whole-archive"]
+        + ["-Wl,--start-group", str(parts / "programs_parts/on_demand.a"), *archives, "-Wl,--end-group"]
+        # In place of libgcc_eh, which wants glibc 2.35.
+        + ["-lunwind", "-lm", "-lpthread", "-ldl", "-lresolv", "-o", str(out / "ddprun")],
+        target,
+    )
+    zig(["-pie", str(HERE / "rendezvousd.c"), "-o", str(out / "rendezvousd")], target)
+    return archives
+
+
+def link_ports(parts, out, target):
+    zig(
+        ["-shared", "-Wl,--whole-archive", str(parts / "ports_parts/whole.a"), "-Wl,--no-whole-archive"]
+        + ["-o", str(out / "libddprun_ports.so")],
+        target,
+    )
+
+
+def put_licences(archives, folder):
+    """The notices of the packages that the archives belong to."""
+    owners = subprocess.run(["dpkg", "-S", *archives], capture_output=True, text=True, check=True).stdout
+    packages = {line.split(":")[0] for line in owners.splitlines()}
+    for package in sorted(packages | set(HEADER_ONLY)):
+        notice = Path("/usr/share/doc") / package / "copyright"
+        if not notice.is_file():
+            raise WheelError(f"{notice} is missing: the wheel must hold the licences of what is linked into it")
+        shutil.copyfile(notice, folder / package)
+
+
+def write_metadata(folder, version, tag):
+    licences = sorted("licenses/" + path.name for path in (folder / "licenses").iterdir())
+    lines = [
+        "Metadata-Version: 2.4",
+        "Name: ddprun",
+        f"Version: {version}",
+        "Summary: Launches distributed PyTorch training like torchrun and keeps it running when something fails",
+        "License-Expression: BSD-3-Clause",
+        *("License-File: " + path.removeprefix("licenses/") for path in licences),
+        "Requires-Python: >=3.9",
+        "Classifier: Operating System :: POSIX :: Linux",
+        "Classifier: Programming Language :: C++",
+        "Classifier: Programming Language :: Python :: 3",
+        "Classifier: Typing :: Typed",
+        "Description-Content-Type: text/markdown",
+        "",
+        (ROOT / "README.md").read_text(),
+    ]
+    (folder / "METADATA").write_text("\n".join(lines))
+    (folder / "WHEEL").write_text(
+        f"Wheel-Version: 1.0\nGenerator: ddprun make_wheel\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    )
+
+
+def read_version(header):
+    return re.search(r'kVersion\[\] = "(.*)"', header.read_text()).group(1)
+
+
+def copy(source, target, mode):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def make_wheel(parts, out, target, work):
+    version = read_version(ROOT / "rendezvous/base/version.h")
+    linked, tree = work / "linked", work / "tree"
+    linked.mkdir()
+    archives = link_programs(parts, linked, target)
+    link_ports(parts, linked, target)
+
+    data, info = tree / f"ddprun-{version}.data", tree / f"ddprun-{version}.dist-info"
+    copy(linked / "ddprun", data / "scripts/ddprun", 0o755)
+    copy(linked / "rendezvousd", data / "scripts/rendezvousd", 0o755)
+    # The launcher looks for it beside itself and in ../lib.
+    copy(linked / "libddprun_ports.so", data / "data/lib/libddprun_ports.so", 0o755)
+    for source in sorted((HERE / "ddprun").iterdir()):
+        if source.suffix in (".py", ".typed"):
+            copy(source, tree / "ddprun" / source.name, 0o644)
+    copy(ROOT / "LICENSE", info / "licenses/LICENSE", 0o644)
+    put_licences(archives, info / "licenses")
+    write_metadata(info, version, f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{target}")
+    for path in tree.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+
+    out.mkdir(parents=True, exist_ok=True)
+    # The same files give the same wheel.
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "315532800"}
+    subprocess.run(
+        [sys.executable, "-m", "wheel", "pack", str(tree), "--dest-dir", str(out)],
+        env=environment, check=True, stdout=subprocess.DEVNULL,
+    )
+    return out / f"ddprun-{version}-py3-none-manylinux_{GLIBC.replace('.', '_')}_{target}.whl"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--target", choices=sorted(COMPILERS), default="x86_64")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            print(make_wheel(arguments.parts.absolute(), arguments.out, arguments.target, Path(work)))
+        except WheelError as error:
+            sys.exit(f"make_wheel.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

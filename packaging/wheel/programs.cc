@@ -1,0 +1,38 @@
+// Both commands of the wheel: they share nearly all of their code, and a wheel can't hold a link to a file.
+// rendezvousd.c starts this program under its name.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+// The `main` functions of launcher/ddprun_main.cc and rendezvous/server/rendezvousd_main.cc.
+int DdprunMain(int argc, char** argv);
+int RendezvousdMain(int argc, char** argv);
+
+namespace {
+
+// Set by ddprun.run() to its process id: the launcher ends when the Python program does, even by SIGKILL.
+constexpr char kParentVariable[] = "DDPRUN_ENDS_WITH_PROCESS";
+
+void EndWithParent() {
+  const char* parent = getenv(kParentVariable);
+  if (parent == nullptr) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // It may have ended before.
+  if (getppid() != atoi(parent)) raise(SIGTERM);
+  // Workers must not inherit it.
+  unsetenv(kParentVariable);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 0 && strcmp(basename(argv[0]), "rendezvousd") == 0) {
+    prctl(PR_SET_NAME, "rendezvousd");
+    return RendezvousdMain(argc, argv);
+  }
+  EndWithParent();
+  return DdprunMain(argc, argv);
+}
