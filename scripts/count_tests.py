@@ -28,7 +28,10 @@ def read_events(path):
     results, status = {}, {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
-            event = json.loads(line)
+            try:
+                event = json.loads(line)
+            except ValueError:  # Bazel has not finished writing it
+                continue
             ident = event.get("id", {})
             if "targetConfigured" in ident and "testSize" in event.get("configured", {}):
                 status.setdefault(ident["targetConfigured"]["label"], "NOT_BUILT")
@@ -47,7 +50,7 @@ def main():
     passed = failed = skipped = 0
     try:
         results, status = read_events(sys.argv[1])
-    except (OSError, ValueError):  # Bazel ended before it wrote anything
+    except OSError:  # Bazel ended before it wrote anything
         print(0, 0, 0)
         return
     for label, overall in status.items():

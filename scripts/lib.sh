@@ -23,9 +23,25 @@ die() {
   exit 1
 }
 
+# describe_step SECONDS: how far the step is that has run so long: Bazel's is summed up, another's last line is shown.
+# With STEP_EVENTS, the build event file of a run of tests, it says which tests run.
+describe_step() {
+  local line far python=$ROOT/.venv/bin/python
+  line=$(tail -c 4000 "$STEP_LOG" | tr '\r' '\n' | sed -e 's/\x1b\[[0-9;?]*[A-Za-z]//g' -e '/^[[:space:]]*$/d' |
+    tail -n 1 | cut -c1-100)
+  # What a compiler warns of may come after Bazel's own line.
+  if [[ -n ${STEP_EVENTS:-} ]] || grep -qm 1 '^\[[0-9,]* / [0-9,]*\]' "$STEP_LOG"; then
+    [[ -x $python ]] || python=python3
+    far=$("$python" -B "$ROOT/scripts/progress.py" "$1" "$STEP_LOG" \
+      ${STEP_EVENTS:+"$STEP_EVENTS" "${STEP_EVENTS%.events.json}.durations.json"} 2>/dev/null) || true
+    line=${far:-$line}
+  fi
+  printf '%s' "${line:-no output yet}"
+}
+
 # step NAME COMMAND...: runs the command with its output in bin/.logs/NAME.log. Quiet; but every 10 seconds a line says
-# how long it has run and what it printed last. Descriptor 9 (the lock of scripts/setup) is not inherited: a daemon
-# that the command leaves behind must not hold it.
+# how long it has run and how far it is. Descriptor 9 (the lock of scripts/setup) is not inherited: a daemon that the
+# command leaves behind must not hold it.
 step() {
   local name=$1 status=0 ticker
   shift
@@ -37,9 +53,7 @@ step() {
     # The sleep gets no descriptor of ours: it may outlive the step by some seconds, and a reader of our output would
     # wait for it.
     while sleep 10 </dev/null >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
-      last=$(tail -c 4000 "$STEP_LOG" | tr '\r' '\n' | sed -e 's/\x1b\[[0-9;?]*[A-Za-z]//g' -e '/^[[:space:]]*$/d' |
-        tail -n 1 | cut -c1-100)
-      say "$name: $((SECONDS - began)) s: ${last:-no output yet}"
+      say "$name: $((SECONDS - began)) s: $(describe_step $((SECONDS - began)))"
     done
   } 9>&- &
   ticker=$!
@@ -119,10 +133,11 @@ run_tests() {
   # First what is to be built, on every core, then the tests: they wait most of the time, so several share a core. A test
   # that can't be built is counted below.
   step "$name-build" run_bazel build --keep_going "$@" || true
-  step "$name" run_bazel test --local_cpu_resources=$(($(nproc) * 2)) --keep_going \
+  STEP_EVENTS=$events step "$name" run_bazel test --local_cpu_resources=$(($(nproc) * 2)) --keep_going \
     --build_event_json_file="$events" "$@" || status=$?
   read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events") || true
   : "${PASSED:=0}" "${FAILED:=0}" "${SKIPPED:=0}"
+  "$ROOT/.venv/bin/python" -B "$ROOT/scripts/progress.py" --remember "$events" "$LOGS/$name.durations.json" || true
   # Bazel itself failed (3: a test failed, 4: there was no test) and no test says why.
   if ((status != 0 && status != 3 && status != 4 && FAILED == 0)); then FAILED=1; fi
   if ((FAILED > 0 || status != 0)); then

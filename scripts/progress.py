@@ -1,0 +1,156 @@
+"""Says in one line how far a run of Bazel is, and about how long it will still take.
+
+usage: progress.py SECONDS LOG [EVENTS DURATIONS]
+       progress.py --remember EVENTS DURATIONS
+
+SECONDS is how long it has run, LOG its output (--curses=no) and EVENTS its build event file so far. DURATIONS has how long
+each test took in former runs; --remember adds those of EVENTS.
+"""
+
+import collections
+import json
+import os
+import re
+import statistics
+import sys
+import time
+
+import count_tests
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAMED = 3
+
+Finished = collections.namedtuple("Finished", "passed seconds cached")
+
+
+def read_log(path):
+    """Returns the last (done, total, text) that Bazel printed about its actions, or None."""
+    with open(path, "rb") as log:
+        log.seek(max(0, os.path.getsize(path) - 20000))
+        text = log.read().decode(errors="replace")
+    found = re.findall(r"^\[([\d,]+) / ([\d,]+)\] (.*)$", text, re.MULTILINE)
+    if not found:
+        return None
+    done, total, said = found[-1]
+    return int(done.replace(",", "")), int(total.replace(",", "")), said
+
+
+def read_finished(events):
+    """Returns {label: Finished}: tests of several shards or runs with the time of all of them."""
+    try:
+        results, _ = count_tests.read_events(events)
+    except OSError:  # not there yet
+        return {}
+    finished = {}
+    for label, parts in results.items():
+        finished[label] = Finished(
+            all(part.get("status") in ("PASSED", "FLAKY") for part in parts.values()),
+            sum(float(part.get("testAttemptDurationMillis", 0)) for part in parts.values()) / 1000,
+            any(part.get("cachedLocally") or part.get("executionInfo", {}).get("cachedRemotely") for part in parts.values()),
+        )
+    return finished
+
+
+def read_durations(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def find_running():
+    """Returns {label: seconds} of the tests of this tree that run now, the longest first."""
+    outputs = os.path.realpath(os.path.join(ROOT, ".bazel", "out"))
+    ticks = os.sysconf("SC_CLK_TCK")
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    running = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = dict(word.partition(b"=")[::2] for word in file.read().split(b"\0"))
+            with open(f"/proc/{name}/stat", "rb") as file:
+                began = int(file.read().rpartition(b")")[2].split()[19]) / ticks
+        except OSError:  # it has ended, or is another user's
+            continue
+        label = environment.get(b"TEST_TARGET", b"").decode()
+        if label and outputs.encode() in environment.get(b"RUNFILES_DIR", b""):
+            running[label] = max(running.get(label, 0.0), now - began)
+    return dict(sorted(running.items(), key=lambda entry: -entry[1]))
+
+
+def say_time(seconds):
+    if seconds < 45:
+        return "less than a minute"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 90 else f"about {seconds / 3600:.1f} h"
+
+
+def estimate_tests(elapsed, total, finished, running, durations):
+    """Seconds that the tests still need, None if nothing is known."""
+    ran = {label: end.seconds for label, end in finished.items() if not end.cached}
+    known = {**durations, **ran}
+    if not known:
+        return None
+    usual = statistics.mean(known.values())
+    left = {label: max(0.0, known.get(label, usual) - seconds) for label, seconds in running.items() if label not in finished}
+    waiting = [seconds for label, seconds in durations.items() if label not in finished and label not in running]
+    # Tests of former runs that are no more, and new ones.
+    number = max(0, total - len(finished) - len(left))
+    waiting = sorted(waiting, reverse=True)[:number] + [usual] * max(0, number - len(waiting))
+    worked = sum(ran.values()) + sum(running.values())
+    at_once = max(1.0, worked / elapsed if elapsed >= 20 else len(running))
+    return max([(sum(left.values()) + sum(waiting)) / at_once, *left.values(), *waiting[:1]])
+
+
+def describe_tests(elapsed, total, events, durations):
+    finished = read_finished(events)
+    running = {label: seconds for label, seconds in find_running().items() if label not in finished}
+    failed = [label for label, end in finished.items() if not end.passed]
+    text = f"{len(finished) - len(failed)} of {total} tests passed"
+    if failed:
+        text += f", {len(failed)} failed ({failed[-1]})"
+    left = estimate_tests(elapsed, total, finished, running, read_durations(durations))
+    if left is not None:
+        text += f", {say_time(left)} left"
+    if running:
+        text += "; now " + ", ".join(f"{label} ({seconds:.0f} s)" for label, seconds in list(running.items())[:NAMED])
+        if len(running) > NAMED:
+            text += f" and {len(running) - NAMED} more"
+    return text
+
+
+def describe_build(elapsed, done, total, said):
+    text = f"{done} of {total} actions"
+    if elapsed >= 20 and done > 0:
+        text += f", {say_time(elapsed * (total - done) / done)} left"
+    action = re.match(r"(?:\[\w+\] )?([^;]+?)(?:; (\d+)s\b.*)?$", said)
+    if action and total > done:
+        text += f"; now {action.group(1)}" + (f" ({action.group(2)} s)" if action.group(2) else "")
+    return text
+
+
+def main():
+    if sys.argv[1] == "--remember":
+        events, path = sys.argv[2:]
+        durations = read_durations(path)
+        durations.update((label, end.seconds) for label, end in read_finished(events).items() if not end.cached)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(durations, file, indent=0, sort_keys=True)
+        return
+    elapsed, log = float(sys.argv[1]), sys.argv[2]
+    state = read_log(log)
+    if state is None:
+        return
+    done, total, said = state
+    tests = re.search(r"(\d+) / (\d+) tests", said)
+    if tests and len(sys.argv) > 4:
+        print(describe_tests(elapsed, int(tests.group(2)), *sys.argv[3:5]))
+    else:
+        print(describe_build(elapsed, done, total, re.sub(r"^[\d,]+ / [\d,]+ tests[^;]*;? *", "", said)))
+
+
+if __name__ == "__main__":
+    main()
