@@ -151,7 +151,7 @@ void SetPreload(const Options& options, LaunchConfig* config) {
   const bool is_python = options.module || !config->command.script.empty();
   if (is_python) {
     config->preload = options.preload;
-  } else if (!options.script.empty()) {
+  } else if (!options.script.empty() && options.preload != "auto") {
     config->notes.push_back("--preload has no effect: the workers are not started by Python");
   }
 }

@@ -109,7 +109,7 @@ struct LaunchConfig {
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 //   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
-//   - --preload is for Python workers: it has no effect on other programs
+//   - --preload is for Python workers: it has no effect on other programs, which is noted if it names modules
 //   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
 // `cluster` is what merge_environment.h left of them.
 // InvalidArgument: one line that says what to change.

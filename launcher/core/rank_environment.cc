@@ -114,7 +114,7 @@ std::vector<std::string> Merge(absl::Span<const std::string> base, const Variabl
 }
 
 // Variables that only a worker has: those that a launcher which is itself a worker inherited are not its workers'.
-constexpr absl::string_view kOfOneRank[] = {
+constexpr const char* kOfOneRank[] = {
     contract::kRank,           contract::kLocalRank,    contract::kWorldSize,     contract::kGroupRank,
     contract::kGroupWorldSize, contract::kRoleRank,     contract::kRoleWorldSize, contract::kMasterAddr,
     contract::kMasterPort,     contract::kRestartCount, contract::kErrorFile,     contract::kRound,

@@ -110,7 +110,19 @@ TEST_F(PreloadTest, WhatAWorkerSeesOfItself_IsAlike) {
   ExpectAlike({"--nproc-per-node=1"}, {script});
   ExpectAlike({"--nproc-per-node=2", "--redirects=3", "--log-dir", folder_.File("logs")}, {script});
   ExpectAlike({"--nproc-per-node=2", "--tee=3"}, {script});
+}
+
+TEST_F(PreloadTest, PortRange_IsAlike) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer's run time can't be preloaded into Python";
+#endif
+  const std::string script = Script(ReadFile("tests/preload/identity.py"));
   ExpectAlike({"--nproc-per-node=1", "--port-range=42000-42900"}, {script});
+  ExpectAlike({"--port-range=42000-42900"}, {Script(R"(
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(42000 <= listener.getsockname()[1] <= 42900)
+)")});
 }
 
 TEST_F(PreloadTest, Module_IsAlike) {
@@ -403,8 +415,11 @@ TEST_F(PreloadTest, TwoNodes_EachHasItsServer) {
 }
 
 TEST_F(PreloadTest, NoPython_IsSaid) {
-  Launcher launcher({"--standalone", "--preload", "--no-python", "true"}, Environment());
+  Launcher launcher({"--standalone", "--preload=json", "--no-python", "true"}, Environment());
   EXPECT_EQ(launcher.Wait(), 0);
+  Launcher automatic({"--standalone", "--preload", "--no-python", "true"}, Environment());
+  EXPECT_EQ(automatic.Wait(), 0);
+  EXPECT_EQ(Count(automatic.Err(), "WARNING"), 0) << automatic.Err();
   EXPECT_EQ(Count(launcher.Err(), "--preload has no effect: the workers are not started by Python\n"), 1);
 }
 

@@ -51,6 +51,18 @@ TEST_F(StartTest, Sbatch_SrunInScript_OneWorldNamedAfterTheJob) {
   EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank 1 of 2 on node2, node 1 of 2, run ", job.id(), ".")));
 }
 
+TEST_F(StartTest, Sbatch_ForkedWorkers_OneWorldAndNothingIsLeft) {
+  const std::string script =
+      "import os; os.write(1, 'rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}\\n'.format(**os.environ).encode())";
+  const Job job = Submit("-N2", absl::StrCat("echo \"", script, "\" > forked.py\n",
+                                             "srun ddprun --nproc-per-node=2 --preload=json forked.py"));
+  EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("rank ", rank, " of 4 on node", rank / 2 + 1)));
+  }
+  EXPECT_THAT(job.Output(), Not(HasSubstr("--preload")));
+}
+
 TEST_F(StartTest, Salloc_Srun_OneWorld) {
   const Ended ended = Run(absl::StrCat("salloc -N2 srun ddprun ", kWorker));
   EXPECT_EQ(ended.code, 0) << ended.err;
