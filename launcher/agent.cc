@@ -113,6 +113,7 @@ absl::Status Agent::SetUp() {
   agent.shutdown_timeout = config.shutdown_timeout;
   agent.reconnect_timeout = config.reconnect_timeout;
   agent.batch = config.batch;
+  agent.replaced = config.replaced;
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
   loop_->SetTimer([this] { return std::min(machine_->NextDeadline(), sweep_until_); },
@@ -481,10 +482,8 @@ int Agent::Finish() {
     report.time_zone = absl::LocalTimeZone();
     LogVerbatim(FailureSummary(report));
   }
-  // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const SteadyTime now = SteadyNow();
-  link_->Close(now + (exit_->verdict ? Linger(settings_.config.settings) : absl::ZeroDuration()),
-               now + settings_.config.shutdown_timeout);
+  link_->Close(now + Linger(settings_.config.settings), now + settings_.config.shutdown_timeout);
   return exit_->code;
 }
 

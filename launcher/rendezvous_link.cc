@@ -163,7 +163,9 @@ void RendezvousLink::Close(SteadyTime deadline, SteadyTime leavers_deadline) {
   client_->Close();
   client_ = nullptr;
   if (server_ == nullptr) return;
-  driver_->WaitUntilEveryoneLeft(deadline);
+  // Without a verdict the others go on, and there is nothing that they would have to fetch first.
+  const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
+  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilEveryoneLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
   server_->Shutdown();
 }

@@ -227,6 +227,12 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   // A node that has not said yet that it leaves ends as the job does.
   if (exit_ && !leave_.running()) return;
   leave_.Clear();
+  // Another node was told to stop, as this one was: nobody failed.
+  const auto& cause = verdict.first_cause;
+  if (exit_ && cause && cause->rank < 0 && cause->signal != 0) {
+    if (!workers_.AnyAlive()) OnStopped(now, effects);
+    return;
+  }
   if (state_ == State::kIdle && !verdict.succeeded) reports_.ReportFailedWait(effects);
   StopAndExit({verdict.exit_code, verdict, failures_.siblings()}, SIGTERM, now, effects);
 }
@@ -283,7 +289,7 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (KillAt() <= now || abandon_.IsDue(now)) KillOrAbandon(now, effects);
   if (failures_.Take(now)) TellFailure(failures_.cause(), now, effects);
   if (leave_.Take(now)) {
-    SayLeave(leave_reason_, now, effects);
+    SayLeaveBecauseOfSignal(now, effects);
     if (!workers_.AnyAlive()) OnStopped(now, effects);
   }
   if (line_.TakeSilence(now)) LeaveSilentServer(now, effects);

@@ -51,6 +51,7 @@ struct AgentSettings {
   absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
   std::optional<BatchSystem> batch;                      // that started the launcher
   std::vector<int> warning_signals;                      // passed on to the workers; all others stop the job
+  bool replaced = false;  // what started this launcher starts another one in its place when it was stopped
 };
 
 // A signal that the launcher got.
@@ -124,7 +125,8 @@ class AgentMachine {
   // The server.
   void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
   void SayReady(uint64_t left_round, Effects* effects);
-  void SayLeave(const std::string& reason, SteadyTime now, Effects* effects);
+  void SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects);
+  void SayLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects);
   void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);
   void LeaveSilentServer(SteadyTime now, Effects* effects);
   void GiveUpServer(SteadyTime now, Effects* effects);
@@ -169,8 +171,8 @@ class AgentMachine {
   std::optional<rendezvous::WorkerFailure> reported_;                   // of current_; told again after a reconnection
 
   std::optional<effect::Exit> exit_;  // what follows the stop
-  std::string leave_reason_;
-  Timer leave_;    // the server is told leave_reason_; the launcher does not exit before
+  int leave_signal_ = 0;
+  Timer leave_;    // the server is told of leave_signal_; the launcher does not exit before
   Timer kill_;     // SIGKILL to the workers that are stopping; or before, see KillAt
   Timer abandon_;  // those that survived it are no longer waited for
 };

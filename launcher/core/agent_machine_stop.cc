@@ -64,27 +64,31 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
     absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
-  leave_reason_ = absl::StrCat(settings_.join.host, " received ", SignalName(signal.number));
+  leave_signal_ = signal.number;
   if (signal.from_batch_system && settings_.batch && settings_.join.settings.max_nodes > 1) {
     leave_.Set(now + kSignalSpread);
   } else {
-    SayLeave(leave_reason_, now, effects);
+    SayLeaveBecauseOfSignal(now, effects);
   }
   StopAndExit({128 + signal.number, std::nullopt, {}},
               Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
 }
 
-void AgentMachine::SayLeave(const std::string& reason, SteadyTime now, Effects* effects) {
+void AgentMachine::SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects) {
+  SayLeave(absl::StrCat("received ", SignalName(leave_signal_)), settings_.replaced ? 0 : leave_signal_, now, effects);
+}
+
+void AgentMachine::SayLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects) {
   if (line_.state() == ServerLine::State::kDown) return;
   const bool has_workers = workers_.AnyAlive();
   line_.OnLeave(has_workers, now);
-  effects->push_back(effect::Send{rendezvous::Leave{reason, has_workers}});
+  effects->push_back(effect::Send{rendezvous::Leave{reason, has_workers, signal}});
 }
 
 void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone || exit_) return;
   effects->push_back(effect::Print{LogLevel::kError, reason});
-  SayLeave(absl::StrCat(settings_.join.host, ": ", reason), now, effects);
+  SayLeave(reason, 0, now, effects);
   StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
 }
 

@@ -226,6 +226,7 @@ void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& clu
   config->expected_hosts = cluster.hosts;
   config->endpoint_appears_late = cluster.endpoint_appears_late;
   config->batch = cluster.batch;
+  config->replaced = cluster.starter == ClusterEnvironment::Starter::kKubernetes;
   config->notes = cluster.notes;
   if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(

@@ -73,6 +73,7 @@ struct LaunchConfig {
 
   // What comes at the end of the job's time; absent if no batch system started it.
   std::optional<BatchSystem> batch;
+  bool replaced = false;  // if this launcher is stopped, another one is started in its place (Kubernetes)
 
   // The workers.
   WorkerCommand command;

@@ -8,15 +8,19 @@
 
 namespace ddprun::rendezvous {
 
-void Departure::Add(const Node& node, std::string what) {
+void Departure::Add(const Node& node, Going going) {
   const bool first = nodes_++ == 0;
   if (first || (node.in_round() && !had_ranks_)) {
-    loss_ = NodeFailure(node.host, what);
-    what_ = std::move(what);
+    loss_ = NodeFailure(node.host, going.what);
+    loss_.signal = going.signal;
+    what_ = std::move(going.what);
   }
   if (!node.in_round()) return;
   had_ranks_ = true;
-  if (node.state != NodeState::kSucceeded) ends_round_ = true;
+  if (node.state == NodeState::kSucceeded) return;
+  ends_round_ = true;
+  if (!going.may_return) may_all_return_ = false;
+  if (going.signal != 0) told_to_stop_ = true;
 }
 
 std::string Departure::Text() const {

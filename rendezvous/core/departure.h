@@ -11,23 +11,34 @@
 
 namespace ddprun::rendezvous {
 
+// How a node went.
+struct Going {
+  std::string what;         // a sentence that names the node
+  bool may_return = false;  // it is silent: its launcher may still run
+  int32_t signal = 0;       // that told it to stop (Leave::signal)
+};
+
 // PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had
 // ranks, else of the first. Thread-compatible.
 class Departure {
  public:
-  // `what` happened to the node, as a sentence that names it.
-  void Add(const Node& node, std::string what);
+  void Add(const Node& node, Going going);
 
   bool empty() const { return nodes_ == 0; }
   bool had_ranks() const { return had_ranks_; }
   bool ends_round() const { return ends_round_; }  // one with ranks had not succeeded yet
   const WorkerFailure& loss() const { return loss_; }
+  // Of those that end the round.
+  bool may_all_return() const { return may_all_return_; }
+  bool told_to_stop() const { return told_to_stop_; }
   std::string Text() const;
 
  private:
   int nodes_ = 0;
   bool had_ranks_ = false;
   bool ends_round_ = false;
+  bool may_all_return_ = true;
+  bool told_to_stop_ = false;
   std::string what_;
   WorkerFailure loss_;
 };

@@ -112,7 +112,8 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string reason = Bounded(leave.reason, kMaxTextBytes);
-  OnGone(node, absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), turn);
+  OnGone(node, {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal},
+         turn);
 }
 
 void Job::OnMessageOfGone(const std::string& node_id, uint64_t incarnation, const LauncherMessage& message,
@@ -143,7 +144,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   if (!IsPort(ready.store_port)) {
     Refuse(node->node_id, node->incarnation,
            absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535"), turn);
-    return OnGone(node, absl::StrCat("node ", node->host, " sent an invalid store port"), turn);
+    return OnGone(node, {absl::StrCat("node ", node->host, " sent an invalid store port")}, turn);
   }
   node->store_port = ready.store_port;
   node->store_secret = ready.store_secret;
@@ -184,7 +185,7 @@ SteadyTime Job::NextDeadline() const {
 
 SteadyTime Job::StateDeadline() const {
   switch (state_) {
-    case JobState::kWaiting: return *waiting_since_ + settings_.join_timeout;
+    case JobState::kWaiting: return *waiting_since_ + WaitLimit();
     case JobState::kLastCall: return last_call_end_;
     // Nobody may be left to wait for but nodes that are gone.
     case JobState::kStopping: return WaitsForGoneOnly() ? std::min(stop_deadline_, fence_.OpensAt()) : stop_deadline_;
@@ -211,8 +212,8 @@ void Job::RemoveExpired(const Turn& turn) {
     } else {
       if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
       Remove(node,
-             absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
-                          absl::FormatDuration(settings_.reconnect_grace)),
+             {absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
+                           absl::FormatDuration(settings_.reconnect_grace))},
              &departure, turn);
     }
   }
@@ -224,8 +225,8 @@ void Job::RemoveSilent(Node* node, Departure* departure, const Turn& turn) {
   Close(node->node_id, node->incarnation, rendezvous::Close::Why::kLost, turn);
   if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
   const absl::Duration silence = absl::Trunc(turn.now - node->last_heard, absl::Milliseconds(100));
-  Remove(node, absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), departure,
-         turn);
+  Remove(node, {absl::StrCat("node ", node->host, " lost: no heartbeat for ", absl::FormatDuration(silence)), true},
+         departure, turn);
 }
 
 void Job::ExpectForVerdict(const Node& node) {
@@ -234,11 +235,14 @@ void Job::ExpectForVerdict(const Node& node) {
 
 void Job::OnStateDeadline(const Turn& turn) {
   switch (state_) {
-    case JobState::kWaiting:
-      return End(Failed(DescribeJoinTimeout(settings_, members_.size(), members_.FirstHosts(kMaxHostsNamed),
-                                            round_.number() > 0 ? state_reason_ : ""),
-                        loss_),
-                 turn);
+    case JobState::kWaiting: {
+      Verdict verdict =
+          Failed(DescribeJoinTimeout(settings_, WaitLimit(), members_.size(), members_.FirstHosts(kMaxHostsNamed),
+                                     round_.number() > 0 ? state_reason_ : ""),
+                 loss_);
+      verdict.exit_code = 1;  // that nodes did not come is the reason, whatever took them away
+      return End(std::move(verdict), turn);
+    }
     case JobState::kLastCall:
       return StartRound(absl::StrCat("last call ended with ", Counted(members_.size(), "node")), turn);
     case JobState::kStopping: {

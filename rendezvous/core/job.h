@@ -44,6 +44,8 @@ class Job {
 
   // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
+  // How long a silent node is waited for where a lost one ends the job: so long a launcher tries to reach the server.
+  static constexpr absl::Duration kReturnTime = absl::Seconds(30);
 
   // What a server knows of a job id before the job begins.
   struct Past {
@@ -150,11 +152,15 @@ class Job {
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
-  // Takes away a node that is gone for good; `what` happened, as a sentence that names it.
-  void Remove(Node* node, std::string what, Departure* departure, const Turn& turn);
+  // Takes away a node that is gone.
+  void Remove(Node* node, Going going, Departure* departure, const Turn& turn);
   // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
   void OnDeparture(const Departure& departure, const Turn& turn);
-  void OnGone(Node* node, std::string what, const Turn& turn);
+  void OnGone(Node* node, Going going, const Turn& turn);
+  // How long to wait for nodes while there are fewer than min (protocol 3.1, 4.2).
+  absl::Duration WaitLimit() const;
+  bool TooFew() const { return static_cast<int32_t>(members_.size()) < settings_.min_nodes; }
+  void EndWithTooFew(absl::string_view what, const Turn& turn);
   void End(Verdict verdict, const Turn& turn);
 
   const std::string job_id_;
@@ -175,6 +181,8 @@ class Job {
   Recovery recovery_;
   HeldFailure held_;
   std::optional<WorkerFailure> loss_;  // the last node gone since a round ran, as a first cause
+  bool may_all_return_ = true;         // the nodes that went before they succeeded, since a round began
+  bool told_to_stop_ = false;          // one of them was
   std::string next_reason_;            // of the round that comes next
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran

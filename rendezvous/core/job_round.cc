@@ -1,4 +1,5 @@
 // Rounds: how one begins, why it is left, and how the job ends.
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
+#include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/verdicts.h"
 
@@ -40,10 +42,11 @@ void Job::StartRound(std::string reason, const Turn& turn) {
 
 void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
   round_.Leave(reason, std::move(cause));
+  if (TooFew() && WaitLimit() <= absl::ZeroDuration()) return EndWithTooFew(reason, turn);
   Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
   StopAll(turn);
   NoteChange(turn.now);
-  if (static_cast<int32_t>(members_.size()) < settings_.min_nodes) return EnterWaiting(std::move(reason), turn);
+  if (TooFew()) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
 }
 
@@ -95,6 +98,8 @@ void Job::Assign(const Turn& turn) {
   waiting_since_.reset();
   held_.Drop();
   loss_.reset();
+  may_all_return_ = true;
+  told_to_stop_ = false;
   unheard_.clear();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -142,23 +147,23 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
 }
 
-void Job::OnGone(Node* node, std::string what, const Turn& turn) {
+void Job::OnGone(Node* node, Going going, const Turn& turn) {
   Departure departure;
-  Remove(node, std::move(what), &departure, turn);
+  Remove(node, std::move(going), &departure, turn);
   OnDeparture(departure, turn);
 }
 
-void Job::Remove(Node* node, std::string what, Departure* departure, const Turn& turn) {
+void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn) {
   // A group that has succeeded counts on, so that the next server has to ask for it.
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ != JobState::kRecovering) {
     round_.Gone(node->group_rank);
   }
   if (held_.Lost(node->node_id)) {
-    next_reason_ = state_reason_ = what;
-    round_.Leave(what, std::nullopt);
-    Keep(absl::StrCat("stopping round ", round_.number(), ": ", what), turn);
+    next_reason_ = state_reason_ = going.what;
+    round_.Leave(going.what, std::nullopt);
+    Keep(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
   }
-  departure->Add(*node, std::move(what));
+  departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
 }
@@ -170,23 +175,39 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
   if (members_.size() == 0 && state_ == JobState::kRecovering && !recovery_.anybody()) return;
   if (members_.size() == 0) return End(AllLeft(what, departure.loss()), turn);
   if (departure.had_ranks()) loss_ = departure.loss();
-  const bool enough = static_cast<int32_t>(members_.size()) >= settings_.min_nodes;
+  if (!departure.may_all_return()) may_all_return_ = false;
+  if (departure.told_to_stop()) told_to_stop_ = true;
+  const bool in_vain = TooFew() && WaitLimit() <= absl::ZeroDuration();
   switch (state_) {
     case JobState::kLastCall:
     case JobState::kStopping:
-      if (!enough) return EnterWaiting(what, turn);
+      if (in_vain) return EndWithTooFew(what, turn);
+      if (TooFew()) return EnterWaiting(what, turn);
       if (state_ == JobState::kStopping) TryAssign(turn);
       return;
     case JobState::kRunning:
       if (departure.ends_round()) LeaveRound(what, std::nullopt, turn);
       return;
     case JobState::kWaiting:
+      if (in_vain) return EndWithTooFew(what, turn);
       if (departure.had_ranks()) state_reason_ = what;
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
+}
+
+absl::Duration Job::WaitLimit() const {
+  const bool fixed_size = settings_.min_nodes == settings_.max_nodes;
+  if (!fixed_size || round_.number() == 0) return settings_.join_timeout;
+  if (told_to_stop_) return absl::ZeroDuration();
+  if (settings_.max_restarts > 0) return settings_.join_timeout;
+  return may_all_return_ ? std::min(settings_.join_timeout, kReturnTime) : absl::ZeroDuration();
+}
+
+void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
+  End(Failed(DescribeTooFew(settings_, what, told_to_stop_), loss_), turn);
 }
 
 void Job::End(Verdict verdict, const Turn& turn) {

@@ -15,6 +15,7 @@ namespace ddprun::rendezvous {
 inline constexpr int32_t kMaxNodes = 100'000;
 inline constexpr int32_t kMaxSlots = 4096;
 inline constexpr int32_t kMaxRestarts = 1'000'000'000;
+inline constexpr int32_t kMaxSignal = 64;
 
 // Rounds that a node may report (protocol 4.6). Nobody gives out a million rounds more than another server of the same
 // job knows of; nor more than a million for each second since 2020, which bounds what a server believes that knows

@@ -152,6 +152,8 @@ struct Ready {
 struct Leave {
   std::string reason;
   bool has_workers = false;  // that it stops now: it beats until the stream ends, which says that they are gone
+  // Somebody told it to stop by this signal, and nobody takes its place by himself (protocol 4.2); else 0.
+  int32_t signal = 0;
   friend bool operator==(const Leave&, const Leave&) = default;
 };
 

@@ -25,10 +25,15 @@ std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts)
   return absl::StrCat(what, "; restart limit reached (", max_restarts, "/", max_restarts, ")");
 }
 
-std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,
-                                absl::string_view waits_because) {
+std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop) {
+  return absl::StrCat(what, "; the job needs all ", settings.min_nodes, " nodes",
+                      told_to_stop ? "" : ", and restarts are disabled (--max-restarts 0)");
+}
+
+std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,
+                                const std::vector<std::string>& hosts, absl::string_view waits_because) {
   std::string text = absl::StrCat("only ", joined, " of ", Counted(settings.min_nodes, "node"), " joined within ",
-                                  absl::FormatDuration(settings.join_timeout));
+                                  absl::FormatDuration(waited));
   if (joined > 0) absl::StrAppend(&text, ": ", HostList(hosts, joined));
   if (!waits_because.empty()) absl::StrAppend(&text, " (", waits_because, ")");
   return text;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "rendezvous/core/messages.h"
 
 // Texts for users: pure functions, one line each.
@@ -19,8 +20,11 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all);
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
 
 // "only 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.
-std::string DescribeJoinTimeout(const JobSettings& settings, size_t joined, const std::vector<std::string>& hosts,
-                                absl::string_view waits_because);
+std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,
+                                const std::vector<std::string>& hosts, absl::string_view waits_because);
+
+// Why a fixed-size job ends with a node: "node-b left: received SIGTERM; the job needs all 2 nodes".
+std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop);
 
 // The cause of a failed job when no worker is to blame.
 WorkerFailure NodeFailure(absl::string_view host, absl::string_view message);

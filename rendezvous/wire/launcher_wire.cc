@@ -78,6 +78,7 @@ struct Writer {
   void operator()(const Leave& leave) const {
     proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
     proto->mutable_leave()->set_has_workers(leave.has_workers);
+    proto->mutable_leave()->set_signal(leave.signal);
   }
 };
 
@@ -120,7 +121,8 @@ Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
 }
 
 Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {
-  return Leave{fields.Line("reason", proto.reason(), kMaxTextBytes), proto.has_workers()};
+  return Leave{fields.Line("reason", proto.reason(), kMaxTextBytes), proto.has_workers(),
+               fields.Number("signal", proto.signal(), 0, kMaxSignal)};
 }
 
 }  // namespace

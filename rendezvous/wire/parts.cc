@@ -8,7 +8,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
-constexpr int32_t kMaxSignal = 64;
 constexpr int32_t kMaxExitCode = 255;
 
 }  // namespace

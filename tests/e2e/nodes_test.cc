@@ -121,7 +121,7 @@ TEST(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
   const int port = FreePort();
   Rendezvousd server(port);
   const std::string script = std::string(kSayRank) + "exec sleep 1000";
-  const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2"};
+  const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2", "--max-restarts=1"};
   Launcher a(NodeFlags(port, "3", 1, flags, script)), b(NodeFlags(port, "3", 1, flags, script)),
       c(NodeFlags(port, "3", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out() + c.Out(), "/3 local") == 3; })) << a.Err();
@@ -134,6 +134,40 @@ TEST(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
     EXPECT_NE(err.find(" lost: disconnected and did not reconnect within 80ms", summary), std::string::npos) << err;
   }
 }
+
+TEST(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
+  const int port = FreePort();
+  Rendezvousd server(port);
+  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+  ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
+  b.Signal(SIGKILL);
+  EXPECT_EQ(a.Wait(), 1) << a.Err();
+  EXPECT_NE(a.Err().find("; the job needs all\n2 nodes, and restarts are disabled"), std::string::npos) << a.Err();
+  EXPECT_EQ(a.Err().find("new round"), std::string::npos) << a.Err();
+}
+
+// The launcher that is told to stop hosts the server, or does not.
+class ToldToStopTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
+  const int port = FreePort();
+  const std::string script = std::string(kSayRank) + "exec sleep 1000";
+  const std::vector<std::string> flags = {"--max-restarts=3"};
+  Launcher host(NodeFlags(port, "3", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return CanConnect(port); })) << host.Err();
+  Launcher other(NodeFlags(port, "3", 1, flags, script)), third(NodeFlags(port, "3", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return Count(host.Out() + other.Out() + third.Out(), "/3 local") == 3; })) << host.Err();
+  Launcher& told = GetParam() ? host : other;
+  told.Signal(SIGINT);
+  for (Launcher* launcher : {&host, &other, &third}) {
+    EXPECT_EQ(launcher->Wait(), 128 + SIGINT) << launcher->Err();
+    const bool says = launcher->Err().find("left: received SIGINT; the job needs all 3 nodes") != std::string::npos;
+    EXPECT_EQ(says, launcher != &told) << launcher->Err();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Which, ToldToStopTest, ::testing::Bool());
 
 TEST(NodesTest, ProgramMissingOnOneNode_AllFailAtOnce) {
   const int port = FreePort();
@@ -330,11 +364,12 @@ TEST(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
   Rendezvousd server(port);
   Gate gate;
   const std::string script = kSayRank + gate.Wait();
-  Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
+  const std::vector<std::string> flags = {"--max-restarts=1"};
+  Launcher a(NodeFlags(port, "2", 1, flags, script)), b(NodeFlags(port, "2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(a.WaitForErr("new round")) << a.Err();
-  Launcher c(NodeFlags(port, "2", 1, {}, script));
+  Launcher c(NodeFlags(port, "2", 1, flags, script));
   ASSERT_TRUE(c.WaitForOut("/2 local")) << c.Err();
   gate.Open();
   EXPECT_EQ(a.Wait(), 0) << a.Err();
@@ -433,12 +468,12 @@ TEST(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
   EXPECT_NE(err.find("--max-restarts"), std::string::npos) << err;
 }
 
-TEST(NodesTest, OneNodeInterrupted_TheOtherIsToldAtOnce) {
+TEST(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
   const int port = FreePort();
   Rendezvousd server(port);
   const std::string script = std::string(kSayRank) + "exec sleep 1000";
-  Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=2"}, script));
-  Launcher b(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=2"}, script));
+  const std::vector<std::string> flags = {"--rdzv-conf=join_timeout=2,last_call_timeout=0"};
+  Launcher a(NodeFlags(port, "2:3", 1, flags, script)), b(NodeFlags(port, "2:3", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGINT);
   EXPECT_EQ(b.Wait(), 128 + SIGINT);

@@ -122,6 +122,15 @@ class AgentMachineTest : public ::testing::Test {
     effects_.clear();
     return text;
   }
+  // The Leave among the effects, if there is one.
+  std::optional<rendezvous::Leave> LeaveSaid() const {
+    for (const AgentEffect& e : effects_) {
+      const auto* send = std::get_if<effect::Send>(&e);
+      if (send == nullptr) continue;
+      if (const auto* leave = std::get_if<rendezvous::Leave>(&send->message)) return *leave;
+    }
+    return std::nullopt;
+  }
   std::string Connect() {
     machine_.OnConnected(now_, &effects_);
     return Take();
@@ -293,6 +302,34 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 130");
 }
 
+TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
+  Run();
+  machine_.OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
+  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"received SIGINT", true, SIGINT}));
+}
+
+TEST_F(AgentMachineTest, OnFatal_NobodyToldItToStop) {
+  Run();
+  machine_.OnFatal("no port", now_, &effects_);
+  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"no port", true, 0}));
+}
+
+class ReplacedAgentMachineTest : public AgentMachineTest {
+ protected:
+  ReplacedAgentMachineTest()
+      : AgentMachineTest([] {
+          AgentSettings settings = Settings();
+          settings.replaced = true;
+          return settings;
+        }()) {}
+};
+
+TEST_F(ReplacedAgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
+  Run();
+  machine_.OnSignal({SIGTERM, "SIGTERM from somebody"}, now_, &effects_);
+  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"received SIGTERM", true, 0}));
+}
+
 TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) { EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143"); }
 
 TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
@@ -389,6 +426,17 @@ TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoes
   Signal(SIGTERM, true);
   EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
+}
+
+// SLURM's signal had reached another node a little earlier, which left first.
+TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFailure) {
+  Run();
+  Signal(SIGTERM, true);
+  Verdict verdict = AgentMachineTest::Failed(143);
+  verdict.first_cause = WorkerFailure{.host = "there", .signal = SIGTERM};
+  EXPECT_EQ(Say(rendezvous::Finish{verdict}), "");
+  EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
+  EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {

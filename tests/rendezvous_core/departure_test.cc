@@ -18,11 +18,11 @@ Node At(const std::string& host, int32_t group_rank, NodeState state = NodeState
 TEST(DepartureTest, Text_SpeaksOfTheFirstThatHadRanks) {
   Departure departure;
   EXPECT_TRUE(departure.empty());
-  departure.Add(At("spare", -1), "node spare is lost");
+  departure.Add(At("spare", -1), {"node spare is lost"});
   EXPECT_EQ(departure.Text(), "node spare is lost");
   EXPECT_FALSE(departure.had_ranks());
-  departure.Add(At("a", 1), "node a is lost");
-  departure.Add(At("b", 0), "node b is lost");
+  departure.Add(At("a", 1), {"node a is lost", true});
+  departure.Add(At("b", 0), {"node b is lost", true});
   EXPECT_EQ(departure.Text(), "node a is lost; 2 more nodes lost with it");
   EXPECT_EQ(departure.loss().host, "a");
   EXPECT_TRUE(departure.had_ranks());
@@ -31,9 +31,21 @@ TEST(DepartureTest, Text_SpeaksOfTheFirstThatHadRanks) {
 
 TEST(DepartureTest, EndsRound_NotIfItsGroupHasSucceeded) {
   Departure departure;
-  departure.Add(At("a", 0, NodeState::kSucceeded), "node a is lost");
+  departure.Add(At("a", 0, NodeState::kSucceeded), {"node a left", false, 15});
   EXPECT_TRUE(departure.had_ranks());
   EXPECT_FALSE(departure.ends_round());
+  EXPECT_FALSE(departure.told_to_stop()) << "it was no longer needed";
+  EXPECT_TRUE(departure.may_all_return());
+}
+
+TEST(DepartureTest, ToldToStop_OneThatWas_AndWhetherAllMayReturn) {
+  Departure departure;
+  departure.Add(At("a", 0), {"node a is silent", true});
+  EXPECT_TRUE(departure.may_all_return());
+  departure.Add(At("b", 1), {"node b left", false, 15});
+  EXPECT_FALSE(departure.may_all_return());
+  EXPECT_TRUE(departure.told_to_stop());
+  EXPECT_EQ(departure.loss().signal, 0) << "the first one is spoken of";
 }
 
 class HeldFailureTest : public testing::Test {

@@ -55,7 +55,8 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   reported_.clear();
   succeeded_.clear();
   suspects_.clear();
-  charged_ = false;
+  charged_ = told_to_stop_ = gone_for_good_ = false;
+  loss_code_ = 1;
   nobody_yet_ = true;
   broken_ = left_before_ = round_left_;
   waiting_since_ = now;
@@ -265,7 +266,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
   if (const auto* m = std::get_if<Ready>(&message); m != nullptr && m->left_round == node->round) {
     if (m->store_port == 0) {
       Say(*node, "rejected");
-      Gone(node - nodes.data());
+      Gone(node - nodes.data(), false);
       return Settle(now);
     }
     node->join.store_port = m->store_port;
@@ -278,7 +279,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
   }
   if (const auto* m = std::get_if<Leave>(&message)) {
     if (m->has_workers && MayHaveWorkers(*node)) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
-    Gone(node - nodes.data());
+    Gone(node - nodes.data(), false, m->signal);
   }
   Settle(now);
 }
@@ -318,14 +319,24 @@ void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, 
   Touch(node, now);
 }
 
-void NaiveJob::Gone(size_t index) {
+absl::Duration NaiveJob::WaitLimit() const {
+  if (round == 0 || settings_.min_nodes != settings_.max_nodes) return settings_.join_timeout;
+  if (told_to_stop_) return absl::ZeroDuration();
+  if (settings_.max_restarts != 0) return settings_.join_timeout;
+  return gone_for_good_ ? absl::ZeroDuration() : std::min(settings_.join_timeout, absl::Seconds(30));
+}
+
+void NaiveJob::Gone(size_t index, bool may_return, int signal) {
   const Node node = nodes[index];
   nodes.erase(nodes.begin() + index);
   if (suspects_.count(node.join.node_id) > 0) {
     suspects_.clear();
     has_cause_ = false;
   }
+  if (node.rank >= 0) loss_code_ = signal == 0 ? 1 : 128 + signal;
   if (node.rank < 0 || node.phase == Phase::kSucceeded) return;
+  if (!may_return) gone_for_good_ = true;
+  if (signal != 0) told_to_stop_ = true;
   if (state == State::kRunning) {
     broken_ = round_left_ = true;
     has_cause_ = false;
@@ -351,14 +362,15 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
     if (!MayHaveWorkers(node)) limit = std::max(limit, std::min(10 * limit, absl::Seconds(30)));
     if (node.connected ? !Silent(node, limit, now) : node.stamp + settings_.reconnect_grace > now) continue;
     Say(node, "close");
-    if (node.connected && MayHaveWorkers(node)) {
+    const bool silent = node.connected;
+    if (silent && MayHaveWorkers(node)) {
       gone[node.join.node_id] = {node.join.incarnation, node.stamp + settings_.heartbeat_timeout * 7 / 6};
     }
-    Gone(i);
+    Gone(i, silent);
   }
   Settle(now);
   const auto over = [&](SteadyTime at) { return at <= now; };
-  if (state == State::kWaiting && over(*waiting_since_ + settings_.join_timeout)) {
+  if (state == State::kWaiting && over(*waiting_since_ + WaitLimit())) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kLastCall && over(last_call_end_)) {
     state = State::kStopping;
@@ -366,9 +378,10 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   } else if (state == State::kStopping && over(stop_by_)) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kRecovering && over(recover_by_)) {
+    if (nodes.empty()) return End(State::kFailed, "finish failed 1");
+    if (!broken_ && WaitsInVain()) return End(State::kFailed, absl::StrCat("finish failed ", loss_code_));
     if (!broken_) has_cause_ = false;
     broken_ = round_left_ = true;
-    if (nodes.empty()) return End(State::kFailed, "finish failed 1");
     lost_.clear();
     for (int r = 0; r < world_nodes_; ++r) reported_.insert(r);
   }
@@ -414,6 +427,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (n == 0 && state == State::kRecovering && nobody_yet_) return false;
   if (n == 0) return End(State::kFailed, "finish failed 1"), false;
   const bool enough = n >= settings_.min_nodes;
+  const std::string too_few = absl::StrCat("finish failed ", loss_code_);
   if (state == State::kRecovering && broken_) StopAll();
   const int untold = static_cast<int>(
       std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.join.in_touch && node.rank < 0; }));
@@ -423,6 +437,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     return broken_ = round_left_ = true;
   }
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
+    if (WaitsInVain()) return End(State::kFailed, too_few), false;
     StopAll();
     broken_ = charged_ = false;
     round_left_ = true;
@@ -448,6 +463,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     }
   }
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
+  if (state == State::kWaiting && WaitsInVain()) return End(State::kFailed, too_few), false;
   if (!enough && (state == State::kStopping || state == State::kLastCall)) {
     state = State::kWaiting;
     if (!waiting_since_) waiting_since_ = now;
@@ -476,7 +492,7 @@ bool NaiveJob::RemoveQuiet(SteadyTime now) {
   for (size_t i = nodes.size(); i-- > 0;) {
     if (nodes[i].busy() || !Silent(nodes[i], settings_.heartbeat_timeout, now)) continue;
     Say(nodes[i], "close");
-    Gone(i);
+    Gone(i, true);
   }
   return nodes.size() < before;
 }
@@ -515,7 +531,8 @@ void NaiveJob::AssignAll() {
   master_ = absl::StrCat(order[0]->join.address, ":", order[0]->join.store_port);
   succeeded_.clear();
   suspects_.clear();
-  has_cause_ = round_left_ = false;
+  has_cause_ = round_left_ = told_to_stop_ = gone_for_good_ = false;
+  loss_code_ = 1;
   waiting_since_.reset();
   state = State::kRunning;
   for (int r = 0; r < n; ++r) {

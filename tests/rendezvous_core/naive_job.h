@@ -89,7 +89,12 @@ class NaiveJob {
   void Report(Node* node, const Join& join);
   void HearOf(uint64_t reported);
   void Failed(Node* node, const WorkerFailed& message);
-  void Gone(size_t index);
+  // With `signal`, it was told to stop.
+  void Gone(size_t index, bool may_return, int signal = 0);
+  absl::Duration WaitLimit() const;
+  bool WaitsInVain() const {
+    return static_cast<int>(nodes.size()) < settings_.min_nodes && WaitLimit() == absl::ZeroDuration();
+  }
   SteadyTime WorkersGone(const Node& node) const;
   void StopAll();
   // Connected, and missed after so long.
@@ -119,10 +124,12 @@ class NaiveJob {
   bool veterans_ = false;
   std::set<std::string> succeeded_;  // node ids of the round, also gone ones
   std::set<int> reported_;
-  bool broken_ = false;       // the round has to be left
-  bool charged_ = false;      // in this recovery
-  bool left_before_ = false;  // the round, before the server was restarted
-  bool nobody_yet_ = false;   // has reported after a restart
+  bool broken_ = false;                                // the round has to be left
+  bool charged_ = false;                               // in this recovery
+  bool left_before_ = false;                           // the round, before the server was restarted
+  bool nobody_yet_ = false;                            // has reported after a restart
+  bool told_to_stop_ = false, gone_for_good_ = false;  // a node of the round that had not succeeded
+  int loss_code_ = 1;
   bool has_cause_ = false;
   bool round_left_ = false;
   std::set<std::string> suspects_;

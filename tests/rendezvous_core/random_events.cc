@@ -103,7 +103,7 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
     launcher->connected = launcher->joined = false;
     const bool has_workers = !OneIn(3);
     if (has_workers) leaving_.push_back(StreamClosed{join.job_id, join.node_id, join.incarnation});
-    return Say(*launcher, Leave{"received SIGTERM", has_workers});
+    return Say(*launcher, Leave{"received SIGTERM", has_workers, OneIn(2) ? 15 : 0});
   }
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
   switch (join.phase) {

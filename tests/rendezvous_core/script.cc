@@ -130,8 +130,11 @@ void Script::Command(const Words& words) {
   if (command == "leave") {
     std::string reason = words.rest;
     const bool has_workers = words.Number("workers", 0) != 0;
-    if (has_workers) reason.erase(0, std::min(reason.size(), reason.find(' ') + 1));
-    Send(&launcher, Leave{reason, has_workers});
+    const int signal = words.Number("signal", 0);
+    for (int i = 0; i < has_workers + (signal != 0); ++i) {
+      reason.erase(0, std::min(reason.size(), reason.find(' ') + 1));
+    }
+    Send(&launcher, Leave{reason, has_workers, signal});
     launcher.connected = has_workers;
     return;
   }

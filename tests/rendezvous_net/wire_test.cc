@@ -51,7 +51,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  WorkerFailed{1, lost},
                                                  GroupSucceeded{9},
                                                  Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
-                                                 Leave{"SIGTERM", true}};
+                                                 Leave{"SIGTERM", true, 15}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 

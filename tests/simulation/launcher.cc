@@ -195,7 +195,7 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     CloseClient();
     if (hosted_ == nullptr) return End();
     const SteadyTime now = timeline_->now();
-    lingers_ = {now + (exit->verdict ? kLinger : absl::ZeroDuration()), now + settings_.agent.shutdown_timeout};
+    lingers_ = {now + (hosted_->JobEnded() ? kLinger : absl::ZeroDuration()), now + settings_.agent.shutdown_timeout};
   }
 }
 

@@ -142,6 +142,11 @@ bool Server::HasLaunchers() const {
   return false;
 }
 
+bool Server::JobEnded() const {
+  const auto job = registry_.GetJob(kJob, timeline_->now());
+  return job && rendezvous::IsEnd(job->state);
+}
+
 bool Server::HasLeavers() const {
   for (const auto& [unused, stream] : streams_) {
     if (stream.left && !stream.in_process) return true;

@@ -44,6 +44,7 @@ class Server : public std::enable_shared_from_this<Server> {
   // Streams of launchers in other processes that have joined, and those of them that said Leave.
   bool HasLaunchers() const;
   bool HasLeavers() const;
+  bool JobEnded() const;
 
  private:
   using Key = std::tuple<std::string, uint64_t>;  // node id, incarnation

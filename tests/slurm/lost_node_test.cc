@@ -43,13 +43,13 @@ TEST_F(LostNodeTest, TaskKilled_MinMax_GoesOnSmaller) {
   EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
 }
 
-TEST_F(LostNodeTest, TaskKilled_FixedCount_FailsAndNamesTheNode) {
-  const Job job = Train("-N2", "", "--rdzv-conf=join_timeout=5", "STEPS=100000");
+TEST_F(LostNodeTest, TaskKilled_FixedCount_FailsAtOnceAndNamesTheNode) {
+  const Job job = Train("-N2", "", "", "STEPS=100000");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
   KillLauncher();
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "137:0") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("timed out waiting for node2"));
+  EXPECT_THAT(job.Output(), HasSubstr("node node2 lost: disconnected"));
 }
 
 TEST_F(LostNodeTest, NodeSetDown_TheOthersSaveAndTheJobEnds) {
