@@ -14,6 +14,7 @@
 #include "launcher/core/failure_summary.h"
 #include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
+#include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
@@ -480,6 +481,8 @@ int Agent::Finish() {
     report.verdict = *exit_->verdict;
     report.others = exit_->siblings;
     report.time_zone = absl::LocalTimeZone();
+    report.interpreter = FindInterpreter(settings_.config);
+    if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
     LogVerbatim(FailureSummary(report));
   }
   const SteadyTime now = SteadyNow();

@@ -1,6 +1,7 @@
 // ddprun: starts this node's workers of a distributed job and keeps the job running (docs/operations.md).
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,9 +18,11 @@
 #include "launcher/core/merge_environment.h"
 #include "launcher/core/parse_options.h"
 #include "launcher/core/show_config.h"
+#include "launcher/interpreter.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
+#include "launcher/os/python_environment.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/os/standard_streams.h"
@@ -53,13 +56,17 @@ int Fail(const absl::Status& status, int code) {
 // Shows errors, warnings and, with LOGLEVEL=INFO, what the launcher does.
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
-HostFacts LookAtHost(const Options& options) {
+// `command`: argv[0].
+HostFacts LookAtHost(const std::string& command, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
   facts.gpus = GpuCount();
   facts.random_id = RandomId();
-  facts.python_exec = Variable("PYTHON_EXEC");
-  facts.virtual_env = Variable("VIRTUAL_ENV");
+  facts.python.python_exec = Variable("PYTHON_EXEC");
+  facts.python.python_exec_is_file = access(facts.python.python_exec.value_or("").c_str(), F_OK) == 0;
+  facts.python.beside_command = PythonBeside(command, Variable("PATH").value_or("/usr/bin:/bin"));
+  facts.python.virtual_env = Variable("VIRTUAL_ENV");
+  facts.python.conda_prefix = Variable("CONDA_PREFIX");
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
   if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
   return facts;
@@ -88,7 +95,7 @@ absl::Status CheckCredentialsOf(const LaunchConfig& config) {
   return status;
 }
 
-int Main(const std::vector<std::string>& arguments) {
+int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
   // A reader of our output that goes away is no reason to die, nor is a log file that grows beyond `ulimit -f`.
   signal(SIGPIPE, SIG_IGN);
@@ -103,7 +110,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
   TakeToken(&options, &origins);
-  const HostFacts facts = LookAtHost(options);
+  const HostFacts facts = LookAtHost(command, options);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
   if (!cluster.ok()) return Fail(cluster.status(), kUsageError);
@@ -114,6 +121,9 @@ int Main(const std::vector<std::string>& arguments) {
     return 0;
   }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
+  if (const std::string python = FindInterpreter(*config); !python.empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("workers are run by ", python));
+  }
   if (config->server_place != ServerPlace::kInProcess) {
     if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kUsageError);
   }
@@ -146,7 +156,8 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   ddprun::launcher::Guard::RunIfAsked(argc, argv);
-  const int code = ddprun::launcher::Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const int code =
+      ddprun::launcher::Main(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   ddprun::FlushLog(ddprun::SteadyNow() + ddprun::launcher::kLastWords);
   return code;
 }

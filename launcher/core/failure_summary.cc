@@ -127,6 +127,13 @@ std::string FailureSummary(const FailureReport& report) {
   const std::string thin = std::string(kFrameWidth, '-') + "\n";
   std::string out = absl::StrCat(thick, OneLine(report.entrypoint, kMaxTextBytes), " FAILED\n");
   if (!verdict.reason.empty()) absl::StrAppend(&out, Wrap(OneLine(verdict.reason, kMaxTextBytes), 0, ""), "\n");
+  const bool worker_failed = verdict.first_cause && verdict.first_cause->rank >= 0;
+  if (worker_failed && !report.interpreter.empty()) {
+    absl::StrAppend(&out, "Python: ", OneLine(report.interpreter, kMaxTextBytes), "\n");
+  }
+  if (!report.hint.empty()) {
+    absl::StrAppend(&out, Wrap(absl::StrCat("Hint: ", OneLine(report.hint, kMaxTextBytes)), 0, ""), "\n");
+  }
   if (verdict.first_cause) {
     absl::StrAppend(&out, thin, "Root Cause (first observed failure):\n");
     AppendFailure(0, *verdict.first_cause, /*whole=*/true, report.time_zone, &out);

@@ -17,6 +17,8 @@ struct FailureReport {
   // Those that the launcher stopped are no failures and do not belong here.
   std::vector<rendezvous::WorkerFailure> others;
   absl::TimeZone time_zone;  // for the times shown
+  std::string interpreter;   // that ran this node's workers; empty: they are programs
+  std::string hint;          // what to do, if that is known
 };
 
 // The summary, in torchrun's frame so that people and scripts find what they look for: first cause first, the same

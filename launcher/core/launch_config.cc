@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -110,18 +111,7 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->local_addr = options.local_addr.value_or("");
 }
 
-std::vector<std::string> PythonPrograms(const HostFacts& facts) {
-  if (facts.python_exec && !facts.python_exec->empty()) return {*facts.python_exec};
-  std::vector<std::string> programs;
-  if (facts.virtual_env && !facts.virtual_env->empty()) {
-    programs.push_back(absl::StrCat(*facts.virtual_env, "/bin/python"));
-  }
-  programs.push_back("python3");
-  programs.push_back("python");
-  return programs;
-}
-
-WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
+absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFacts& facts) {
   WorkerCommand command;
   if (options.script.empty()) return command;
   const std::string& script = options.script.front();
@@ -133,8 +123,11 @@ WorkerCommand MakeCommand(const Options& options, const HostFacts& facts) {
     command.arguments.assign(options.script.begin() + 1, options.script.end());
     return command;
   }
-  command.programs = PythonPrograms(facts);
-  command.arguments = {"-u"};  // unbuffered: the last lines before a crash are the ones that matter
+  absl::StatusOr<PythonChoice> python = ChoosePython(facts.python);
+  if (!python.ok()) return python.status();
+  command.programs = std::move(python->programs);
+  command.arguments = std::move(python->arguments);
+  command.arguments.push_back("-u");  // unbuffered: the last lines before a crash are the ones that matter
   if (options.module) {
     command.arguments.push_back("-m");
   } else {
@@ -259,7 +252,10 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   SetJob(options, facts, &config);
   config.credentials = options.credentials;
   config.credentials.munge = cluster.has_munge && !options.credentials.has_token();
-  config.command = MakeCommand(options, facts);
+  absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
+  if (!command.ok()) return command.status();
+  config.command = *std::move(command);
+  config.runs_python = !config.command.script.empty() || options.module;
   SetPreload(options, &config);
   if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();

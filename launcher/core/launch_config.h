@@ -13,6 +13,7 @@
 #include "launcher/core/endpoint.h"
 #include "launcher/core/options.h"
 #include "launcher/core/port_range.h"
+#include "launcher/core/python_choice.h"
 #include "launcher/core/script_file.h"
 #include "launcher/core/std_streams.h"
 #include "rendezvous/core/credentials.h"
@@ -24,9 +25,8 @@ namespace ddprun::launcher {
 struct HostFacts {
   int cpus = 1;  // that the launcher may use
   int gpus = 0;
-  std::string random_id;                       // a fresh one: becomes the job id where none is needed
-  std::optional<std::string> python_exec;      // $PYTHON_EXEC
-  std::optional<std::string> virtual_env;      // $VIRTUAL_ENV
+  std::string random_id;  // a fresh one: becomes the job id where none is needed
+  PythonFacts python;
   std::optional<std::string> visible_devices;  // $CUDA_VISIBLE_DEVICES
   ScriptFile script;                           // what the first word of the command line names
 };
@@ -77,6 +77,7 @@ struct LaunchConfig {
 
   // The workers.
   WorkerCommand command;
+  bool runs_python = false;  // the command is an interpreter's
   std::string preload;     // modules to import before workers are forked, see Options; empty: each starts by itself
   std::string entrypoint;  // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;

@@ -128,14 +128,16 @@ TEST(Resolve, Script_IsRunByPython) {
   EXPECT_EQ(config.command.arguments, (Words{"-u", "train.py", "--lr", "1"}));
   EXPECT_EQ(config.entrypoint, "train.py");
 
+  EXPECT_TRUE(config.runs_python);
+
   HostFacts facts = Facts();
-  facts.virtual_env = "/venv";
-  EXPECT_EQ(MustResolve({}, facts).command.programs, (Words{"/venv/bin/python", "python3", "python"}));
-  facts.python_exec = "/opt/python";
-  EXPECT_EQ(MustResolve({}, facts).command.programs, Words{"/opt/python"});
-  facts.python_exec = "";
-  facts.virtual_env = "";
-  EXPECT_EQ(MustResolve({}, facts).command.programs, (Words{"python3", "python"}));
+  facts.python.python_exec = "nsys profile python3";
+  config = MustResolve({}, facts);
+  EXPECT_EQ(config.command.programs, Words{"nsys"});
+  EXPECT_EQ(config.command.arguments, (Words{"profile", "python3", "-u", "train.py", "--lr", "1"}));
+  facts.python.python_exec = "python3 '";
+  EXPECT_EQ(Resolve(Options{.script = {"train.py"}}, facts, {}).status().message(),
+            "PYTHON_EXEC=python3 ': a quote does not end");
 }
 
 TEST(Resolve, ModuleAndProgram_AreRunAsSuch) {
