@@ -103,7 +103,7 @@ absl::Status Agent::SetUp() {
   agent.join.node_id = settings_.launcher_id;
   agent.join.session_secret = RandomSecret();
   agent.join.host = host_;
-  agent.join.address = place_.address;
+  agent.join.address = place_.master;
   agent.join.slots = config.slots;
   agent.join.role = config.role;
   agent.join.node_rank = config.node_rank;
@@ -333,6 +333,23 @@ absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
   StoreOptions options;
   options.address = place_.address;
   options.secret = store_secret_;
+  const LaunchConfig& config = settings_.config;
+  if (config.store_port == 0) return NewStoreAtAnyPort(std::move(options));
+  options.first_port = options.last_port = config.store_port;
+  absl::StatusOr<std::unique_ptr<StoreServer>> wanted = StoreServer::Open(options);
+  if (wanted.ok()) return wanted;
+  options.first_port = options.last_port = 0;
+  absl::StatusOr<std::unique_ptr<StoreServer>> store = NewStoreAtAnyPort(std::move(options));
+  if (!store.ok()) return store;
+  // In a job of several nodes it may be that nobody is told of this one.
+  const bool alone = config.server_place == ServerPlace::kInProcess;
+  Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo,
+                   absl::StrCat("--master-port=", config.store_port, " can't be had: ", wanted.status().message(),
+                                "; this round's store is at ", Endpoint{place_.master, (*store)->port()}.ToString())});
+  return store;
+}
+
+absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStoreAtAnyPort(StoreOptions options) {
   const LaunchConfig& config = settings_.config;
   if (!config.port_range) return StoreServer::Open(std::move(options));
   absl::StatusOr<std::unique_ptr<StoreServer>> store =

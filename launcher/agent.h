@@ -75,6 +75,7 @@ class Agent {
   void Do(const effect::Exit& exit);
 
   absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
+  absl::StatusOr<std::unique_ptr<StoreServer>> NewStoreAtAnyPort(StoreOptions options);
   // Registers this node's workers at the store of the round, here or at group rank 0.
   void RegisterWorkers();
   // Called when the number of ranks in the store may have changed.

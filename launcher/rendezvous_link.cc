@@ -65,6 +65,23 @@ absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
                                    "; give a name or an address that ", Hostname(), " can reach"));
 }
 
+void TakeStoreHost(const std::string& name, HostPlace* host) {
+  const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
+  if (resolved.ok()) {
+    for (const std::string& address : *resolved) {
+      // Nobody can connect to what is no interface's, such as 0.0.0.0 or the ::1 of a kernel without IPv6.
+      if (InterfaceOf(address).empty() && address.rfind("127.", 0) != 0) continue;
+      host->address = address;
+      host->master = name;
+      return;
+    }
+  }
+  Log(LogLevel::kWarning,
+      absl::StrCat("--master-addr=", name,
+                   resolved.ok() ? " is not an address of this host" : ": the name has no address here",
+                   ": MASTER_ADDR is ", host->master));
+}
+
 }  // namespace
 
 absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
@@ -72,6 +89,8 @@ absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
   if (!address.ok()) return address.status();
   HostPlace host;
   host.address = *std::move(address);
+  host.master = host.address;
+  if (!config.store_host.empty()) TakeStoreHost(config.store_host, &host);
   host.may_host = config.server_place == ServerPlace::kHere ||
                   (config.server_place == ServerPlace::kHereIfLocal && IsLocalHost(config.endpoint.host));
   if (host.may_host) FindServingAddresses(config, &host);

@@ -20,8 +20,10 @@ namespace ddprun::launcher {
 
 // How the job's other nodes reach this host.
 struct HostPlace {
-  std::string address;    // by which other nodes reach it: --local-addr, else that of the route to the server
-  bool may_host = false;  // the endpoint is of this host: the server may live in this launcher
+  std::string address;  // by which other nodes reach it: --local-addr, else that of the route to the server
+  // MASTER_ADDR, where the store of this node serves the job: --master-addr as given if it is an address of this host.
+  std::string master;
+  bool may_host = false;             // the endpoint is of this host: the server may live in this launcher
   std::vector<std::string> serving;  // where that would listen
   std::string note;                  // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
 };

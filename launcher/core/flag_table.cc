@@ -131,10 +131,12 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }},
     {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
-    {"master-addr", "", "HOST", kRendezvous, "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1)",
+    {"master-addr", "", "HOST", kRendezvous,
+     "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1); of one node: MASTER_ADDR",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->master_addr); }},
-    {"master-port", "", "PORT", kRendezvous, "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500)",
-     [](string_view v, Options* o) { return StoreInteger(v, 1, 65535, &o->master_port); }},
+    {"master-port", "", "PORT", kRendezvous,
+     "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500); else, and of one node: MASTER_PORT",
+     [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
     {"local-addr", "", "HOST", kRendezvous,
      "where other nodes reach this one (its address on\nthe way to the endpoint)",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
@@ -198,12 +200,28 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
+constexpr string_view kEmptyIsDefault[] = {"duplicate-stderr-filters",
+                                           "duplicate-stdout-filters",
+                                           "local-addr",
+                                           "local-ranks-filter",
+                                           "log-dir",
+                                           "log-line-prefix-template",
+                                           "rdzv-conf",
+                                           "rdzv-endpoint",
+                                           "rdzv-id",
+                                           "role",
+                                           "signals-to-handle"};
+
 // Flags that torchrun users may have on their command lines. Better told than guessed at.
 constexpr const char* kOnlyInTorchrun[] = {"print-completion"};
 
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
+
+bool EmptyIsDefault(const Flag& flag) {
+  return std::find(std::begin(kEmptyIsDefault), std::end(kEmptyIsDefault), flag.name) != std::end(kEmptyIsDefault);
+}
 
 absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
   if (flag.set != nullptr) return flag.set(value, options);

@@ -35,6 +35,10 @@ absl::Span<const Flag> Flags();
 // flag's name.
 absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
 
+// Whether an empty value is as if the flag were not given, as torchrun takes it. Scripts of clusters rely on it:
+// --rdzv-id=$JOB where JOB may be unset.
+bool EmptyIsDefault(const Flag& flag);
+
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(const Flag& flag);
 

@@ -54,10 +54,21 @@ void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
   }
 }
 
-void NoteUnusedEndpointFlags(const Options& options, absl::string_view why, LaunchConfig* config) {
-  if (options.master_addr || options.master_port) {
-    config->notes.push_back(absl::StrCat("--master-addr and --master-port have no effect: ", why));
+// Where the workers' store is to be, of which the flags say nothing in a job of several nodes that meet at the master.
+absl::Status SetStore(const Options& options, LaunchConfig* config) {
+  const bool alone = config->server_place == ServerPlace::kInProcess;
+  if (alone) config->store_host = options.master_addr.value_or("");
+  if (!alone && options.master_addr) {
+    config->notes.push_back("--master-addr has no effect: --rdzv-endpoint is given");
   }
+  const int port = options.master_port.value_or(0);
+  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // the server's
+  if (port != 0 && options.port_range && !options.port_range->Has(port)) {
+    return absl::InvalidArgumentError(absl::StrCat("--master-port=", port, " is outside of --port-range=",
+                                                   options.port_range->ToString(), ": give a port of the range"));
+  }
+  config->store_port = port;
+  return absl::OkStatus();
 }
 
 absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
@@ -74,13 +85,15 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
     if (options.rdzv_endpoint && !any_port) {
       config->notes.push_back("--rdzv-endpoint has no effect: --standalone is given");
     }
-    NoteUnusedEndpointFlags(options, "a single-node job needs no endpoint", config);
-    return absl::OkStatus();
+    return SetStore(options, config);
   }
   if (options.rdzv_endpoint) {
     config->endpoint = *options.rdzv_endpoint;
     config->server_place = ServerPlace::kHereIfLocal;
-    NoteUnusedEndpointFlags(options, "--rdzv-endpoint is given", config);
+    if (absl::Status status = SetStore(options, config); !status.ok()) return status;
+  } else if (options.master_port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", NnodesText(options.nnodes),
+                                                   ": the other nodes cannot know port 0; give a port number"));
   } else if (options.master_addr || options.master_port || RequestedRank(options)) {
     SetStaticEndpoint(options, config);
   } else {
@@ -111,6 +124,9 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->local_addr = options.local_addr.value_or("");
 }
 
+// For Python.
+constexpr char kStandardInput[] = "-";
+
 absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFacts& facts) {
   WorkerCommand command;
   if (options.script.empty()) return command;
@@ -130,7 +146,7 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
   command.arguments.push_back("-u");  // unbuffered: the last lines before a crash are the ones that matter
   if (options.module) {
     command.arguments.push_back("-m");
-  } else {
+  } else if (script != kStandardInput) {
     command.script = script;
   }
   command.script_argument = command.arguments.size();
@@ -255,7 +271,12 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   absl::StatusOr<WorkerCommand> command = MakeCommand(options, facts);
   if (!command.ok()) return command.status();
   config.command = *std::move(command);
-  config.runs_python = !config.command.script.empty() || options.module;
+  const bool from_stdin = !options.script.empty() && options.script.front() == kStandardInput && !options.no_python;
+  config.runs_python = !config.command.script.empty() || options.module || from_stdin;
+  if (from_stdin && !options.module && config.slots > 1) {
+    config.notes.push_back(absl::StrCat("the script is read from standard input, which only one of ", config.slots,
+                                        " workers gets: write it to a file"));
+  }
   SetPreload(options, &config);
   if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();

@@ -63,6 +63,8 @@ struct LaunchConfig {
   Endpoint endpoint;                        // of no meaning if kInProcess
   std::optional<int32_t> node_rank;         // requested group rank
   std::string local_addr;                   // empty: to be found out
+  std::string store_host;                   // of a one-node job, as given for MASTER_ADDR; empty: loopback
+  int store_port = 0;                       // given for MASTER_PORT; 0: any
   rendezvous::Credentials credentials;      // for the server, and of it where this launcher hosts it
   absl::Duration reconnect_timeout;         // how long to go on without reaching the server
   std::optional<PortRange> port_range;      // of every port that is listened on; absent: any

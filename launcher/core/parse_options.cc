@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "launcher/core/flag_table.h"
 #include "launcher/core/flag_value.h"
 #include "rendezvous/base/text.h"
@@ -33,6 +34,19 @@ constexpr SecondVariable kSecondVariables[] = {
     {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
 };
+
+// CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script: so it is shown "--flag=" with
+// this instead of nothing.
+constexpr char kNothing[] = "\x1f";
+
+std::string Filled(const std::string& word) {
+  const bool empty = absl::StartsWith(word, "--") && word.find('=') == word.size() - 1;
+  return empty ? absl::StrCat(word, kNothing) : word;
+}
+
+std::string Unfilled(absl::string_view word) {
+  return std::string(absl::EndsWith(word, absl::StrCat("=", kNothing)) ? absl::StripSuffix(word, kNothing) : word);
+}
 
 constexpr char kUsage[] =
     "Usage: ddprun [FLAGS] SCRIPT [SCRIPT ARGUMENTS]\n\n"
@@ -80,8 +94,8 @@ class Parser {
     if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
 
     ParsedOptions parsed;
-    parsed.options.script = app_.remaining();
-    if (absl::Status status = CheckWords(words, &parsed.options.script); !status.ok()) return status;
+    for (const std::string& word : app_.remaining()) parsed.options.script.push_back(Unfilled(word));
+    if (absl::Status status = CheckWords(&parsed.options.script); !status.ok()) return status;
     if (absl::Status status = SetAll(environment, &parsed); !status.ok()) return status;
     if (absl::Status status = CheckScript(parsed.options); !status.ok()) return status;
     return parsed;
@@ -121,7 +135,8 @@ class Parser {
 
   // Lets CLI11 take the flags from the front of the words; app_.remaining() then has the rest.
   absl::Status Split(const std::vector<std::string>& arguments) {
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    std::vector<std::string> reversed(arguments.size());
+    std::transform(arguments.rbegin(), arguments.rend(), reversed.begin(), Filled);
     try {
       app_.parse(reversed);
     } catch (const CLI::ArgumentMismatch&) {  // only the last word can lack its value
@@ -134,17 +149,7 @@ class Parser {
   }
 
   // Finds what CLI11 lets pass. `rest` is what it did not take; in the end it starts with the script.
-  absl::Status CheckWords(const std::vector<std::string>& arguments, std::vector<std::string>* rest) const {
-    // CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script. An unset variable
-    // of a shell script is the usual reason.
-    const size_t taken = arguments.size() - std::min(rest->size(), arguments.size());
-    for (size_t i = 0; i < taken; ++i) {
-      const std::string& word = arguments[i];
-      if (absl::StartsWith(word, "--") && word.find('=') == word.size() - 1) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(Quoted(word), " has an empty value: give one, or leave the flag out"));
-      }
-    }
+  absl::Status CheckWords(std::vector<std::string>* rest) const {
     for (const auto& [flag, option] : options_) {
       const bool needs_value = !flag->is_switch() && flag->bare_value == nullptr;
       if (needs_value && option->count() > 0 && LooksLikeFlag(option->results().back())) {
@@ -171,6 +176,12 @@ class Parser {
       std::optional<std::string> value;
       if (option->count() > 0) {
         value = option->results().back();
+        if (*value == kNothing) value->clear();
+        if (value->empty() && EmptyIsDefault(*flag)) continue;
+        if (value->empty()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
+        }
       } else if (std::optional<std::string> variable = environment(PetVariable(*flag));
                  variable && !variable->empty()) {
         source = PetVariable(*flag);

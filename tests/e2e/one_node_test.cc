@@ -270,6 +270,48 @@ TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
     EXPECT_NE(launcher.Err().find(std::string(flag) + " has no effect: "), std::string::npos) << launcher.Err();
 }
 
+TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
+  const int port = FreePort();
+  const std::string script =
+      "echo at=$MASTER_ADDR:$MASTER_PORT; exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT && echo open; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ]";
+  Launcher launcher({"--max-restarts=1", "--master-addr=localhost", absl::StrCat("--master-port=", port), "--no-python",
+                     "bash", "-c", script});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), absl::StrCat("at=localhost:", port, "\nopen\n")), 2) << launcher.Out();
+}
+
+TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
+  const int port = FreePort();
+  Process other({"/usr/bin/env", "python3", "-c",
+                 absl::StrCat("import socket, signal\ns = socket.socket()\ns.bind(('127.0.0.1', ", port,
+                              "))\ns.listen()\nprint('up', flush=True)\nsignal.pause()")});
+  ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
+  Launcher launcher(Standalone(1, {absl::StrCat("--master-port=", port)}, "echo at=$MASTER_ADDR:$MASTER_PORT"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), absl::StrCat(":", port)), 0) << launcher.Out();
+  EXPECT_NE(launcher.Err().find(absl::StrCat("--master-port=", port, " can't be had")), std::string::npos)
+      << launcher.Err();
+  const std::string real = launcher.Out().substr(launcher.Out().find("127."));
+  EXPECT_NE(launcher.Err().find("store is at " + real.substr(0, real.find('\n'))), std::string::npos) << launcher.Err();
+}
+
+TEST(OneNodeTest, MasterAddrOfAnotherHost_SaysWhereTheStoreIs) {
+  Launcher launcher(Standalone(1, {"--master-addr=192.0.2.7"}, "echo at=$MASTER_ADDR"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "at=127.0.0.1\n");
+  EXPECT_NE(launcher.Err().find("--master-addr=192.0.2.7 is not an address of this host: MASTER_ADDR is 127.0.0.1"),
+            std::string::npos)
+      << launcher.Err();
+}
+
+TEST(OneNodeTest, ScriptFromStandardInput) {
+  Process launcher({"/bin/sh", "-c",
+                    "echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv)' | launcher/ddprun --standalone - a"});
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "0 ['-', 'a']\n");
+}
+
 TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
   Launcher launcher(Standalone(2, {"--tee=1"}, "i=0; while [ $i -lt 20000 ]; do echo $RANK-$i; i=$((i+1)); done"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();

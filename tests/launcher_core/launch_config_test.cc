@@ -90,6 +90,35 @@ TEST(Resolve, EndpointAndNodeRank_IsOnlyAWish) {
   EXPECT_EQ(config.notes.size(), 1) << "--master-addr has no effect";
 }
 
+TEST(Resolve, Master_OfOneNode_IsWhereTheStoreIs) {
+  for (const Words& flags : {Words{}, Words{"--standalone"}, Words{"--rdzv-endpoint=localhost:0"}}) {
+    Words all = flags;
+    all.insert(all.end(), {"--master-addr=node0", "--master-port=1234"});
+    const LaunchConfig config = MustResolve(all);
+    EXPECT_EQ(config.store_host, "node0");
+    EXPECT_EQ(config.store_port, 1234);
+    EXPECT_TRUE(config.notes.empty());
+  }
+  EXPECT_EQ(MustResolve({"--master-port=0"}).store_port, 0);
+  EXPECT_EQ(MustResolve({}).store_host, "");
+}
+
+TEST(Resolve, MasterPort_BesideAnEndpoint_IsTheStores) {
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29500"}).store_port, 29500);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h:29400", "--master-port=29400"}).store_port, 0);
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--master-addr=h", "--master-port=29500"}).store_port, 0) << "the server's";
+}
+
+TEST(Resolve, Script_FromStandardInput) {
+  HostFacts facts = Facts();
+  const LaunchConfig config = MustResolve({}, facts, {"-", "a"});
+  EXPECT_EQ(config.command.arguments, (Words{"-u", "-", "a"}));
+  EXPECT_EQ(config.command.script, "");
+  EXPECT_TRUE(config.runs_python);
+  EXPECT_TRUE(config.notes.empty());
+  EXPECT_EQ(MustResolve({"--nproc-per-node=2"}, facts, {"-"}).notes.size(), 1);
+}
+
 TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
   EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1"}).node_rank, 1);
   EXPECT_EQ(MustResolve({"--nnodes=3", "--rdzv-endpoint=h", "--rdzv-conf=rank=1", "--node-rank=2"}).node_rank, 2);

@@ -303,5 +303,30 @@ TEST(ParseOptions, Version_IsPrinted) {
   EXPECT_EQ(std::get<InfoText>(*result).text, absl::StrCat("ddprun ", kVersion, "\n"));
 }
 
+TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) {
+  const std::vector<std::string> flags = {"--rdzv-id=",
+                                          "--rdzv-endpoint=",
+                                          "--rdzv_conf=",
+                                          "--log-dir=",
+                                          "--role=",
+                                          "--local-addr=",
+                                          "--local-ranks-filter=",
+                                          "--signals-to-handle=",
+                                          "--duplicate-stdout-filters=",
+                                          "--rdzv-id",
+                                          "",
+                                          "x.py",
+                                          "--lr="};
+  auto parsed = ParseOptions(flags, [](const std::string&) { return std::nullopt; });
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const Options options = std::get<ParsedOptions>(*parsed).options;
+  EXPECT_EQ(options.rdzv_id, std::nullopt);
+  EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
+  EXPECT_EQ(options.log_dir, "");
+  EXPECT_EQ(options.role, "default");
+  EXPECT_EQ(options.signals_to_handle, Options().signals_to_handle);
+  EXPECT_EQ(options.script, (std::vector<std::string>{"x.py", "--lr="})) << "the script's own are not touched";
+}
+
 }  // namespace
 }  // namespace ddprun::launcher
