@@ -212,9 +212,6 @@ constexpr string_view kEmptyIsDefault[] = {"duplicate-stderr-filters",
                                            "role",
                                            "signals-to-handle"};
 
-// Flags that torchrun users may have on their command lines. Better told than guessed at.
-constexpr const char* kOnlyInTorchrun[] = {"print-completion"};
-
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
@@ -242,10 +239,7 @@ std::string UnknownFlagText(string_view given) {
   const std::string name = absl::AsciiStrToLower(absl::StrReplaceAll(
       shown.substr(shown.find_first_not_of('-') == string_view::npos ? shown.size() : shown.find_first_not_of('-')),
       {{"_", "-"}}));
-  if (std::find(std::begin(kOnlyInTorchrun), std::end(kOnlyInTorchrun), name) != std::end(kOnlyInTorchrun)) {
-    return absl::StrCat("ddprun does not have torchrun's flag ", Quoted(shown), ": leave it out");
-  }
-  std::vector<std::string> names = {"help", "version"};
+  std::vector<std::string> names = {"help", "print-completion", "version"};
   for (const Flag& flag : kFlags) names.push_back(flag.name);
   const std::optional<std::string> nearest = NearestWord(name, names);
   const std::string advice = nearest ? absl::StrCat("did you mean --", *nearest, "?")

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "launcher/core/completion.h"
 #include "launcher/core/flag_table.h"
 #include "launcher/core/flag_value.h"
 #include "rendezvous/base/text.h"
@@ -84,6 +85,10 @@ class Parser {
     app_.footer(kFooter);
     for (const Flag& flag : Flags()) options_.emplace_back(&flag, Add(flag));
     help_ = app_.add_flag("-h,--help")->description("show this text")->group("Help");
+    completion_ = app_.add_option("--print-completion,--print_completion", [](const CLI::results_t&) { return true; })
+                      ->description("print a script that completes flags in this shell")
+                      ->group("Help")
+                      ->option_text("bash|zsh|fish");
     version_ = app_.add_flag("--version")->description("show the version")->group("Help");
   }
 
@@ -91,6 +96,11 @@ class Parser {
     const std::vector<std::string> words = JoinBareValue(arguments);
     if (absl::Status status = Split(words); !status.ok()) return status;
     if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
+    if (completion_->count() > 0) {
+      absl::StatusOr<std::string> script = CompletionScript(completion_->results().back());
+      if (!script.ok()) return script.status();
+      return InfoText{*std::move(script)};
+    }
     if (version_->count() > 0) return InfoText{absl::StrCat("ddprun ", kVersion, "\n")};
 
     ParsedOptions parsed;
@@ -220,6 +230,7 @@ class Parser {
 
   CLI::App app_;
   CLI::Option* help_ = nullptr;
+  CLI::Option* completion_ = nullptr;
   CLI::Option* version_ = nullptr;
   std::vector<std::pair<const Flag*, CLI::Option*>> options_;
 };

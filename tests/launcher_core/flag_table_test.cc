@@ -32,11 +32,6 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
   EXPECT_EQ(UnknownFlagText("--NNODES"), "unknown flag '--NNODES': did you mean --nnodes?");
 }
 
-TEST(UnknownFlagText, TorchrunsOwnFlag_IsNamedAsSuch) {
-  EXPECT_EQ(UnknownFlagText("--print_completion=bash"),
-            "ddprun does not have torchrun's flag '--print_completion': leave it out");
-}
-
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {
   EXPECT_EQ(UnknownFlagText("--learning-rate=0.1"),
             "unknown flag '--learning-rate': ddprun --help lists the flags; those of the script come after it");
