@@ -11,11 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/cluster/slurm_text.h"
+#include "launcher/core/error_file.h"
 #include "launcher/core/failure_summary.h"
 #include "launcher/core/store_ports.h"
 #include "launcher/core/wait_text.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"
+#include "launcher/os/error_file.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/resolve_program.h"
@@ -51,6 +53,14 @@ std::vector<std::string> Environment() {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) result.push_back(*entry);
   return result;
+}
+
+// Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
+void TellOuterLauncher(const rendezvous::Verdict& verdict) {
+  const char* path = getenv("TORCHELASTIC_ERROR_FILE");
+  if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
+  const absl::Status status = WriteErrorFile(path, FormatErrorFile(*verdict.first_cause));
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
 }  // namespace
@@ -501,6 +511,7 @@ int Agent::Finish() {
     report.interpreter = FindInterpreter(settings_.config);
     if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
     LogVerbatim(FailureSummary(report));
+    TellOuterLauncher(*exit_->verdict);
   }
   const SteadyTime now = SteadyNow();
   link_->Close(now + Linger(settings_.config.settings), now + settings_.config.shutdown_timeout);

@@ -79,10 +79,10 @@ std::string TorchHint(const LaunchConfig& config, const std::string& host, const
   const std::string used = FindInterpreter(config);
   if (used.empty() || cause.host != host || !MayMissPackage(config, cause)) return "";
   const std::string home = Variable("HOME");
-  if (HasPackage(used, kPackage, home) || PythonPathHas(kPackage)) return "";
+  if (HasPackage(used, kPackage, home).value_or(true) || PythonPathHas(kPackage)) return "";
   for (const std::string& name : OtherPythons(config)) {
     const std::string other = FirstProgram({name}, SearchPath());
-    if (other.empty() || other == used || !HasPackage(other, kPackage, home)) continue;
+    if (other.empty() || other == used || !HasPackage(other, kPackage, home).value_or(false)) continue;
     return absl::StrCat(used, " has no ", kPackage, ", but ", other,
                         " has: activate that environment, or set PYTHON_EXEC=", other);
   }

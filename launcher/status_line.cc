@@ -6,10 +6,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/core/wait_text.h"
 #include "rendezvous/base/log.h"
 
 namespace ddprun::launcher {
 namespace {
+
+constexpr size_t kNarrow = 20;
 
 size_t TerminalWidth() {
   winsize size = {};
@@ -23,9 +26,9 @@ StatusLine::StatusLine() : terminal_(isatty(2) == 1) {}
 void StatusLine::Show(absl::string_view text) {
   if (!terminal_ || text == shown_) return;
   shown_ = std::string(text);
-  std::string line = text.empty() ? "" : absl::StrCat("ddprun: ", text);
   // A line that wraps could not be taken back.
-  line.resize(std::min(line.size(), TerminalWidth() - 1));
+  std::string line =
+      text.empty() ? "" : FitLine(absl::StrCat("ddprun: ", text), std::max(TerminalWidth(), kNarrow) - 1);
   line.insert(0, "\r\033[K");
   LogVerbatim(line);
 }

@@ -106,8 +106,11 @@ absl::StatusOr<WorkerStreams> WorkerOutput::Open(int restart_count, int32_t loca
   absl::StatusOr<UniqueFd> err =
       OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, config_->stderr_filters}, prefix);
   if (!err.ok()) return err.status();
-  absl::StatusOr<ErrorFile> error_file =
-      folder.empty() ? ErrorFile::CreateInMemory() : ErrorFile::AtPath(absl::StrCat(folder, "/error.json"));
+  const std::string error_folder =
+      folder.empty() && !config_->no_files ? error_folder_->For(restart_count, local_rank) : folder;
+  absl::StatusOr<ErrorFile> error_file = error_folder.empty()
+                                             ? ErrorFile::CreateInMemory()
+                                             : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));
   if (!error_file.ok()) return error_file.status();
   return WorkerStreams{*std::move(out), *std::move(err), *std::move(error_file)};
 }

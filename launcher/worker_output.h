@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_WORKER_OUTPUT_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,8 @@ class WorkerOutput {
   const LaunchConfig* config_;
   std::string host_;
   LogPump* pump_;
-  std::string job_folder_;  // empty: no files
+  std::string job_folder_;                                                       // empty: no files
+  std::unique_ptr<ErrorFolder> error_folder_ = std::make_unique<ErrorFolder>();  // then
 };
 
 }  // namespace ddprun::launcher

@@ -2,10 +2,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -80,6 +83,18 @@ WorkerError FromRawText(absl::string_view content) {
 }
 
 }  // namespace
+
+std::string FormatErrorFile(const rendezvous::WorkerFailure& failure) {
+  Json inner;
+  inner["message"] = failure.message.empty() ? rendezvous::DescribeFailure(failure) : failure.message;
+  inner["errorCode"] = failure.signal != 0 ? -failure.signal : failure.exit_code;
+  inner["extraInfo"]["py_callstack"] = failure.traceback;
+  const absl::Time at = failure.at == absl::Time() ? absl::UnixEpoch() : failure.at;
+  inner["extraInfo"]["timestamp"] = absl::StrCat(absl::ToUnixSeconds(at));
+  Json file;
+  file["message"] = std::move(inner);
+  return file.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 WorkerError ParseErrorFile(absl::string_view content) {
   if (content.size() > kMaxErrorFileBytes) {

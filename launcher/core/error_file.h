@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
@@ -28,6 +29,10 @@ struct WorkerError {
 // (the timestamp being a number or a string in both). Anything else, and a file that was cut off in the middle of
 // being written, counts as raw text: its last line is the message, all of it the traceback. Never throws.
 WorkerError ParseErrorFile(absl::string_view content);
+
+// The content of an error file that tells `failure`, in the first of these forms, with torchrun's `errorCode`: for who
+// started this launcher as a worker of his own.
+std::string FormatErrorFile(const rendezvous::WorkerFailure& failure);
 
 }  // namespace ddprun::launcher
 

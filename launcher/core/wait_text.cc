@@ -135,4 +135,21 @@ std::string RangesText(std::vector<int32_t> ranks) {
   return absl::StrJoin(ranges, ", ");
 }
 
+std::string FitLine(absl::string_view text, size_t width) {
+  std::string line(text);
+  while (line.size() > width) {
+    const size_t open = line.rfind(" (");
+    const size_t close = open == std::string::npos ? open : line.find(')', open);
+    if (close == std::string::npos) break;
+    line.erase(open, close + 1 - open);
+  }
+  if (line.size() <= width) return line;
+  const auto is_inside = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80; };
+  size_t head = (width - 3) / 2;
+  size_t tail = line.size() - (width - 3 - head);
+  while (head > 0 && is_inside(head)) --head;
+  while (tail < line.size() && is_inside(tail)) ++tail;
+  return absl::StrCat(line.substr(0, head), "...", line.substr(tail));
+}
+
 }  // namespace ddprun::launcher

@@ -35,6 +35,10 @@ std::string MissingRanksText(const std::vector<MissingRank>& missing, const std:
 // "0-2, 5, 7-9": sorted, without repetition. A list of more than 8 ranges is cut: "0, 2, 4, ... (500 in all)".
 std::string RangesText(std::vector<int32_t> ranks);
 
+// `text` in at most `width` bytes, for a status line: without what stands in parentheses, from the last on, as far as
+// that is needed; then without its middle. REQUIRES: width >= 16.
+std::string FitLine(absl::string_view text, size_t width);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CORE_WAIT_TEXT_H_

@@ -1,7 +1,9 @@
 #include "launcher/os/error_file.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,45 @@
 #include "launcher/os/errno_status.h"
 
 namespace ddprun::launcher {
+
+absl::Status WriteErrorFile(const std::string& path, const std::string& content) {
+  // Never waits, should somebody have put a pipe there.
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("can't write the error file '", path, "'"));
+  for (size_t written = 0; written < content.size();) {
+    const ssize_t put = write(fd.get(), content.data() + written, content.size() - written);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return ErrnoStatus(errno, absl::StrCat("can't write the error file '", path, "'"));
+    written += put;
+  }
+  return absl::OkStatus();
+}
+
+ErrorFolder::~ErrorFolder() {
+  for (const std::string& rank : ranks_) {
+    unlink(absl::StrCat(rank, "/", kErrorFileName).c_str());
+    rmdir(rank.c_str());
+  }
+  for (const std::string& attempt : attempts_) rmdir(attempt.c_str());
+  if (!base_.empty()) rmdir(base_.c_str());
+}
+
+std::string ErrorFolder::For(int attempt, int local_rank) {
+  if (failed_) return "";
+  if (base_.empty()) {
+    const char* tmp = getenv("TMPDIR");
+    std::string pattern = absl::StrCat(tmp != nullptr && *tmp != '\0' ? tmp : "/tmp", "/ddprun_XXXXXX");
+    failed_ = mkdtemp(pattern.data()) == nullptr;
+    if (failed_) return "";
+    base_ = std::move(pattern);
+  }
+  const std::string attempt_folder = absl::StrCat(base_, "/attempt_", attempt);
+  const std::string folder = absl::StrCat(attempt_folder, "/", local_rank);
+  if (mkdir(attempt_folder.c_str(), 0755) == 0) attempts_.insert(attempt_folder);
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return "";
+  ranks_.insert(folder);
+  return folder;
+}
 
 absl::StatusOr<ErrorFile> ErrorFile::CreateInMemory() {
   UniqueFd memory(memfd_create("ddprun-error", MFD_CLOEXEC));

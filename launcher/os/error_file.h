@@ -1,7 +1,9 @@
 #ifndef DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
 #define DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
 
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "launcher/core/error_file.h"
@@ -9,8 +11,32 @@
 
 namespace ddprun::launcher {
 
-// The file into which a worker writes its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt. Without a
-// log directory it is in memory and freed with the launcher, so nothing is left in the temporary directory.
+inline constexpr char kErrorFileName[] = "error.json";  // torchrun's
+
+// Writes `content` to the error file that an outer launcher named, which replaces what is there. InvalidArgument and
+// others, naming the file: it can't be written.
+absl::Status WriteErrorFile(const std::string& path, const std::string& content);
+
+// The folder of error files where none is given: made on demand in the temporary directory, a folder for each attempt
+// and rank in it, as with --log-dir. Destruction removes the error files, and folders in which nobody else left
+// anything. Thread-compatible.
+class ErrorFolder {
+ public:
+  ErrorFolder() = default;
+  ~ErrorFolder();
+  ErrorFolder(const ErrorFolder&) = delete;
+  ErrorFolder& operator=(const ErrorFolder&) = delete;
+
+  // A rank's folder of this attempt; empty if none can be made (then error files are in memory).
+  std::string For(int attempt, int local_rank);
+
+ private:
+  std::string base_;
+  bool failed_ = false;
+  std::set<std::string> attempts_, ranks_;
+};
+
+// The file into which a worker writes its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt.
 // Thread-compatible.
 class ErrorFile {
  public:

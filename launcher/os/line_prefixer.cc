@@ -9,6 +9,12 @@
 #include "launcher/core/line_prefix.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// A long line is rare, and there are many streams: its memory is given back.
+constexpr size_t kKeptBytes = 64 * 1024;
+
+}  // namespace
 
 LinePrefixer::LinePrefixer(std::string prefix, size_t max_line, std::function<std::string()> time)
     : prefix_(std::move(prefix)),
@@ -51,6 +57,7 @@ void LinePrefixer::Emit(absl::string_view rest, std::string* out, std::string* m
   out->append(line_);
   out->append(rest.data(), rest.size());
   line_.clear();
+  if (line_.capacity() > kKeptBytes) line_.shrink_to_fit();
   const absl::string_view line = absl::string_view(*out).substr(text);
   matched_ = std::any_of(filters_.begin(), filters_.end(),
                          [line](const std::string& filter) { return absl::StrContains(line, filter); });

@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 // thread-compatible.
 class LinePrefixer {
  public:
-  static constexpr size_t kMaxLine = 64 * 1024;
+  static constexpr size_t kMaxLine = size_t{4} << 20;
 
   // A line of more than `max_line` bytes is output as several lines, to bound memory. `time` gives the text for each
   // "${time}" (kTimeMacro of line_prefix.h) in the prefix, line by line; without it they stay.

@@ -91,7 +91,7 @@ std::string FirstProgram(const std::vector<std::string>& programs, absl::string_
   return "";
 }
 
-bool HasPackage(const std::string& python, absl::string_view name, const std::string& home) {
+std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home) {
   const std::string prefix = Folder(Folder(Absolute(python)));
   const std::string config = absl::StrCat(prefix, "/pyvenv.cfg");
   if (PrefixHas(prefix, name)) return true;
@@ -100,7 +100,11 @@ bool HasPackage(const std::string& python, absl::string_view name, const std::st
     return environment.sees_base &&
            (PrefixHas(Folder(environment.home), name) || PrefixHas(absl::StrCat(home, "/.local"), name));
   }
-  return PrefixHas(Folder(Folder(RealPath(python))), name) || PrefixHas(absl::StrCat(home, "/.local"), name);
+  const std::string real = Folder(Folder(RealPath(python)));
+  if (PrefixHas(real, name) || PrefixHas(absl::StrCat(home, "/.local"), name)) return true;
+  const bool known =
+      AnyMatches(absl::StrCat(prefix, "/lib*/python3*")) || AnyMatches(absl::StrCat(real, "/lib*/python3*"));
+  return known ? std::make_optional(false) : std::nullopt;
 }
 
 }  // namespace ddprun::launcher

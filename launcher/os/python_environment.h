@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_OS_PYTHON_ENVIRONMENT_H_
 #define DDPRUN_LAUNCHER_OS_PYTHON_ENVIRONMENT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ std::string PythonBeside(const std::string& command, absl::string_view path);
 std::string FirstProgram(const std::vector<std::string>& programs, absl::string_view path);
 
 // Whether `python`, a path, finds the package `name` without PYTHONPATH: in its environment's, its base's and the
-// user's site-packages (`home`: his home folder).
-bool HasPackage(const std::string& python, absl::string_view name, const std::string& home);
+// user's site-packages (`home`: his home folder). nullopt: where it looks is not known (a wrapper of pyenv, say).
+std::optional<bool> HasPackage(const std::string& python, absl::string_view name, const std::string& home);
 
 }  // namespace ddprun::launcher
 

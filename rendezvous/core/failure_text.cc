@@ -45,9 +45,11 @@ std::string DescribeWho(const WorkerFailure& failure) {
 }
 
 std::string DescribeFailure(const WorkerFailure& failure) {
-  const std::string end = DescribeEnd(failure);
-  std::string text = absl::StrCat(DescribeWho(failure), " ", end);
   const std::string message = OneLine(failure.message, kMaxMessageBytes);
+  // Why a program was not started is said better by who tried.
+  const bool never_started = failure.rank >= 0 && failure.pid == 0 && failure.signal == 0 && !message.empty();
+  const std::string end = never_started ? "was not started" : DescribeEnd(failure);
+  std::string text = absl::StrCat(DescribeWho(failure), " ", end);
   if (!message.empty() && !absl::StrContains(text, message)) absl::StrAppend(&text, ": ", message);
   return text;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "rendezvous/base/counted.h"
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/core/limits.h"
@@ -102,7 +103,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   }
   peer->state = Peer::State::kJoined;
   peer->key = std::move(key);
-  peer->name = absl::StrCat(join.host, " (", join.address, ", ", join.slots, " workers)");
+  peer->name = absl::StrCat(join.host, " (", join.address, ", ", Counted(join.slots, "worker"), ")");
   peer->in_process = join.in_process;
   if (!join.in_process) ++remote_launchers_;
   Effects effects;
@@ -166,6 +167,14 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
 
 void Driver::QueueEffectsLocked(Effects effects) {
   NameLocalCause(&effects);
+  // Who joined first, then what followed from it.
+  for (const Effect& effect : effects) {
+    const auto* tell = std::get_if<Tell>(&effect);
+    if (tell == nullptr || !std::holds_alternative<Welcome>(tell->message)) continue;
+    const auto it = joined_.find(NodeKey(tell->job_id, tell->node_id, tell->incarnation));
+    if (it != joined_.end())
+      LogLocked(absl::StrCat("job ", tell->job_id, ": ", peers_[it->second.get()].name, " joined"));
+  }
   for (std::string& line : DescribeEffects(effects)) LogLocked(std::move(line));
   for (Effect& effect : effects) {
     std::visit([this](auto& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { QueueLocked(std::move(e)); }, effect);
@@ -187,7 +196,6 @@ void Driver::QueueLocked(Tell tell) {
     return QueueInOrderLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
   }
   welcome->by_launcher = host_ == Host::kLauncher;
-  LogLocked(absl::StrCat("job ", tell.job_id, ": ", peer.name, " joined"));
   // The first message of a stream, which depends on no record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
   if (!store_trouble_.empty() && held_.contains(tell.job_id)) {

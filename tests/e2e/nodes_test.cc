@@ -351,7 +351,7 @@ TEST(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   Launcher spare(NodeFlags(port, "2", 1, {}, script));
   // There before it is needed, or it would be a mere replacement.
-  ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " workers) joined") == 3; })) << server.Err();
+  ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " 1 worker) joined") == 3; })) << server.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(spare.WaitForOut("/2 local")) << spare.Err() << a.Err();
   gate.Open();

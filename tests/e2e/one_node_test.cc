@@ -149,6 +149,46 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+TEST(OneNodeTest, ErrorFile_LiesInAFolderThatWorkersCanUse) {
+  const std::string script =
+      "folder=$(dirname $TORCHELASTIC_ERROR_FILE); echo x > $folder/notes && cat $folder/notes && rm $folder/notes";
+  Launcher launcher(Standalone(2, {}, script));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "x\nx\n");
+}
+
+TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
+  TempDir dir;
+  const std::string path = dir.File("outer.json");
+  Launcher launcher(Standalone(2, {}, "[ $RANK = 0 ] && sleep 100; echo boom > $TORCHELASTIC_ERROR_FILE; exit 7"),
+                    {{"TORCHELASTIC_ERROR_FILE", path}});
+  EXPECT_EQ(launcher.Wait(), 7);
+  const std::string content = ReadFile(path);
+  EXPECT_NE(content.find("\"message\":\"boom\""), std::string::npos) << content;
+  EXPECT_NE(content.find("\"errorCode\":7"), std::string::npos) << content;
+  Launcher good(Standalone(1, {}, "exit 0"), {{"TORCHELASTIC_ERROR_FILE", dir.File("none")}});
+  EXPECT_EQ(good.Wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
+}
+
+TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
+  Launcher launcher(Standalone(2, {"--tee=1"}, "head -c 1000000 /dev/zero | tr '\\0' $RANK; echo"));
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  const std::string out = launcher.Out();
+  EXPECT_EQ(Lines(out), 2);
+  for (const char rank : {'0', '1'}) {
+    const std::string line = absl::StrCat("[default", std::string(1, rank), "]:", std::string(1000000, rank), "\n");
+    EXPECT_NE(out.find(line), std::string::npos) << rank;
+  }
+}
+
+TEST(OneNodeTest, NoSuchScript_IsSaidOnce) {
+  Launcher launcher({"--standalone", "no_such_script.py"});
+  EXPECT_EQ(launcher.Wait(), 127);
+  EXPECT_NE(launcher.Err().find("was not started: no such script: no_such_script.py\n"), std::string::npos)
+      << launcher.Err();
+}
+
 TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
   TempDir dir;
   Launcher good(Standalone(2, {}, "exit 0"), {{"TMPDIR", dir.path()}});

@@ -121,5 +121,15 @@ TEST(RangesText, Lists_AreCompacted) {
   EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14");
 }
 
+TEST(FitLine, DropsWhatIsInParentheses_ThenTheMiddle) {
+  const std::string text = "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m50s (why)";
+  EXPECT_EQ(FitLine(text, text.size()), text);
+  EXPECT_EQ(FitLine(text, text.size() - 1),
+            "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m50s");
+  EXPECT_EQ(FitLine(text, 70), "waiting for 1 more node; 1 of 2 joined; timing out in 9m50s");
+  EXPECT_EQ(FitLine(text, 40), "waiting for 1 more...timing out in 9m50s");
+  EXPECT_EQ(FitLine("12345ä1234567890", 16), "12345...4567890") << "no torn character";
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

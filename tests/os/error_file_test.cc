@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -65,6 +67,44 @@ TEST(ErrorFileTest, AtPath_FifoInItsPlace_DoesNotWait) {
 TEST(ErrorFileTest, AtPath_FolderInItsPlace_SaysSo) {
   const auto file = ErrorFile::AtPath("/usr");
   EXPECT_THAT(std::string(file.status().message()), ::testing::HasSubstr("can't replace the error file '/usr'"));
+}
+
+TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
+  testing::TempDir dir;
+  setenv("TMPDIR", dir.path().c_str(), 1);
+  std::string kept;
+  {
+    ErrorFolder folder;
+    EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "made on demand";
+    const std::string first = folder.For(0, 0);
+    EXPECT_EQ(folder.For(0, 0), first) << "the next round of the attempt";
+    EXPECT_NE(folder.For(0, 1), first);
+    std::ofstream(first + "/error.json") << "{}";
+    kept = folder.For(1, 0);
+    std::ofstream(kept + "/error.json") << "{}";
+    std::ofstream(kept + "/notes") << "a worker's own";
+    EXPECT_EQ(std::filesystem::path(first).parent_path().filename(), "attempt_0");
+  }
+  EXPECT_TRUE(std::filesystem::exists(kept + "/notes"));
+  EXPECT_FALSE(std::filesystem::exists(kept + "/error.json"));
+  std::filesystem::remove_all(std::filesystem::path(kept).parent_path());
+  { ErrorFolder().For(0, 0); }
+  int left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) left += entry.exists();
+  EXPECT_EQ(left, 1) << "that in which something was";
+  setenv("TMPDIR", "/no/such/folder", 1);
+  EXPECT_EQ(ErrorFolder().For(0, 0), "");
+}
+
+TEST(WriteErrorFileTest, ReplacesWhatIsThere_OrSaysWhyNot) {
+  testing::TempDir dir;
+  const std::string path = dir.File("error.json");
+  std::ofstream(path) << "something longer";
+  ASSERT_TRUE(WriteErrorFile(path, "{}").ok());
+  EXPECT_EQ(ErrorFile::AtPath(dir.File("other"))->Read(), "");
+  std::ifstream in(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "{}");
+  EXPECT_THAT(std::string(WriteErrorFile("/no/such/file", "{}").message()), ::testing::HasSubstr("'/no/such/file'"));
 }
 
 }  // namespace

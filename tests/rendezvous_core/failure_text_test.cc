@@ -40,6 +40,8 @@ TEST(DescribeFailure, NeverStarted) {
   failure.restartable = false;
   failure.exit_code = kExitNotFound;
   EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such program");
+  failure.message = "no such script: x.py";
+  EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1) was not started: no such script: x.py");
   failure.exit_code = kExitCannotExecute;
   EXPECT_EQ(DescribeEnd(failure), "was not started: cannot execute the program");
   failure.exit_code = 1;
