@@ -442,7 +442,8 @@ void Agent::Do(const effect::SweepOrphans&) {
 }
 
 void Agent::ContinueSweep() {
-  std::vector<pid_t> left = KillOrphans(KnownChildren());
+  worker_sessions_.insert(workers_->pids().begin(), workers_->pids().end());
+  std::vector<pid_t> left = KillOrphans(KnownChildren(), settings_.config.keep_orphans ? &worker_sessions_ : nullptr);
   left.erase(std::remove_if(left.begin(), left.end(),
                             [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); }),
              left.end());

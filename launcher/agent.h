@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,8 @@ class Agent {
   bool may_take_over_ = true;
   std::deque<AgentEffect> pending_;  // effects that are still to be carried out, oldest first
   bool executing_ = false;
-  std::vector<pid_t> stuck_;  // orphans that did not die in an earlier sweep: not waited for again
+  std::set<pid_t> worker_sessions_;  // each worker led one
+  std::vector<pid_t> stuck_;         // orphans that did not die in an earlier sweep: not waited for again
   SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep is under way
   std::optional<effect::Exit> exit_;
 };

@@ -41,7 +41,8 @@ std::vector<Completion> Completions() {
   std::vector<Completion> all;
   for (const Flag& flag : Flags()) {
     Completion completion{flag.name, flag.short_name, absl::StrReplaceAll(flag.help, {{"\n", " "}})};
-    completion.takes_value = !flag.is_switch();
+    // One that may stand alone is followed by the script.
+    completion.takes_value = !flag.is_switch() && flag.bare_value == nullptr;
     completion.placeholder = flag.placeholder;
     completion.values = WordsOf(flag.placeholder);
     completion.is_path = completion.placeholder == "FILE" || completion.placeholder == "DIR";

@@ -212,6 +212,7 @@ void SetOutput(const Options& options, LaunchConfig* config) {
 
 void SetStop(const Options& options, LaunchConfig* config) {
   config->signals_to_handle = options.signals_to_handle;
+  config->keep_orphans = options.keep_orphans;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);

@@ -80,9 +80,10 @@ struct LaunchConfig {
   // The workers.
   WorkerCommand command;
   bool runs_python = false;  // the command is an interpreter's
-  std::string preload;     // modules to import before workers are forked, see Options; empty: each starts by itself
-  std::string entrypoint;  // the script's, module's or program's name, for people
+  std::string preload;       // modules to import before workers are forked, see Options; empty: each starts by itself
+  std::string entrypoint;    // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
+  bool keep_orphans = false;           // what workers left in a session of its own is not killed
   std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
   std::vector<int> signals_to_handle;  // they stop the job
   std::vector<int> warning_signals;    // the workers are to know of them, the job goes on

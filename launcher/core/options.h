@@ -64,6 +64,7 @@ struct Options {
   // Watching and stopping.
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
   std::optional<absl::Duration> shutdown_timeout;             // from SIGTERM to SIGKILL; zero: SIGKILL at once
+  bool keep_orphans = false;                                  // leave alone what workers started in its own session
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
   std::vector<std::string> without_effect;  // a line for each flag that was given and has none

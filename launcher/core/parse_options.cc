@@ -31,6 +31,21 @@ struct SecondVariable {
   absl::string_view flag;
   const char* name;
 };
+// torchrun acts on these, and ddprun does not.
+struct UnusedVariable {
+  const char* name;
+  const char* advice;
+};
+constexpr UnusedVariable kUnusedVariables[] = {
+    {"TORCHELASTIC_HEALTH_CHECK_PORT",
+     "nothing listens there (neither with torchrun of PyTorch's own); a probe can watch the process, or ask "
+     "rendezvousd, "
+     "which serves gRPC health checks"},
+    {"TORCHELASTIC_ENABLE_FILE_TIMER",
+     "expired timers of torch.distributed.elastic.timer end nothing; set the timeout of init_process_group"},
+    {"TORCHELASTIC_TIMER_FILE", "nobody reads it; set the timeout of init_process_group"},
+};
+
 constexpr SecondVariable kSecondVariables[] = {
     {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
@@ -210,6 +225,11 @@ class Parser {
       }
       const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
       parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
+    }
+    for (const UnusedVariable& unused : kUnusedVariables) {
+      const std::string value = environment(unused.name).value_or("");
+      if (value.empty() || value == "0") continue;
+      parsed->options.without_effect.push_back(absl::StrCat(unused.name, " has no effect: ", unused.advice));
     }
     return absl::OkStatus();
   }

@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,10 +28,14 @@ absl::Status BecomeSubreaper() {
   return absl::OkStatus();
 }
 
-std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known) {
+std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions) {
   while (true) {
-    const std::vector<pid_t> orphans = Orphans(known);
+    std::vector<pid_t> orphans = Orphans(known);
     // Unreaped children: none of these numbers can mean somebody else.
+    const auto is_left_alone = [&](pid_t pid) {
+      return only_sessions != nullptr && !only_sessions->contains(getsid(pid)) && waitpid(pid, nullptr, WNOHANG) == 0;
+    };
+    orphans.erase(std::remove_if(orphans.begin(), orphans.end(), is_left_alone), orphans.end());
     for (const pid_t pid : orphans) kill(pid, SIGKILL);
     size_t reaped = 0;
     for (const pid_t pid : orphans) reaped += waitpid(pid, nullptr, WNOHANG) != 0;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,8 +21,9 @@ absl::Status BecomeSubreaper();
 // repeats that for processes that become orphans. Does not wait: returns those that have not died yet. Call it again at
 // each SIGCHLD until there are none, with a time limit: a process may be stuck in the kernel, or we may not be allowed
 // to kill it. Costs one small read if there are none.
+// With `only_sessions`, orphans that are in none of these sessions are left alone: daemons, what setsid started.
 // REQUIRES: no other code waits for children that are not in `known`.
-std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known);
+std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions = nullptr);
 
 // Reaps orphans that have exited, and leaves others alone. Without it a subreaper accumulates zombies if workers start
 // daemons. Call it at each SIGCHLD.

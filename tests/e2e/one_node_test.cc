@@ -149,6 +149,25 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+// Something that a worker leaves running: it waits for a file, and then makes another one.
+TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
+  for (const bool keep : {true, false}) {
+    TempDir dir;
+    const std::string waits = "echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; touch done";
+    const std::string script = absl::StrCat("cd ", dir.path(), "; setsid sh -c '", waits, "' >/dev/null 2>&1 & cd ",
+                                            dir.path(), "; while [ ! -s pid ]; do sleep 0.02; done; exit 0");
+    std::vector<std::string> flags = {"--max-restarts=1"};
+    if (keep) flags.push_back("--keep-orphans");
+    Launcher launcher(Standalone(1, flags, script));
+    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    const pid_t pid = atoi(ReadFile(dir.File("pid")).c_str());
+    ASSERT_GT(pid, 0);
+    EXPECT_EQ(kill(pid, 0) == 0, keep);
+    fclose(fopen(dir.File("go").c_str(), "w"));
+    if (keep) EXPECT_TRUE(Eventually([&] { return std::filesystem::exists(dir.File("done")); }));
+  }
+}
+
 TEST(OneNodeTest, ErrorFile_LiesInAFolderThatWorkersCanUse) {
   const std::string script =
       "folder=$(dirname $TORCHELASTIC_ERROR_FILE); echo x > $folder/notes && cat $folder/notes && rm $folder/notes";

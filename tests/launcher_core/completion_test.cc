@@ -76,6 +76,7 @@ TEST_F(CompletionTest, Bash_Values) {
 
 TEST_F(CompletionTest, Bash_TheScriptAndWhatFollowsIt) {
   EXPECT_EQ(Bash("ddprun --standalone tr"), "train.py");
+  EXPECT_EQ(Bash("ddprun --preload train.py --nn"), "") << "--preload may stand alone";
   EXPECT_EQ(Bash("ddprun --standalone other.py --nn"), "") << "a flag of the script";
   EXPECT_EQ(Bash("ddprun --standalone other.py tr"), "train.py");
 }

@@ -115,6 +115,7 @@ const Sample kSwitches[] = {
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
     {"virtual-local-rank", "1", [](const Options& o) { return o.virtual_local_rank; }},
+    {"keep-orphans", "1", [](const Options& o) { return o.keep_orphans; }},
     {"run-path", "1", [](const Options& o) { return HasNoEffect(o, "--run-path"); }},
     {"show-config", "1", [](const Options& o) { return o.show_config; }},
 };
@@ -326,6 +327,23 @@ TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) 
   EXPECT_EQ(options.role, "default");
   EXPECT_EQ(options.signals_to_handle, Options().signals_to_handle);
   EXPECT_EQ(options.script, (std::vector<std::string>{"x.py", "--lr="})) << "the script's own are not touched";
+}
+
+TEST(ParseOptions, VariablesThatDoNothingHere_AreNamed) {
+  const auto notes = [](const std::map<std::string, std::string>& variables) {
+    auto parsed = ParseOptions({"x.py"}, [&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::make_optional(found->second);
+    });
+    return std::get<ParsedOptions>(*parsed).options.without_effect;
+  };
+  EXPECT_EQ(notes({}).size(), 0);
+  EXPECT_EQ(notes({{"TORCHELASTIC_ENABLE_FILE_TIMER", "0"}, {"TORCHELASTIC_HEALTH_CHECK_PORT", ""}}).size(), 0);
+  for (const char* name :
+       {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE"}) {
+    ASSERT_EQ(notes({{name, "1"}}).size(), 1) << name;
+    EXPECT_EQ(notes({{name, "1"}})[0].rfind(std::string(name) + " has no effect: ", 0), 0) << name;
+  }
 }
 
 }  // namespace

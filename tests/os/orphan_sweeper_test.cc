@@ -73,6 +73,22 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) 
   }
 }
 
+TEST_F(OrphanSweeperTest, Sweep_OnlyTheWorkersSession_OthersAreLeftAlone) {
+  const Child child = StartFamily();
+  kill(child.pid, SIGKILL);
+  WaitFor(child);
+  const std::set<pid_t> sessions = {child.pid};
+  EXPECT_TRUE(testing::Eventually([&] { return KillOrphans({}, &sessions).empty(); }));
+  EXPECT_TRUE(WaitUntilGone(pids_.find("group")->second));
+  for (const char* own : {"daemon", "session"}) {
+    const pid_t pid = pids_.find(own)->second;
+    const bool in_session_of_worker = getsid(pid) == child.pid;
+    EXPECT_FALSE(in_session_of_worker) << own;
+    EXPECT_EQ(kill(pid, 0), 0) << own;
+  }
+  EXPECT_EQ(Sweep({}), 0);
+}
+
 TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
   // Each killed one makes its child an orphan.
   Pipe output;
