@@ -8,7 +8,7 @@ tests of tests/slurm run:
 
     ON_CLUSTER='.venv/bin/python benchmarks/slurm.py' bazel run //tests/slurm:on_cluster
 
-Runs alternate between the two launchers, so that both see the same machine; the table shows medians.
+Runs alternate between the launchers, so that both see the same machine; the table shows medians.
 """
 
 import argparse
@@ -39,15 +39,20 @@ srun torchrun --nnodes=2 --nproc_per_node=2 \\
 """,
     "ddprun": """srun ddprun --nproc-per-node=2 train.py
 """,
+    "ddprun --preload": """srun ddprun --nproc-per-node=2 --preload train.py
+""",
 }
 
-# The smallest training, which notes when it begins and when its first step is done.
+# The smallest training, which notes when its process began and when its first step is done.
 TRAIN = """
 import os, time
-began = time.time()
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+with open("/proc/self/stat") as f:
+    ticks = int(f.read().rpartition(")")[2].split()[19])
+began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(10, 5))
@@ -61,7 +66,7 @@ dist.destroy_process_group()
 
 
 def run(launcher, folder):
-    """One job: seconds from sbatch to the last worker's first line of Python, and to the last one's first step."""
+    """One job: seconds from sbatch to the last worker's process, and to the last one's first step."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (folder / "train.py").write_text(TRAIN)
     script = folder / "job.sh"
@@ -80,7 +85,7 @@ def run(launcher, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs (default 7)")
+    parser.add_argument("--runs", type=int, default=7, metavar="N", help="runs of each (default 7)")
     args = parser.parse_args()
     if args.runs < 1:
         parser.error("--runs must be at least 1")
@@ -92,13 +97,13 @@ def main():
                 print(f"\rrun {i + 1} of {args.runs}, {launcher}        ", end="", file=sys.stderr, flush=True)
                 figures[launcher].append(run(launcher, folder))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
-    print("| medians of sbatch until ... | torchrun | ddprun |")
-    print("| --- | --- | --- |")
+    print("| medians of sbatch until ... | " + " | ".join(SCRIPTS) + " |")
+    print("| --- " * (len(SCRIPTS) + 1) + "|")
     for i, what in enumerate(["all workers run", "all workers have made their first step"]):
         medians = [statistics.median(run[i] for run in figures[launcher]) for launcher in SCRIPTS]
-        print(f"| {what} | {medians[0]:.2f} s | {medians[1]:.2f} s |")
-    lines = [len(script.splitlines()) for script in SCRIPTS.values()]
-    print(f"| lines that the user writes, without those for SLURM | {lines[0]} | {lines[1]} |")
+        print(f"| {what} | " + " | ".join(f"{median:.2f} s" for median in medians) + " |")
+    lines = [str(len(script.splitlines())) for script in SCRIPTS.values()]
+    print("| lines that the user writes, without those for SLURM | " + " | ".join(lines) + " |")
 
 
 if __name__ == "__main__":

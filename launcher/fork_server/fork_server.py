@@ -373,6 +373,7 @@ def report(error):
     error.__traceback__ = error.__traceback__.tb_next
     arguments = type(error), error, error.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = arguments
+    sys.last_exc = error  # of Python 3.12
     try:
         sys.excepthook(*arguments)
         return 1
@@ -394,7 +395,10 @@ def end_worker(code, interrupted):
         threading._shutdown()
     except BaseException:
         traceback.print_exc()
-    atexit._run_exitfuncs()
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        pass  # up to Python 3.9; it was shown
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:
@@ -503,8 +507,10 @@ os.close(stdin_fd)
 libc.clearerr(ctypes.c_void_p.in_dll(libc, "stdin"))  # it was read to its end
 setup = Setup(*receive(channel)[0][1:])
 setup.set_path()
-captured = capture_output()
 try:
+    if sys.version_info < (3, 8):
+        raise Unusable("failed", "Python 3.8 or newer is needed")
+    captured = capture_output()
     rank, entries, fds = serve(prepare())
 except Unusable as unusable:
     send(channel, *unusable.answer)

@@ -2,6 +2,7 @@
 // in all that a script can see, and never worse off.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -49,7 +50,8 @@ std::string WithoutNumbers(std::string text) {
 class PreloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    python_ = VenvPython().empty() ? "python3" : VenvPython();
+    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter to try by hand
+    python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
     // Not beside the scripts, so that they count as installed.
     mkdir(Installed("").c_str(), 0700);
   }
