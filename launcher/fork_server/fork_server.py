@@ -52,6 +52,13 @@ RANK_VARIABLES = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
 }  # fmt: skip
+# Modules that read the rank when they are imported only to keep it as `rank_zero_only.rank`, unless it is there
+# already, and how they find it. Lightning's, and its metrics'.
+KEPT_RANKS = {
+    "lightning.fabric.utilities.rank_zero": lambda module: module["_get_rank"]() or 0,
+    "lightning_fabric.utilities.rank_zero": lambda module: module["_get_rank"]() or 0,
+    "torchmetrics.utilities.prints": lambda module: int(os.environ.get("LOCAL_RANK", 0)),
+}
 DEVICE = re.compile(r"/dev/(nvidia|kfd|dri/|neuron|accel|habanalabs|davinci)")
 # Variables that torch._dynamo and what it imports read when they are imported, which is otherwise late.
 COMPILER_VARIABLE = re.compile(rb"TORCHDYNAMO|TORCHINDUCTOR|TORCH_COMPILE|TORCH_LOGS|TORCH_TRACE")
@@ -163,7 +170,7 @@ def modules_to_import(setup):
         wanted = [found for found in leading_imports(source) if not is_local(found[0])]
         uses_torch = any(name.partition(".")[0] == "torch" for name, _ in wanted)
         if uses_torch and not COMPILER_VARIABLE.search(source):
-            wanted.append(("torch._dynamo", ()))
+            wanted.append(("torch._dynamo", None))  # None: the script does not import it here itself
     return [found for found in wanted if found[0].partition(".")[0] not in setup.left_out]
 
 
@@ -175,21 +182,64 @@ class WatchedEnviron(type(os.environ)):
 
     def __getitem__(self, name):
         if name in RANK_VARIABLES and importing:
-            raise_leave(name)
+            frame = sys._getframe(1)
+            while name_of(frame) in ("os", "collections.abc", "_collections_abc"):
+                frame = frame.f_back
+            if name not in ("RANK", "LOCAL_RANK") or not keep_rank_open(frame):
+                leave(f"{name_of(frame)} reads {name} when it is imported")
         return super().__getitem__(name)
 
 
+class OpenRank:
+    """Stands where a module keeps the rank while modules are imported. It can be kept, not used."""
+
+    def used(self, *_):
+        leave(f"{name_of(sys._getframe(1))} uses the rank when it is imported")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = __index__ = __hash__ = used
+    __add__ = __sub__ = __mod__ = __str__ = __repr__ = __format__ = used
+
+
 importing = ""  # the module of the script's list that is being imported
+open_ranks = {}  # name of a module of KEPT_RANKS -> its globals
 
 
-def raise_leave(variable):
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") in ("os", "collections.abc", "_collections_abc"):
-        frame = frame.f_back
-    reader = frame.f_globals.get("__name__", "?") if frame is not None else "?"
+def name_of(frame):
+    return frame.f_globals.get("__name__", "?") if frame is not None else "?"
+
+
+def leave(reason):
     # Not an exception: the module might catch it.
-    send(channel, "leave", importing.partition(".")[0], f"{reader} reads {variable} when it is imported")
+    send(channel, "leave", importing.partition(".")[0], reason)
     os._exit(0)
+
+
+def keep_rank_open(frame):
+    """Whether this reader only keeps the rank, in a way that is known: it is then given when a worker is forked."""
+    name = name_of(frame)
+    if name not in KEPT_RANKS or "rank_zero_only" not in frame.f_globals:
+        return False
+    module = frame.f_globals
+    # Read by the module's own statement, or by a function that this calls: not on somebody else's behalf.
+    statement = frame if frame.f_code.co_name == "<module>" else frame.f_back
+    if statement is None or statement.f_code.co_name != "<module>" or statement.f_globals is not module:
+        return False
+    keeper = module["rank_zero_only"]
+    if not hasattr(keeper, "rank"):
+        keeper.rank = OpenRank()
+    open_ranks[name] = module
+    return True
+
+
+def check_open_ranks():
+    for name, module in open_ranks.items():
+        if type(module["rank_zero_only"].rank) is not OpenRank:
+            leave(f"{name} keeps the rank when it is imported")
+
+
+def set_open_ranks():
+    for name, module in open_ranks.items():
+        module["rank_zero_only"].rank = KEPT_RANKS[name](module)
 
 
 def thread_ids():
@@ -223,14 +273,21 @@ def import_all(wanted):
     threads = thread_ids()
     os.environ.__class__ = WatchedEnviron
     for name, names in wanted:
+        environment = dict(os.environ)
         importing = name
         try:
-            __import__(name, {}, {}, list(names))
+            __import__(name, {}, {}, list(names or ()))
         except BaseException as error:
             text = traceback.format_exception_only(type(error), error)[-1].strip()
             if isinstance(error, ImportError) and name == "torch._dynamo":
                 continue
             raise Unusable("failed", f"importing {name} failed ({text})") from None
+        check_open_ranks()
+        importing = ""
+        if names is None and os.environ != environment:
+            # torch._dynamo sets TORCHINDUCTOR_CACHE_DIR: not before the script would have come to it.
+            os.environ.clear()
+            os.environ.update(environment)
         device = open_device()
         if device:
             raise Unusable("failed", f"importing {name} opened {device}, which can't be shared with forked workers")
@@ -328,6 +385,7 @@ def become_worker(setup, rank, entries, fds, captured):
         capture.close()
         os.close(fd)
     set_environment(entries)
+    set_open_ranks()
     set_command_line(setup.orig_argv)
     make_distinct()
     setup.set_path()

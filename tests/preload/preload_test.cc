@@ -300,6 +300,68 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
   }
 }
 
+// As Lightning and its metrics keep the rank.
+constexpr char kLightningsRank[] = R"(
+import os
+
+def rank_zero_only(fn):
+    return lambda: fn() if rank_zero_only.rank == 0 else None
+
+def _get_rank():
+    for key in ("RANK", "LOCAL_RANK"):
+        rank = os.environ.get(key)
+        if rank is not None:
+            return int(rank)
+    return None
+
+rank_zero_only.rank = getattr(rank_zero_only, "rank", _get_rank() or 0)
+)";
+constexpr char kMetricsRank[] = R"(
+import os
+
+def rank_zero_only(fn):
+    return fn
+
+rank_zero_only.rank = getattr(rank_zero_only, "rank", int(os.environ.get("LOCAL_RANK", 0)))
+)";
+
+TEST_F(PreloadTest, RankThatLightningKeeps_IsTheWorkers) {
+  for (const char* folder :
+       {"lightning_fabric", "lightning_fabric/utilities", "torchmetrics", "torchmetrics/utilities"}) {
+    mkdir(Installed(folder).c_str(), 0700);
+  }
+  Write(Installed("torchmetrics/utilities/prints.py"), kMetricsRank);
+  const std::string script = Script(R"(
+import torchmetrics.utilities.prints, lightning_fabric.utilities.rank_zero
+ranks = [m.rank_zero_only.rank for m in (torchmetrics.utilities.prints, lightning_fabric.utilities.rank_zero)]
+print(f"ranks {ranks}\n", end="")
+)");
+  struct Case {
+    const char* more;  // at the end of Lightning's module
+    const char* left_out;
+  };
+  const Case kCases[] = {
+      {"", ""},
+      {"rank_zero_only(print)()", "lightning_fabric.utilities.rank_zero uses the rank when it is imported"},
+      {"rank_zero_only.rank = _get_rank() or 0",
+       "lightning_fabric.utilities.rank_zero keeps the rank when it is imported"},
+      {"print(end='' if os.environ.get('WORLD_SIZE') else '')",
+       "lightning_fabric.utilities.rank_zero reads WORLD_SIZE when it is imported"},
+  };
+  for (const Case& module : kCases) {
+    SCOPED_TRACE(module.more);
+    Write(Installed("lightning_fabric/utilities/rank_zero.py"), absl::StrCat(kLightningsRank, module.more, "\n"));
+    const bool left_out = module.left_out[0] != '\0';
+    Launcher launcher(Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
+    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    EXPECT_EQ(Count(launcher.Out(), "ranks [0, 0]\n"), 1) << launcher.Out();
+    EXPECT_EQ(Count(launcher.Out(), "ranks [1, 1]\n"), 1) << launcher.Out();
+    EXPECT_EQ(Count(launcher.Err(), "WARNING"), left_out ? 1 : 0) << launcher.Err();
+    EXPECT_NE(launcher.Err().find(module.left_out), std::string::npos) << launcher.Err();
+    EXPECT_EQ(Count(launcher.Err(), " imported torchmetrics.utilities.prints"), 1) << launcher.Err();
+  }
+}
+
 constexpr char kFailFirst[] =
     "import os\n"
     "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n";

@@ -47,6 +47,11 @@ TEST_F(PreloadTorchTest, DataLoaderInAllContexts_IsAlike) { ExpectAlike(2, "load
 
 TEST_F(PreloadTorchTest, Compile_IsAlike) { ExpectAlike(1, "compile"); }
 
+// Also with what the imports set.
+TEST_F(PreloadTorchTest, Environment_IsAlike) {
+  EXPECT_EQ(Count(ExpectAlike(2, "environment"), "'WORLD_SIZE', '2'"), 2);
+}
+
 TEST_F(PreloadTorchTest, RandomNumbers_DifferBetweenWorkers) {
   EXPECT_EQ(Count(ExpectAlike(3, "draw"), "different 3 "), 3 * 4);
 }

@@ -54,6 +54,12 @@ def draw():
     dist.destroy_process_group()
 
 
+def environment():
+    """All variables but those of this run."""
+    of_this_run = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DDPRUN_LAUNCHER_ID"}
+    say(sorted(item for item in os.environ.items() if item[0] not in of_this_run))
+
+
 @record
 def fail():
     if RANK == 1:
@@ -62,4 +68,5 @@ def fail():
 
 
 if __name__ == "__main__":
-    {"train": train, "load": load, "compile": compile_function, "draw": draw, "fail": fail}[sys.argv[1]]()
+    functions = (train, load, compile_function, draw, environment, fail)
+    {function.__name__.removesuffix("_function"): function for function in functions}[sys.argv[1]]()
