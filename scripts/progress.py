@@ -3,8 +3,8 @@
 usage: progress.py SECONDS LOG [EVENTS DURATIONS]
        progress.py --remember EVENTS DURATIONS
 
-SECONDS is how long it has run, LOG its output (--curses=no) and EVENTS its build event file so far. DURATIONS has how long
-each test took in former runs; --remember adds those of EVENTS.
+SECONDS is how long it has run, LOG its output (--curses=no) and EVENTS its build event file so far. DURATIONS has how
+long each test took in former runs; --remember adds those of EVENTS.
 """
 
 import collections
@@ -24,15 +24,16 @@ Finished = collections.namedtuple("Finished", "passed seconds cached")
 
 
 def read_log(path):
-    """Returns the last (done, total, text) that Bazel printed about its actions, or None."""
-    with open(path, "rb") as log:
-        log.seek(max(0, os.path.getsize(path) - 20000))
-        text = log.read().decode(errors="replace")
-    found = re.findall(r"^\[([\d,]+) / ([\d,]+)\] (.*)$", text, re.MULTILINE)
+    """Returns what Bazel printed last about its actions, (halfway, done, total, text), or None.
+
+    `halfway` is `done` after half of the time: lines come at regular intervals.
+    """
+    with open(path, encoding="utf-8", errors="replace") as log:
+        found = re.findall(r"^\[([\d,]+) / ([\d,]+)\] (.*)$", log.read(), re.MULTILINE)
     if not found:
         return None
-    done, total, said = found[-1]
-    return int(done.replace(",", "")), int(total.replace(",", "")), said
+    number = [int(word.replace(",", "")) for word in (found[len(found) // 2][0], *found[-1][:2])]
+    return *number, found[-1][2]
 
 
 def read_finished(events):
@@ -43,10 +44,11 @@ def read_finished(events):
         return {}
     finished = {}
     for label, parts in results.items():
+        parts = parts.values()
         finished[label] = Finished(
-            all(part.get("status") in ("PASSED", "FLAKY") for part in parts.values()),
-            sum(float(part.get("testAttemptDurationMillis", 0)) for part in parts.values()) / 1000,
-            any(part.get("cachedLocally") or part.get("executionInfo", {}).get("cachedRemotely") for part in parts.values()),
+            all(part.get("status") in ("PASSED", "FLAKY") for part in parts),
+            sum(float(part.get("testAttemptDurationMillis", 0)) for part in parts) / 1000,
+            any(part.get("cachedLocally") or part.get("executionInfo", {}).get("cachedRemotely") for part in parts),
         )
     return finished
 
@@ -95,7 +97,7 @@ def estimate_tests(elapsed, total, finished, running, durations):
     if not known:
         return None
     usual = statistics.mean(known.values())
-    left = {label: max(0.0, known.get(label, usual) - seconds) for label, seconds in running.items() if label not in finished}
+    left = {label: max(0.0, known.get(label, usual) - seconds) for label, seconds in running.items()}
     waiting = [seconds for label, seconds in durations.items() if label not in finished and label not in running]
     # Tests of former runs that are no more, and new ones.
     number = max(0, total - len(finished) - len(left))
@@ -122,10 +124,11 @@ def describe_tests(elapsed, total, events, durations):
     return text
 
 
-def describe_build(elapsed, done, total, said):
+def describe_build(elapsed, halfway, done, total, said):
     text = f"{done} of {total} actions"
-    if elapsed >= 20 and done > 0:
-        text += f", {say_time(elapsed * (total - done) / done)} left"
+    # The first half may have found results of former builds.
+    if elapsed >= 20 and done > halfway:
+        text += f", {say_time(elapsed / 2 * (total - done) / (done - halfway))} left"
     action = re.match(r"(?:\[\w+\] )?([^;]+?)(?:; (\d+)s\b.*)?$", said)
     if action and total > done:
         text += f"; now {action.group(1)}" + (f" ({action.group(2)} s)" if action.group(2) else "")
@@ -144,12 +147,12 @@ def main():
     state = read_log(log)
     if state is None:
         return
-    done, total, said = state
+    halfway, done, total, said = state
     tests = re.search(r"(\d+) / (\d+) tests", said)
     if tests and len(sys.argv) > 4:
         print(describe_tests(elapsed, int(tests.group(2)), *sys.argv[3:5]))
     else:
-        print(describe_build(elapsed, done, total, re.sub(r"^[\d,]+ / [\d,]+ tests[^;]*;? *", "", said)))
+        print(describe_build(elapsed, halfway, done, total, re.sub(r"^[\d,]+ / [\d,]+ tests[^;]*;? *", "", said)))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 usage: make_wheel.py --parts DIR --out DIR [--target x86_64|aarch64]
 
-DIR is the folder of the built target //packaging/wheel:wheel_parts. Needs the Python packages of requirements.txt in the
-interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md says how
-it links and what is in the wheel.
+DIR is the folder of the built target //packaging/wheel:wheel_parts. Needs the Python packages of requirements.txt in
+the interpreter that runs it, and g++ with the distribution's static libraries. Prints the wheel's path. README.md says
+how it links and what is in the wheel.
 """
 
 import argparse

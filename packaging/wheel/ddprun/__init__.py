@@ -1,7 +1,7 @@
 """ddprun launches distributed PyTorch training like torchrun.
 
-The commands `ddprun` and `rendezvousd` are native programs. This package starts ddprun from Python: ``python -m ddprun``
-or :func:`run`.
+The commands `ddprun` and `rendezvousd` are native programs. This package starts ddprun from Python:
+``python -m ddprun`` or :func:`run`.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def _in_foreground() -> bool:
 def run(args: Optional[Sequence[str]] = None) -> int:
     """Runs ``ddprun`` with the arguments `args` (default: ``sys.argv[1:]``) and returns its exit code.
 
-    Takes what ``torch.distributed.run.main`` takes: ``run(["--standalone", "--nproc-per-node=2", "train.py"])``. Workers
-    run in this interpreter. The launcher is a process of its own and writes to this process's standard output and error,
-    whatever ``sys.stdout`` is.
+    Takes what ``torch.distributed.run.main`` takes: ``run(["--standalone", "--nproc-per-node=2", "train.py"])``.
+    Workers run in this interpreter. The launcher is a process of its own and writes to this process's standard output
+    and error, whatever ``sys.stdout`` is.
 
-    Called from the main thread, it forwards SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to the launcher while it
-    runs, and returns when the launcher has ended: 128 + signal if a signal ended the job. Other threads leave signals to
-    the program. If this process ends first, the launcher is told with SIGTERM.
+    Called from the main thread, it forwards SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to the launcher while
+    it runs, and returns when the launcher has ended: 128 + signal if a signal ended the job. Other threads leave
+    signals to the program. If this process ends first, the launcher is told with SIGTERM.
 
     Raises TypeError if `args` is a single string, and OSError if the program can't be started.
     """
@@ -109,13 +109,16 @@ def run(args: Optional[Sequence[str]] = None) -> int:
             except ValueError:  # not in the main thread
                 break
             previous[number] = handler
-        group = {} if at_terminal else {"setpgroup": 0}
-        # Python ignores these two signals; programs must not inherit that.
         child = os.posix_spawn(
-            path, [path, *arguments], environment, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ], **group
+            path,
+            [path, *arguments],
+            environment,
+            setpgroup=os.getpgrp() if at_terminal else 0,
+            # Python ignores these two; programs must not inherit that.
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
         )
-        for number in pending:
-            os.kill(child, number)
+        for early in pending:
+            os.kill(child, early)
         # Its number is kept until nothing is sent to it any more.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         ended, child = child, 0
