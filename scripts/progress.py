@@ -61,26 +61,52 @@ def read_durations(path):
         return {}
 
 
-def find_running():
-    """Returns {label: seconds} of the tests of this tree that run now, the longest first."""
-    outputs = os.path.realpath(os.path.join(ROOT, ".bazel", "out"))
+def outputs():
+    return os.path.realpath(os.path.join(ROOT, ".bazel", "out"))
+
+
+def read_process(number, file):
+    with open(f"/proc/{number}/{file}", "rb") as opened:
+        return opened.read()
+
+
+def find_processes(name_of):
+    """Returns {name: seconds} of the processes that `name_of` (of a process id) has a name for, the longest first."""
     ticks = os.sysconf("SC_CLK_TCK")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    running = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    found = {}
+    for number in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                environment = dict(word.partition(b"=")[::2] for word in file.read().split(b"\0"))
-            with open(f"/proc/{name}/stat", "rb") as file:
-                began = int(file.read().rpartition(b")")[2].split()[19]) / ticks
+            name = name_of(number)
+            if name:
+                began = int(read_process(number, "stat").rpartition(b")")[2].split()[19]) / ticks
+                found[name] = max(found.get(name, 0.0), now - began)
         except OSError:  # it has ended, or is another user's
             continue
-        label = environment.get(b"TEST_TARGET", b"").decode()
-        if label and outputs.encode() in environment.get(b"RUNFILES_DIR", b""):
-            running[label] = max(running.get(label, 0.0), now - began)
-    return dict(sorted(running.items(), key=lambda entry: -entry[1]))
+    return dict(sorted(found.items(), key=lambda entry: -entry[1]))
+
+
+def test_of(number):
+    words = read_process(number, "environ").split(b"\0")
+    environment = dict(word.partition(b"=")[::2] for word in words)
+    if outputs().encode() in environment.get(b"RUNFILES_DIR", b""):
+        return environment.get(b"TEST_TARGET", b"").decode()
+    return None
+
+
+def source_of(number):
+    words = read_process(number, "cmdline").split(b"\0")
+    if b"-c" not in words[:-1] or os.readlink(f"/proc/{number}/cwd") != os.path.dirname(outputs()):
+        return None
+    return words[words.index(b"-c") + 1].decode()
+
+
+def say_running(running):
+    """"; now NAME (SECONDS s), ...", nothing if nothing runs."""
+    if not running:
+        return ""
+    text = "; now " + ", ".join(f"{name} ({seconds:.0f} s)" for name, seconds in list(running.items())[:NAMED])
+    return text + (f" and {len(running) - NAMED} more" if len(running) > NAMED else "")
 
 
 def say_time(seconds):
@@ -109,7 +135,7 @@ def estimate_tests(elapsed, total, finished, running, durations):
 
 def describe_tests(elapsed, total, events, durations):
     finished = read_finished(events)
-    running = {label: seconds for label, seconds in find_running().items() if label not in finished}
+    running = {label: seconds for label, seconds in find_processes(test_of).items() if label not in finished}
     failed = [label for label, end in finished.items() if not end.passed]
     text = f"{len(finished) - len(failed)} of {total} tests passed"
     if failed:
@@ -117,11 +143,7 @@ def describe_tests(elapsed, total, events, durations):
     left = estimate_tests(elapsed, total, finished, running, read_durations(durations))
     if left is not None:
         text += f", {say_time(left)} left"
-    if running:
-        text += "; now " + ", ".join(f"{label} ({seconds:.0f} s)" for label, seconds in list(running.items())[:NAMED])
-        if len(running) > NAMED:
-            text += f" and {len(running) - NAMED} more"
-    return text
+    return text + say_running(running)
 
 
 def describe_build(elapsed, halfway, done, total, said):
@@ -129,10 +151,11 @@ def describe_build(elapsed, halfway, done, total, said):
     # The first half may have found results of former builds.
     if elapsed >= 20 and done > halfway:
         text += f", {say_time(elapsed / 2 * (total - done) / (done - halfway))} left"
-    action = re.match(r"(?:\[\w+\] )?([^;]+?)(?:; (\d+)s\b.*)?$", said)
-    if action and total > done:
-        text += f"; now {action.group(1)}" + (f" ({action.group(2)} s)" if action.group(2) else "")
-    return text
+    # Bazel names one action, and rarely.
+    running = say_running(find_processes(source_of))
+    if not running and total > done:
+        running = "; now " + re.sub(r"^\[\w+\] ", "", said.split(";")[0])
+    return text + running
 
 
 def main():
