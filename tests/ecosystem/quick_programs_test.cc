@@ -1,0 +1,39 @@
+// Programs with PyTorch's own parts: the same result and environment under ddprun with and without --preload.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+class QuickProgramsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
+  }
+
+  static void ExpectAlike(const std::string& program, bool kill = false) {
+    std::vector<std::string> command = {VenvPython(), "tests/ecosystem/run.py", "--ddprun=launcher/ddprun",
+                                        "--ways=none,auto", program};
+    if (!kill) command.push_back("--no-kill");
+    Process run(command);
+    EXPECT_EQ(run.Wait(), 0) << run.Out() << run.Err();
+    EXPECT_EQ(Count(run.Out(), "1 passed, 0 failed\n"), 1) << run.Out() << run.Err();
+  }
+};
+
+TEST_F(QuickProgramsTest, StoreOperations) { ExpectAlike("store"); }
+
+TEST_F(QuickProgramsTest, DistributedCheckpoint_ResumesAfterKill) { ExpectAlike("dcp", true); }
+
+TEST_F(QuickProgramsTest, FullyShard) { ExpectAlike("fsdp2"); }
+
+TEST_F(QuickProgramsTest, TensorParallel) { ExpectAlike("dtensor"); }
+
+TEST_F(QuickProgramsTest, RecordedError) { ExpectAlike("record"); }
+
+}  // namespace
+}  // namespace ddprun::testing
