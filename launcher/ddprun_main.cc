@@ -19,6 +19,7 @@
 #include "launcher/core/parse_options.h"
 #include "launcher/core/show_config.h"
 #include "launcher/interpreter.h"
+#include "launcher/os/cpu_topology.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/hardware.h"
 #include "launcher/os/orphan_sweeper.h"
@@ -68,6 +69,7 @@ HostFacts LookAtHost(const std::string& command, const Options& options) {
   facts.python.virtual_env = Variable("VIRTUAL_ENV");
   facts.python.conda_prefix = Variable("CONDA_PREFIX");
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
+  if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.visible_devices);
   if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
   return facts;
 }

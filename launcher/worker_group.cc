@@ -104,7 +104,8 @@ std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assi
   }
   std::vector<ForkServer::Request> requests;
   for (const Launch& launch : to_fork) {
-    requests.push_back({launch.request.environment, launch.request.stdout_fd, launch.request.stderr_fd});
+    requests.push_back(
+        {launch.request.environment, launch.request.stdout_fd, launch.request.stderr_fd, launch.request.cpus});
   }
   if (requests.empty()) return std::nullopt;
   const std::vector<ForkServer::Ticket> tickets = fork_server_->Fork(requests);
@@ -173,6 +174,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, con
                       config.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
   launch.request.stdout_fd = launch.streams.out.get();
   launch.request.stderr_fd = launch.streams.err.get();
+  if (!config.cpus.empty()) launch.request.cpus = config.cpus[local_rank];
   // A batch system that warns does so to every process: a worker that does not care for it is to survive.
   if (config.batch) launch.request.ignored_signals = config.warning_signals;
   return launch;

@@ -31,7 +31,7 @@ struct Completion {
 std::vector<std::string> WordsOf(absl::string_view placeholder) {
   std::vector<std::string> words;
   for (const absl::string_view word : absl::StrSplit(placeholder, '|')) {
-    const auto is_plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
+    const auto is_plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; };
     if (std::all_of(word.begin(), word.end(), is_plain) && !word.empty()) words.emplace_back(word);
   }
   return words;

@@ -165,6 +165,10 @@ constexpr Flag kFlags[] = {
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
+    {"numa-binding", "", "node|socket|exclusive|core-complex", kWorkers,
+     "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, a share of its own, or one\nlast-level "
+     "cache",
+     [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
     {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
@@ -198,7 +202,6 @@ constexpr Flag kFlags[] = {
     {"run-path", "", "", kNoEffect, "Python runs the script", nullptr},
     {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
     {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},
-    {"numa-binding", "", "NAME", kNoEffect, "workers are not bound to CPUs", nullptr},
     {"show-config", "", "", kHelp, "show every setting and where it came from",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };

@@ -181,6 +181,21 @@ absl::Status SetDevices(const Options& options, const HostFacts& facts, LaunchCo
                                                  " workers: lower --nproc-per-node, or make more devices visible"));
 }
 
+absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfig* config) {
+  if (options.cpu_binding == CpuBinding::kNone) return absl::OkStatus();
+  absl::Status status = facts.topology.status();
+  if (status.ok()) {
+    absl::StatusOr<std::vector<std::vector<int>>> cpus =
+        BindWorkers(options.cpu_binding, *facts.topology, config->slots);
+    if (cpus.ok()) {
+      config->cpus = *std::move(cpus);
+      return absl::OkStatus();
+    }
+    status = cpus.status();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--numa-binding: ", status.message()));
+}
+
 void SetOutput(const Options& options, LaunchConfig* config) {
   config->no_files = options.log_dir == "/dev/null";
   if (!config->no_files) config->log_dir = options.log_dir;
@@ -280,6 +295,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   }
   SetPreload(options, &config);
   if (absl::Status status = SetDevices(options, facts, &config); !status.ok()) return status;
+  if (absl::Status status = SetCpus(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);
   SetOutput(options, &config);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/cluster_environment.h"
+#include "launcher/core/cpu_binding.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/options.h"
 #include "launcher/core/port_range.h"
@@ -27,8 +28,9 @@ struct HostFacts {
   int gpus = 0;
   std::string random_id;  // a fresh one: becomes the job id where none is needed
   PythonFacts python;
-  std::optional<std::string> visible_devices;  // $CUDA_VISIBLE_DEVICES
-  ScriptFile script;                           // what the first word of the command line names
+  absl::StatusOr<CpuTopology> topology = CpuTopology();  // for --numa-binding
+  std::optional<std::string> visible_devices;            // $CUDA_VISIBLE_DEVICES
+  ScriptFile script;                                     // what the first word of the command line names
 };
 
 // Where the rendezvous server of the job is.
@@ -85,6 +87,7 @@ struct LaunchConfig {
   absl::Duration shutdown_timeout;
   bool keep_orphans = false;           // what workers left in a session of its own is not killed
   std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
+  std::vector<std::vector<int>> cpus;  // by local rank: to which the worker is bound; empty: to none
   std::vector<int> signals_to_handle;  // they stop the job
   std::vector<int> warning_signals;    // the workers are to know of them, the job goes on
 

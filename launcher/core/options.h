@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/core/cpu_binding.h"
 #include "launcher/core/endpoint.h"
 #include "launcher/core/line_prefix.h"
 #include "launcher/core/node_count.h"
@@ -48,6 +49,7 @@ struct Options {
   // The workers.
   bool no_python = false;
   bool module = false;
+  CpuBinding cpu_binding = CpuBinding::kNone;
   bool virtual_local_rank = false;  // each worker sees only its own GPU, as cuda:0
   std::string preload;              // MODULE,... to import before forking workers; "auto": the script's; empty: none
   std::vector<std::string> script;  // the program and its arguments, as given; at least one unless show_config

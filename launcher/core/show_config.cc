@@ -135,6 +135,11 @@ class Table {
     const std::set<int32_t>& shown = config_.local_ranks_filter;
     if (!shown.empty()) AddFlag("local-ranks-filter", absl::StrJoin(shown, ","));
     if (config_.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", config_.line_prefix);
+    if (!config_.cpus.empty()) {
+      std::vector<std::string> cpus;
+      for (const std::vector<int>& of_worker : config_.cpus) cpus.push_back(RangesText(of_worker));
+      AddFlag("numa-binding", absl::StrCat("CPUs ", absl::StrJoin(cpus, " or ")));
+    }
     if (!config_.devices.empty()) AddFlag("virtual-local-rank", absl::StrJoin(config_.devices, " or "));
   }
 

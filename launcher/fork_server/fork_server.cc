@@ -176,7 +176,7 @@ void ForkServer::AskForWaiting() {
 }
 
 absl::Status ForkServer::Ask(Ticket ticket, const Request& request) {
-  std::vector<std::string> fields = {"start", absl::StrCat(ticket)};
+  std::vector<std::string> fields = {"start", absl::StrCat(ticket), absl::StrJoin(request.cpus, ",")};
   for (std::string& change : EnvironmentChanges(settings_.environment, request.environment)) {
     fields.push_back(std::move(change));
   }

@@ -46,6 +46,7 @@ class ForkServer {
     std::vector<std::string> environment;  // the complete one
     int stdout_fd = -1;
     int stderr_fd = -1;
+    std::vector<int> cpus;  // to which it is bound; empty: to none
   };
   // Of one request; never 0.
   using Ticket = int64_t;

@@ -370,8 +370,11 @@ def make_distinct():
         process.current_process().authkey = os.urandom(32)
 
 
-def become_worker(setup, rank, entries, fds, captured):
+def become_worker(setup, rank, cpus_and_entries, fds, captured):
+    cpus, *entries = cpus_and_entries
     os.setsid()
+    if cpus:
+        os.sched_setaffinity(0, map(int, cpus.split(",")))
     # Only now: it would fire when the parent that forked this process ends.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != setup.launcher:

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/os/cpu_topology.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
 #include "rendezvous/base/file_limit.h"
@@ -46,6 +47,8 @@ struct ChildPlan {
   size_t passed_fd_count;
   uint64_t ignored;          // bit n-1 is signal n
   const rlimit* file_limit;  // null: as it is
+  const unsigned long* cpu_mask;
+  size_t cpu_mask_bytes;  // 0: as it is
   bool dies_with_parent;
   pid_t parent;
   int error;  // written by the child: errno of the step that failed
@@ -78,6 +81,10 @@ DDPRUN_NO_SANITIZE int ChildMain(void* argument) {
   }
   // Lowering can't fail, and descriptors above the limit stay open.
   if (plan->file_limit != nullptr) syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan->file_limit, nullptr);
+  if (plan->cpu_mask_bytes > 0 && syscall(SYS_sched_setaffinity, 0, plan->cpu_mask_bytes, plan->cpu_mask) < 0) {
+    plan->error = errno;
+    syscall(SYS_exit_group, 127);
+  }
   // After the handlers: one of the launcher's must not run here.
   const uint64_t none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSetSize);
@@ -146,6 +153,7 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   if (!stack.valid()) return ExplainExecError(request.program, ENOMEM);
 
   const std::optional<rlimit> file_limit = InheritedFileLimit();
+  const std::vector<unsigned long> cpu_mask = CpuMask(request.cpus);
   ChildPlan plan{request.program.c_str(),
                  argv.data(),
                  envp.data(),
@@ -154,6 +162,8 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
                  request.passed_fds.size(),
                  0,
                  nullptr,
+                 cpu_mask.data(),
+                 cpu_mask.size() * sizeof(unsigned long),
                  request.dies_with_parent,
                  getpid(),
                  0};

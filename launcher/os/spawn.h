@@ -21,6 +21,7 @@ struct SpawnRequest {
   int stderr_fd = -1;
   std::vector<int> passed_fds;       // the child has these as well, under the same numbers
   std::vector<int> ignored_signals;  // at its start
+  std::vector<int> cpus;             // to which it is bound; empty: as the parent
   bool dies_with_parent = true;
 };
 

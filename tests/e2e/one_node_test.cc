@@ -322,10 +322,10 @@ TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
 }
 
 TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
-  Launcher launcher(Standalone(1, {"--start-method=fork", "--numa-binding=node", "--logs-specs=x"}, "echo ran"));
+  Launcher launcher(Standalone(1, {"--start-method=fork", "--logs-specs=x"}, "echo ran"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Out(), "ran\n");
-  for (const char* flag : {"--start-method", "--numa-binding", "--logs-specs"})
+  for (const char* flag : {"--start-method", "--logs-specs"})
     EXPECT_NE(launcher.Err().find(std::string(flag) + " has no effect: "), std::string::npos) << launcher.Err();
 }
 
@@ -369,6 +369,29 @@ TEST(OneNodeTest, ScriptFromStandardInput) {
                     "echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv)' | launcher/ddprun --standalone - a"});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Out(), "0 ['-', 'a']\n");
+}
+
+// On a host with a core for each of two workers each has its own; else one has all.
+TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
+  TempDir dir;
+  std::ofstream(dir.File("cpus.py"))
+      << "import json, os\nos.write(1, f'{sorted(os.sched_getaffinity(0))}\\n'.encode())\n";
+  for (const std::string preload : {"none", "json"}) {
+    Launcher launcher({"--numa-binding=exclusive", "--nproc-per-node=2", "--preload=" + preload, dir.File("cpus.py")});
+    const int code = launcher.Wait();
+    if (code == 2) GTEST_SKIP() << launcher.Err();
+    EXPECT_EQ(code, 0) << launcher.Err();
+    const std::string out = launcher.Out();
+    EXPECT_EQ(Lines(out), 2) << out;
+    EXPECT_NE(out.substr(0, out.find('\n') + 1), out.substr(out.find('\n') + 1)) << "both have " << out;
+  }
+}
+
+TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
+  Launcher launcher(Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "MIG-1"}});
+  EXPECT_EQ(launcher.Wait(), 2);
+  EXPECT_NE(launcher.Err().find("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"), std::string::npos)
+      << launcher.Err();
 }
 
 TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {

@@ -109,6 +109,17 @@ TEST(Resolve, MasterPort_BesideAnEndpoint_IsTheStores) {
   EXPECT_EQ(MustResolve({"--nnodes=2", "--master-addr=h", "--master-port=29500"}).store_port, 0) << "the server's";
 }
 
+TEST(Resolve, NumaBinding_GivesEachWorkerItsCpus) {
+  HostFacts facts = Facts();
+  facts.topology = CpuTopology{.cpus = {{0, {.node = 0}}, {1, {.node = 1}}}};
+  EXPECT_TRUE(MustResolve({"--nproc-per-node=2"}, facts).cpus.empty());
+  EXPECT_EQ(MustResolve({"--numa-binding=node", "--nproc-per-node=2"}, facts).cpus,
+            (std::vector<std::vector<int>>{{0}, {1}}));
+  facts.topology = absl::UnavailableError("why");
+  Options options{.cpu_binding = CpuBinding::kNode, .script = {"x.py"}};
+  EXPECT_EQ(Resolve(options, facts, {}).status().message(), "--numa-binding: why");
+}
+
 TEST(Resolve, Script_FromStandardInput) {
   HostFacts facts = Facts();
   const LaunchConfig config = MustResolve({}, facts, {"-", "a"});

@@ -94,7 +94,7 @@ const Sample kSamples[] = {
     {"start-method", "fork", [](const Options& o) { return HasNoEffect(o, "--start-method"); }},
     {"event-log-handler", "console", [](const Options& o) { return HasNoEffect(o, "--event-log-handler"); }},
     {"logs-specs", "default", [](const Options& o) { return HasNoEffect(o, "--logs-specs"); }},
-    {"numa-binding", "node", [](const Options& o) { return HasNoEffect(o, "--numa-binding"); }},
+    {"numa-binding", "exclusive", [](const Options& o) { return o.cpu_binding == CpuBinding::kExclusive; }},
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
     {"signals-to-handle", "SIGUSR1,TERM",
