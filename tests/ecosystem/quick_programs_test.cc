@@ -19,7 +19,7 @@ class QuickProgramsTest : public ::testing::Test {
     std::vector<std::string> command = {VenvPython(), "tests/ecosystem/run.py", "--ddprun=launcher/ddprun",
                                         "--ways=none,auto", program};
     if (!kill) command.push_back("--no-kill");
-    Process run(command);
+    Process run(command, {{"DDPRUN_TOTALS_FILE", ""}});
     EXPECT_EQ(run.Wait(), 0) << run.Out() << run.Err();
     EXPECT_EQ(Count(run.Out(), "1 passed, 0 failed\n"), 1) << run.Out() << run.Err();
   }
