@@ -571,6 +571,8 @@ setup.set_path()
 try:
     if sys.version_info < (3, 8):
         raise Unusable("failed", "Python 3.8 or newer is needed")
+    if os.getppid() != setup.launcher:
+        raise Unusable("failed", "Python runs under another program, whose children the workers would be")
     captured = capture_output()
     rank, entries, fds = serve(prepare())
 except Unusable as unusable:

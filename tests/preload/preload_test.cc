@@ -275,6 +275,15 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
   }
 }
 
+TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
+  std::map<std::string, std::string> environment = Environment();
+  environment["PYTHON_EXEC"] = absl::StrCat("sh -c '\"$@\"; exit $?' wrapper ", python_);
+  Launcher launcher(Flags({"--preload=json"}, {Script("print('ran')")}), environment);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(launcher.Out(), "ran\n");
+  EXPECT_EQ(Count(launcher.Err(), "--preload: Python runs under another program"), 1) << launcher.Err();
+}
+
 TEST_F(PreloadTest, FolderAsScript_StartsThePlainWay) {
   mkdir(folder_.File("folder").c_str(), 0700);
   Script("import sys\nsys.stdout.write('ran\\n')\n", "folder/__main__.py");
