@@ -24,13 +24,14 @@ Finished = collections.namedtuple("Finished", "passed seconds cached")
 
 
 def read_log(path):
-    """Returns what Bazel printed last about its actions, (halfway, done, total, text), or None.
+    """Returns what Bazel printed last about its actions, (halfway, done, total, text); None if it does not run.
 
     `halfway` is `done` after half of the time: lines come at regular intervals.
     """
     with open(path, encoding="utf-8", errors="replace") as log:
-        found = re.findall(r"^\[([\d,]+) / ([\d,]+)\] (.*)$", log.read(), re.MULTILINE)
-    if not found:
+        text = log.read()
+    found = re.findall(r"^\[([\d,]+) / ([\d,]+)\] (.*)$", text, re.MULTILINE)
+    if not found or re.search(r"^INFO: Build completed|^FAILED: Build", text, re.MULTILINE):
         return None
     number = [int(word.replace(",", "")) for word in (found[len(found) // 2][0], *found[-1][:2])]
     return *number, found[-1][2]

@@ -122,9 +122,9 @@ void AgentMachine::KillOrAbandon(SteadyTime now, Effects* effects) {
     effects->push_back(effect::KillWorkers{workers});
     return;
   }
-  effects->push_back(effect::Print{LogLevel::kError, absl::StrCat(workers.size(),
-                                                                  " workers are still alive after SIGKILL "
-                                                                  "(uninterruptible?); continuing without them")});
+  effects->push_back(effect::Print{
+      LogLevel::kError, absl::StrCat(workers.size() == 1 ? "1 worker is" : absl::StrCat(workers.size(), " workers are"),
+                                     " still alive after SIGKILL (uninterruptible?); going on without")});
   workers_.Abandon(workers);
   OnStopped(now, effects);
 }
