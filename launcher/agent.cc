@@ -57,7 +57,7 @@ std::vector<std::string> Environment() {
 
 // Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
 void TellOuterLauncher(const rendezvous::Verdict& verdict) {
-  const char* path = getenv("TORCHELASTIC_ERROR_FILE");
+  const char* path = getenv(worker_contract::kErrorFile);
   if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
   const absl::Status status = WriteErrorFile(path, FormatErrorFile(*verdict.first_cause));
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
@@ -249,8 +249,7 @@ void Agent::AskForEndTime() {
   };
   if (config.batch->end_time) return note(*config.batch->end_time);
   if (config.settings.max_nodes > kMostNodesThatAsk) return;
-  const char* path = getenv("PATH");
-  absl::StatusOr<std::string> squeue = ResolveProgram("squeue", path == nullptr ? "/usr/bin:/bin" : path);
+  absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return;
   SpawnRequest request;
   request.program = *squeue;

@@ -65,7 +65,7 @@ HostFacts LookAtHost(const std::string& command, const Options& options) {
   facts.random_id = RandomId();
   facts.python.python_exec = Variable("PYTHON_EXEC");
   facts.python.python_exec_is_file = access(facts.python.python_exec.value_or("").c_str(), F_OK) == 0;
-  facts.python.beside_command = PythonBeside(command, Variable("PATH").value_or("/usr/bin:/bin"));
+  facts.python.beside_command = PythonBeside(command, SearchPath());
   facts.python.virtual_env = Variable("VIRTUAL_ENV");
   facts.python.conda_prefix = Variable("CONDA_PREFIX");
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/os/python_environment.h"
+#include "launcher/os/resolve_program.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,11 +23,6 @@ constexpr size_t kHeadBytes = 64 * 1024;
 std::string Variable(const char* name) {
   const char* value = getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string SearchPath() {
-  const char* path = getenv("PATH");
-  return path == nullptr ? "/usr/bin:/bin" : path;
 }
 
 bool Mentions(const std::string& file, absl::string_view word) {

@@ -1,7 +1,6 @@
 #include "launcher/worker_group.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +32,12 @@ absl::StatusOr<std::string> FindPortGuard() {
                                                    "install ddprun elsewhere, or leave out --port-range"));
   }
   return file;
+}
+
+std::vector<std::string> WorkerArgv(const std::string& program, const WorkerCommand& command) {
+  std::vector<std::string> argv = {program};
+  argv.insert(argv.end(), command.arguments.begin(), command.arguments.end());
+  return argv;
 }
 
 }  // namespace
@@ -67,8 +72,7 @@ void WorkerGroup::StartForkServer() {
   const absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return;  // the workers say so
   ForkServer::Settings server;
-  server.worker_argv = config.command.arguments;
-  server.worker_argv.insert(server.worker_argv.begin(), *program);
+  server.worker_argv = WorkerArgv(*program, config.command);
   server.script = config.command.script_argument + 1;
   server.is_module = config.command.script.empty();
   server.modules = config.preload;
@@ -125,10 +129,9 @@ WorkerFailure WorkerGroup::StartFailure(int32_t local_rank, const absl::Status& 
 absl::StatusOr<std::string> WorkerGroup::Program() {
   if (!program_.empty()) return program_;
   const WorkerCommand& command = settings_.config->command;
-  const char* path = getenv("PATH");
   absl::Status first_error;
   for (const std::string& name : command.programs) {
-    absl::StatusOr<std::string> program = ResolveProgram(name, path == nullptr ? "/usr/bin:/bin" : path);
+    absl::StatusOr<std::string> program = ResolveProgram(name, SearchPath());
     if (program.ok()) {
       if (!command.script.empty() && access(command.script.c_str(), F_OK) != 0) {
         return absl::NotFoundError(absl::StrCat("no such script: ", command.script));
@@ -167,8 +170,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, con
   if (!streams.ok()) return streams.status();
   Launch launch{local_rank, {}, *std::move(streams), oom_before, {}};
   launch.request.program = *program;
-  launch.request.argv = config.command.arguments;
-  launch.request.argv.insert(launch.request.argv.begin(), *program);
+  launch.request.argv = WorkerArgv(*program, config.command);
   launch.request.environment =
       RankEnvironment(assignment_, local_rank, CommonSettings(),
                       config.no_files ? "" : launch.streams.error_file.path(), settings_.environment);

@@ -1,9 +1,7 @@
 #include "launcher/worker_output.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "launcher/core/line_prefix.h"
+#include "launcher/os/temporary_folder.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 
@@ -23,16 +22,6 @@ absl::Status MakeFolder(const std::string& path) {
   if (!error) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("can't create the log directory ", path, ": ", error.message(), "; choose another --log-dir"));
-}
-
-absl::StatusOr<std::string> TemporaryFolder() {
-  const char* base = getenv("TMPDIR");
-  std::string pattern = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/ddprun_XXXXXX");
-  if (mkdtemp(pattern.data()) == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("can't create a temporary log directory ", pattern, ": ",
-                                                      std::generic_category().message(errno), "; set --log-dir"));
-  }
-  return pattern;
 }
 
 absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
@@ -52,8 +41,11 @@ absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, co
   WorkerOutput output(config, host, pump);
   std::string base = config->log_dir;
   if (base.empty() && NeedsFolder(*config)) {
-    absl::StatusOr<std::string> folder = TemporaryFolder();
-    if (!folder.ok()) return folder.status();
+    absl::StatusOr<std::string> folder = MakeTemporaryFolder();
+    if (!folder.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("can't create a temporary log directory ", folder.status().message(), "; set --log-dir"));
+    }
     base = *std::move(folder);
     Log(LogLevel::kWarning, absl::StrCat("no --log-dir given: logs are in ", base));
   }

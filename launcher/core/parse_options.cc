@@ -108,8 +108,10 @@ class Parser {
   }
 
   absl::StatusOr<ParseResult> Parse(const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
-    const std::vector<std::string> words = JoinBareValue(arguments);
-    if (absl::Status status = Split(words); !status.ok()) return status;
+    if (absl::Status status = Split(arguments); !status.ok()) return status;
+    if (const std::vector<std::string> joined = JoinBareValue(arguments); joined != arguments) {
+      if (absl::Status status = Split(joined); !status.ok()) return status;
+    }
     if (help_->count() > 0) return InfoText{absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}})};
     if (completion_->count() > 0) {
       absl::StatusOr<std::string> script = CompletionScript(completion_->results().back());
@@ -142,9 +144,9 @@ class Parser {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 
-  // CLI11 takes "--preload VALUE SCRIPT" for "--preload" and the script VALUE: makes "--preload=VALUE" of it.
-  std::vector<std::string> JoinBareValue(std::vector<std::string> arguments) {
-    if (!Split(arguments).ok()) return arguments;  // the second time says why
+  // CLI11 takes "--preload VALUE SCRIPT" for "--preload" and the script VALUE: makes "--preload=VALUE" of it. REQUIRES:
+  // CLI11 has split the arguments.
+  std::vector<std::string> JoinBareValue(std::vector<std::string> arguments) const {
     const size_t script = arguments.size() - std::min(app_.remaining_size(), arguments.size());
     if (script == 0 || script + 1 >= arguments.size()) return arguments;
     const std::string flag_word = absl::StrReplaceAll(arguments[script - 1], {{"_", "-"}});

@@ -6,7 +6,8 @@ separated by NUL:
 
     launcher -> server
       setup LAUNCHER_PID auto|MODULE,... LEFT_OUT,... script|module INDEX ARGV...   once; ARGV[INDEX] names the script
-      start LOCAL_RANK NAME=VALUE|NAME ...    with the worker's stdout and stderr; NAME alone: unset it
+      start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout and stderr; no CPU: as they are; NAME alone:
+                                              unset it
       go                                      forks all workers that were asked for since the last one
     server -> launcher
       ready SECONDS MODULE,...                the modules are imported
@@ -14,8 +15,8 @@ separated by NUL:
       leave MODULE REASON                     start again without this module; the server ends
       failed REASON                           no worker can be forked from here; the server ends
       changed FILE                            a file of an imported module is not the one that was imported; it ends
-      started LOCAL_RANK PID                  sent by the worker itself, a child of the launcher by then
-      unforked LOCAL_RANK REASON              this worker could not be forked
+      started TICKET PID                      sent by the worker itself, a child of the launcher by then
+      unforked TICKET REASON                  this worker could not be forked
 
 A worker runs the script as `python -u SCRIPT` would, one frame below this file's (which is called "<stdin>", so nobody
 looks for its source), and ends with os._exit after the exit handlers: nothing of the interpreter or of native libraries
@@ -30,7 +31,6 @@ import atexit
 import ctypes
 import gc
 import importlib.machinery
-import importlib.util
 import io
 import os
 import pkgutil
@@ -370,8 +370,7 @@ def make_distinct():
         process.current_process().authkey = os.urandom(32)
 
 
-def become_worker(setup, rank, cpus_and_entries, fds, captured):
-    cpus, *entries = cpus_and_entries
+def become_worker(setup, ticket, cpus, entries, fds, captured):
     os.setsid()
     if cpus:
         os.sched_setaffinity(0, map(int, cpus.split(",")))
@@ -379,7 +378,7 @@ def become_worker(setup, rank, cpus_and_entries, fds, captured):
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != setup.launcher:
         os._exit(128 + signal.SIGKILL)
-    send(channel, "started", rank, os.getpid())
+    send(channel, "started", ticket, os.getpid())
     channel.close()
     for target, (fd, capture) in enumerate(zip(fds, captured), 1):
         os.dup2(fd, target)
@@ -574,12 +573,12 @@ try:
     if os.getppid() != setup.launcher:
         raise Unusable("failed", "Python runs under another program, whose children the workers would be")
     captured = capture_output()
-    rank, entries, fds = serve(prepare())
+    ticket, (cpus, *entries), fds = serve(prepare())
 except Unusable as unusable:
     send(channel, *unusable.answer)
     os._exit(0)
 
-main = become_worker(setup, rank, entries, fds, captured)
+main = become_worker(setup, ticket, cpus, entries, fds, captured)
 code, uncaught = 0, None
 try:
     if setup.is_module:

@@ -1,7 +1,6 @@
 #include "launcher/os/error_file.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/temporary_folder.h"
 
 namespace ddprun::launcher {
 
@@ -39,11 +39,10 @@ ErrorFolder::~ErrorFolder() {
 std::string ErrorFolder::For(int attempt, int local_rank) {
   if (failed_) return "";
   if (base_.empty()) {
-    const char* tmp = getenv("TMPDIR");
-    std::string pattern = absl::StrCat(tmp != nullptr && *tmp != '\0' ? tmp : "/tmp", "/ddprun_XXXXXX");
-    failed_ = mkdtemp(pattern.data()) == nullptr;
+    absl::StatusOr<std::string> folder = MakeTemporaryFolder();
+    failed_ = !folder.ok();
     if (failed_) return "";
-    base_ = std::move(pattern);
+    base_ = *std::move(folder);
   }
   const std::string attempt_folder = absl::StrCat(base_, "/attempt_", attempt);
   const std::string folder = absl::StrCat(attempt_folder, "/", local_rank);

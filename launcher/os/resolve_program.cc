@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +112,11 @@ absl::Status ExplainFormat(const std::string& program) {
 }
 
 }  // namespace
+
+std::string SearchPath() {
+  const char* path = getenv("PATH");
+  return path == nullptr ? "/usr/bin:/bin" : path;
+}
 
 absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_view path) {
   if (name.empty()) return absl::InvalidArgumentError("the name of the program to run is empty");

@@ -18,6 +18,9 @@ namespace ddprun::launcher {
 // FailedPrecondition (126): a directory or another file that can't be executed. InvalidArgument: `name` is empty.
 absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_view path);
 
+// The value of PATH, or what a shell searches without one. Thread-safe as long as nobody sets variables.
+std::string SearchPath();
+
 // Checks that need not run the file. Thread-safe.
 ScriptFile LookAtScript(const std::string& file);
 

@@ -1,0 +1,29 @@
+#ifndef DDPRUN_LAUNCHER_OS_TEMPORARY_FOLDER_H_
+#define DDPRUN_LAUNCHER_OS_TEMPORARY_FOLDER_H_
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::launcher {
+
+// Makes a new folder, for this user only, in $TMPDIR or /tmp, and returns its path. FailedPrecondition: the name that
+// was tried, and why it can't be made.
+inline absl::StatusOr<std::string> MakeTemporaryFolder() {
+  const char* base = getenv("TMPDIR");
+  std::string pattern = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/ddprun_XXXXXX");
+  if (mkdtemp(pattern.data()) == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(pattern, ": ", std::generic_category().message(errno)));
+  }
+  return pattern;
+}
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_TEMPORARY_FOLDER_H_
