@@ -382,8 +382,8 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
     channel.close()
     for target, (fd, capture) in enumerate(zip(fds, captured), 1):
         os.dup2(fd, target)
-        capture.seek(0)
-        write_all(target, capture.read())
+        # The position in the file is shared with the other workers.
+        write_all(target, os.pread(capture.fileno(), os.fstat(capture.fileno()).st_size, 0))
         capture.close()
         os.close(fd)
     set_environment(entries)
