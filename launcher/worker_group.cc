@@ -20,16 +20,15 @@ using rendezvous::WorkerFailure;
 
 namespace {
 
-absl::StatusOr<std::string> FindPortGuard() {
-  absl::StatusOr<std::string> file = CompanionFile("libddprun_ports.so");
-  if (!file.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("can't enforce --port-range: ", file.status().message(),
-                                                   "; install it there, or leave out --port-range"));
-  }
-  if (file->find_first_of(" :") != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("can't enforce --port-range: ", *file,
-                                                   " can't be preloaded, because its path has a space or a colon; "
-                                                   "install ddprun elsewhere, or leave out --port-range"));
+constexpr char kPortGuard[] = "libddprun_ports.so";
+constexpr char kCrashReport[] = "libddprun_crash.so";
+
+// A library for LD_PRELOAD, which separates names by spaces and colons.
+absl::StatusOr<std::string> FindLibrary(const char* name) {
+  absl::StatusOr<std::string> file = CompanionFile(name);
+  if (file.ok() && file->find_first_of(" :") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(*file, " can't be preloaded, because its path has a space or a colon; install ddprun elsewhere"));
   }
   return file;
 }
@@ -58,13 +57,30 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
       loop, [group = group.get()](const std::vector<ProcessEnd>& ends) { group->OnProcessesEnded(ends); });
   if (!watch.ok()) return watch.status();
   group->watch_ = *std::move(watch);
-  if (group->settings_.config->port_range) {
-    absl::StatusOr<std::string> guard = FindPortGuard();
-    if (!guard.ok()) return guard.status();
-    group->port_guard_ = *std::move(guard);
-  }
+  if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
   if (!group->settings_.config->preload.empty()) group->StartForkServer();
   return group;
+}
+
+absl::Status WorkerGroup::FindPreloaded() {
+  const LaunchConfig& config = *settings_.config;
+  if (config.command.python && !config.no_files) {
+    absl::StatusOr<std::string> library = FindLibrary(kCrashReport);
+    if (library.ok()) {
+      preloaded_.push_back(*std::move(library));
+    } else {
+      Log(LogLevel::kInfo,
+          absl::StrCat("crashes in native code will be reported without a stack: ", library.status().message()));
+    }
+  }
+  if (!config.port_range) return absl::OkStatus();
+  absl::StatusOr<std::string> library = FindLibrary(kPortGuard);
+  if (!library.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("can't enforce --port-range: ", library.status().message(), "; or leave out --port-range"));
+  }
+  preloaded_.push_back(*std::move(library));
+  return absl::OkStatus();
 }
 
 void WorkerGroup::StartForkServer() {
@@ -158,7 +174,7 @@ GroupSettings WorkerGroup::CommonSettings() const {
                        settings_.gloo_interface,
                        config.port_range,
                        config.endpoint.port,
-                       port_guard_};
+                       preloaded_};
 }
 
 absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, const OomSample& oom_before) {

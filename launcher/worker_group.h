@@ -97,6 +97,7 @@ class WorkerGroup {
 
   WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events);
   GroupSettings CommonSettings() const;
+  absl::Status FindPreloaded();
   void StartForkServer();
   absl::StatusOr<Launch> Prepare(int32_t local_rank, const OomSample& oom_before);
   absl::Status Spawn(Launch launch);
@@ -114,7 +115,7 @@ class WorkerGroup {
   rendezvous::WorkerFailure StartFailure(int32_t local_rank, const absl::Status& status) const;
 
   const Settings settings_;
-  std::string port_guard_;  // path of the library; empty without a port range
+  std::vector<std::string> preloaded_;  // libraries that go into every worker
   WorkerOutput output_;
   EventLoop* const loop_;
   const Events events_;

@@ -77,7 +77,7 @@ void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Statu
     End(kBadEnvironment);
   }
   SetThreads();
-  SayLastWordsOnTerminate(env->rank, env->error_file);
+  SayLastWordsOnCrash(env->rank);
   Worker worker{*env, nullptr};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) TellFailure(worker, status);

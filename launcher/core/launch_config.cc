@@ -141,6 +141,7 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
   }
   absl::StatusOr<PythonChoice> python = ChoosePython(facts.python);
   if (!python.ok()) return python.status();
+  command.python = true;
   command.programs = std::move(python->programs);
   command.arguments = std::move(python->arguments);
   command.arguments.push_back("-u");  // unbuffered: the last lines before a crash are the ones that matter

@@ -46,7 +46,8 @@ struct WorkerCommand {
   std::vector<std::string> programs;   // in order of preference: the first that exists (in PATH if it has no '/')
   std::vector<std::string> arguments;  // without the program's own name
   std::string script;                  // a Python file that has to exist; empty: none is named
-  size_t script_argument = 0;          // of `arguments`, the script's or module's name; no meaning for other programs
+  bool python = false;                 // `programs` are interpreters that run a script or a module
+  size_t script_argument = 0;          // then: of `arguments`, the script's or module's name
 };
 
 // "2" or "1:4".

@@ -25,18 +25,18 @@ constexpr char kPreload[] = "LD_PRELOAD";
 
 absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-// The value of LD_PRELOAD, once only: a launcher that was started by a worker of another inherits it.
-std::string WithPortGuard(const std::string& guard, absl::Span<const std::string> base) {
+// The value of LD_PRELOAD. A launcher that was started by a worker of another inherits libraries that it adds itself.
+std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const std::string> base) {
+  static const absl::ByAnyChar kSeparator(" :");
   for (const std::string& entry : base) {
     if (NameOf(entry) != kPreload) continue;
-    const absl::string_view inherited = absl::string_view(entry).substr(sizeof kPreload);
-    std::vector<absl::string_view> libraries = {guard};
-    for (absl::string_view library : absl::StrSplit(inherited, absl::ByAnyChar(" :"))) {
-      if (library != guard && !library.empty()) libraries.push_back(library);
+    for (absl::string_view library : absl::StrSplit(absl::string_view(entry).substr(sizeof kPreload), kSeparator)) {
+      if (library.empty() || std::find(libraries.begin(), libraries.end(), library) != libraries.end()) continue;
+      libraries.emplace_back(library);
     }
-    return absl::StrJoin(libraries, ":");
+    break;
   }
-  return guard;
+  return absl::StrJoin(libraries, ":");
 }
 
 // Those that are alike for all workers of all rounds.
@@ -54,8 +54,8 @@ Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::s
   if (settings.port_range) {
     variables.emplace_back(contract::kPortRange,
                            absl::StrCat(settings.port_range->ToString(), " except ", settings.reserved_port));
-    variables.emplace_back(kPreload, WithPortGuard(settings.port_guard, base));
   }
+  if (!settings.preloaded.empty()) variables.emplace_back(kPreload, WithLibraries(settings.preloaded, base));
   return variables;
 }
 

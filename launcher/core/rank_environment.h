@@ -26,7 +26,7 @@ struct GroupSettings {
   std::string gloo_interface;                     // default of GLOO_SOCKET_IFNAME; empty: none
   std::optional<PortRange> port_range;            // of what workers listen on
   int reserved_port = 0;                          // but not on this one: the server's
-  std::string port_guard;                         // the library that keeps them to it; REQUIRED with port_range
+  std::vector<std::string> preloaded;             // libraries, first in LD_PRELOAD; none of them has a space or ':'
 };
 
 // The whole environment ("NAME=value") of one worker: `base`, the launcher's own environment, with the variables of
@@ -35,7 +35,7 @@ struct GroupSettings {
 // workers do not each take all processors); and in a round of several nodes GLOO_SOCKET_IFNAME, because Gloo alone
 // would take the address that the host's own name has there, which other hosts often can't reach. NCCL is left to find
 // its interfaces itself: it knows the fast ones, which need not be the one that launchers meet over.
-// With a port range the port guard stands in front of what LD_PRELOAD has already.
+// `preloaded` stands in front of what LD_PRELOAD has already.
 // PET_ variables are left out: they are flags of this launcher, and a launcher started by the worker would take them
 // for its own. All other variables are passed on, in order.
 // `error_file` may be empty. REQUIRES: 0 <= local_rank < settings.slots.

@@ -70,12 +70,20 @@ def link_programs(parts, out, target):
     return archives
 
 
-def link_ports(parts, out, target):
-    zig(
-        ["-shared", "-Wl,--whole-archive", str(parts / "ports_parts/whole.a"), "-Wl,--no-whole-archive"]
-        + ["-o", str(out / "libddprun_ports.so")],
-        target,
-    )
+def link_preloaded(parts, out, target):
+    """Returns the libraries that the launcher preloads into workers."""
+    libraries = []
+    for name in ("crash", "ports"):
+        folder = parts / f"{name}_parts"
+        library = out / f"libddprun_{name}.so"
+        on_demand = [str(path) for path in [folder / "on_demand.a"] if path.exists()]
+        zig(
+            ["-shared", "-Wl,--whole-archive", str(folder / "whole.a"), "-Wl,--no-whole-archive", *on_demand]
+            + ["-ldl", "-o", str(library)],
+            target,
+        )
+        libraries.append(library)
+    return libraries
 
 
 def put_licences(archives, folder):
@@ -128,13 +136,14 @@ def make_wheel(parts, out, target, work):
     linked, tree = work / "linked", work / "tree"
     linked.mkdir()
     archives = link_programs(parts, linked, target)
-    link_ports(parts, linked, target)
+    libraries = link_preloaded(parts, linked, target)
 
     data, info = tree / f"ddprun-{version}.data", tree / f"ddprun-{version}.dist-info"
     copy(linked / "ddprun", data / "scripts/ddprun", 0o755)
     copy(linked / "rendezvousd", data / "scripts/rendezvousd", 0o755)
-    # The launcher looks for it beside itself and in ../lib.
-    copy(linked / "libddprun_ports.so", data / "data/lib/libddprun_ports.so", 0o755)
+    # The launcher looks for them beside itself and in ../lib.
+    for library in libraries:
+        copy(library, data / "data/lib" / library.name, 0o755)
     for source in sorted((HERE / "ddprun").iterdir()):
         if source.suffix in (".py", ".typed"):
             copy(source, tree / "ddprun" / source.name, 0o644)

@@ -173,7 +173,7 @@ TEST(RankEnvironment, PortRange_ItsGuardStandsInFrontOfOtherPreloadsOnce) {
   GroupSettings settings = SomeSettings();
   settings.port_range = PortRange{29400, 29499};
   settings.reserved_port = 29400;
-  settings.port_guard = "/lib/guard.so";
+  settings.preloaded = {"/lib/guard.so"};
   auto variables = Read(RankEnvironment(SomeAssignment(), 0, settings, "", {}));
   EXPECT_EQ(variables["DDPRUN_PORT_RANGE"], "29400-29499 except 29400");
   EXPECT_EQ(variables["LD_PRELOAD"], "/lib/guard.so");

@@ -42,6 +42,10 @@ std::string WithoutNumbers(std::string text) {
       {std::regex("ran for +: [^\n]*"), "ran for"},
       {std::regex("error_file: [^\n]*"), "FILE"},
       {std::regex("[^\n]*--preload[^\n]*\n"), ""},
+      // The last callers of a forked worker's script are the fork server's.
+      {std::regex(" +File \"<stdin>\", line \\d+ in <module>\n"), ""},
+      {std::regex("\n([a-z(])"), " $1"},  // where the summary's reason is broken depends on the length of numbers
+      {std::regex("    Native stack[^\n]*\n( +#[^\n]*\n)*"), ""},
   };
   for (const auto& [varying, name] : kVarying) text = std::regex_replace(text, varying, name);
   return text;

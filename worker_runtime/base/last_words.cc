@@ -7,9 +7,11 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "absl/debugging/symbolize.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/text.h"
+#include "worker_contract/crash_report.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
@@ -17,9 +19,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 4000;
 
-// Set before any thread could end the process, read at its end.
-int terminating_rank = 0;
-std::string* terminating_file = nullptr;
+int terminating_rank = 0;  // set before any thread could end the process, read at its end
 
 void WriteAll(int fd, absl::string_view text) {
   while (!text.empty()) {
@@ -48,7 +48,8 @@ std::string Line(int rank, absl::string_view message) {
                     "; the ranks passed tensors of different sizes or dtypes, or called different collectives; "
                     "TORCH_DISTRIBUTED_DEBUG=DETAIL shows which");
   }
-  SayLastWords(terminating_rank, *terminating_file, absl::InternalError(text));
+  SayLastWords(terminating_rank, "", absl::InternalError(text));
+  worker_contract::WriteCrashReport(Line(terminating_rank, text).c_str());
   abort();
 }
 
@@ -73,11 +74,11 @@ void SayLastWords(int rank, const std::string& error_file, const absl::Status& s
   close(fd);
 }
 
-void SayLastWordsOnTerminate(int rank, const std::string& error_file) {
+void SayLastWordsOnCrash(int rank) {
   terminating_rank = rank;
-  if (terminating_file == nullptr) terminating_file = new std::string;
-  *terminating_file = error_file;
   std::set_terminate(OnTerminate);
+  absl::InitializeSymbolizer(program_invocation_name);
+  worker_contract::ReportCrashes(absl::Symbolize);
 }
 
 }  // namespace ddprun

@@ -7,6 +7,8 @@
 //   loop_alone  rank 2 stays out: it sleeps in another place; the others all-reduce
 //   ok          ends at once
 //   error       rank 1 returns an error, the others all-reduce
+//   crash       rank 1 writes to an invalid address
+//   uncaught    rank 1 throws in a thread of its own
 //   throw       rank 1 throws an int, the others all-reduce
 //   shapes      rank 1 passes a longer tensor
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
@@ -17,7 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -56,19 +60,26 @@ absl::Status Reform(Worker& worker) {
   return absl::OkStatus();
 }
 
+[[gnu::noinline]] void WriteToNowhere() {
+  volatile int* nowhere = reinterpret_cast<int*>(0x10);
+  *nowhere = 1;
+}
+
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
   at::Tensor tensor = at::full({4}, 1.0f);
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   Say(absl::StrCat("rank ", rank, " ready"));
-  if (behaviour == "error" || behaviour == "throw") {
+  if (behaviour == "error" || behaviour == "throw" || behaviour == "crash" || behaviour == "uncaught") {
     // The launcher kills the others as soon as rank 1 fails: wait until all have printed their line.
     if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   }
   if (behaviour == "ok") return absl::OkStatus();
   if (behaviour == "error" && rank == 1) return absl::DataLossError("the data of rank 1 are bad");
   if (behaviour == "throw" && rank == 1) throw 5;
+  if (behaviour == "crash" && rank == 1) WriteToNowhere();
+  if (behaviour == "uncaught" && rank == 1) std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
   if (behaviour == "loop_alone" && rank == 2) pause();
   if (behaviour == "reform") return Reform(worker);
   if (behaviour == "many_lines") {

@@ -25,6 +25,20 @@ TEST(LaunchedWorker, Error_IsInTheFailureSummary) {
   EXPECT_THAT(launcher.Err(), HasSubstr("rank 1: the data of rank 1 are bad"));
 }
 
+TEST(LaunchedWorker, Crash_TheSummaryHasTheStack) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--no-python", kProgram, "crash"});
+  EXPECT_EQ(launcher.Wait(), 128 + SIGSEGV);
+  EXPECT_THAT(launcher.Err(), HasSubstr("invalid memory access at address 0x10"));
+  EXPECT_THAT(launcher.Err(), HasSubstr("WriteToNowhere"));
+}
+
+TEST(LaunchedWorker, UncaughtExceptionInAThread_TheSummaryHasItsTextAndTheStack) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--no-python", kProgram, "uncaught"});
+  EXPECT_EQ(launcher.Wait(), 128 + SIGABRT);
+  EXPECT_THAT(launcher.Err(), HasSubstr("message   : rank 1: uncaught exception: nobody catches this"));
+  EXPECT_THAT(launcher.Err(), HasSubstr("Native stack (most recent call first):\n"));
+}
+
 TEST(LaunchedWorker, AfterARestart_ANewGroupForms) {
   TempDir folder;
   // The first attempt fails on rank 1.

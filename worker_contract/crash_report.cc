@@ -1,0 +1,308 @@
+#include "worker_contract/crash_report.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "worker_contract/environment.h"
+
+namespace ddprun::worker_contract {
+namespace {
+
+struct Signal {
+  int number;
+  const char* name;
+  const char* reason;
+};
+constexpr Signal kFatal[] = {{SIGSEGV, "SIGSEGV", "invalid memory access"},
+                             {SIGBUS, "SIGBUS", "invalid memory access"},
+                             {SIGILL, "SIGILL", "illegal instruction"},
+                             {SIGFPE, "SIGFPE", "arithmetic error"},
+                             {SIGABRT, "SIGABRT", "abort() was called"}};
+constexpr int kMaxFrames = 64;
+constexpr int kMaxName = 1024;
+
+Symbolizer symbolize_function = nullptr;
+pid_t installed_in = 0;
+alignas(16) char stack_of_handler[64 * 1024];  // for a thread whose own stack has overflowed
+
+// ---- in a copy of the crashed process: any call may be made, and may fail to return ----
+
+void* InLibrary(const char* library, const char* name) {
+  void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  return handle == nullptr ? nullptr : dlsym(handle, name);
+}
+
+void Demangle(char* name) {
+  using Function = char* (*)(const char*, char*, size_t*, int*);
+  const auto demangle = reinterpret_cast<Function>(InLibrary("libstdc++.so.6", "__cxa_demangle"));
+  if (demangle == nullptr || strncmp(name, "_Z", 2) != 0) return;
+  int status = -1;
+  const char* const readable = demangle(name, nullptr, nullptr, &status);
+  if (status == 0) snprintf(name, kMaxName, "%s", readable);
+}
+
+// "#3 0x7f04c8 at::native::add(at::Tensor const&)+0x4c (libtorch_cpu.so+0x1234)"
+void PrintFrame(int out, int index, void* pc) {
+  // A return address may lie behind the function that made the call.
+  const char* const inside = static_cast<char*>(pc) - (index > 0 ? 1 : 0);
+  char name[kMaxName] = "";
+  Dl_info info = {};
+  const bool known = dladdr(inside, &info) != 0;
+  if (symbolize_function != nullptr && symbolize_function(inside, name, sizeof name)) {
+  } else if (known && info.dli_sname != nullptr) {
+    snprintf(name, sizeof name, "%s", info.dli_sname);
+    Demangle(name);
+  }
+  dprintf(out, "  #%d %p", index, pc);
+  if (name[0] != '\0') dprintf(out, " %s", name);
+  if (known && info.dli_fname != nullptr) {
+    const char* const slash = strrchr(info.dli_fname, '/');
+    dprintf(out, " (%s+0x%zx)", slash == nullptr ? info.dli_fname : slash + 1,
+            static_cast<size_t>(static_cast<char*>(pc) - static_cast<char*>(info.dli_fbase)));
+  }
+  dprintf(out, "\n");
+}
+
+void PrintNativeStack(int out, const void* crashed_at) {
+  void* frames[kMaxFrames];
+  const int count = backtrace(frames, kMaxFrames);
+  int first = 0;  // those before are this handler's
+  while (first < count && frames[first] != crashed_at) ++first;
+  if (first == count) first = 0;  // a jump to nowhere
+  dprintf(out, "Native stack (most recent call first):\n");
+  for (int i = first; i < count; ++i) PrintFrame(out, i - first, frames[i]);
+}
+
+template <typename Function>
+bool Find(const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  return *function != nullptr;
+}
+
+// By Python's public functions (3.9 and newer). They want the interpreter's lock, but no other thread is in this copy.
+void PrintPythonStack(int out) {
+  using Object = void*;
+  int (*is_initialized)();
+  Object (*this_thread)();
+  Object (*frame_of)(Object thread);
+  Object (*code_of)(Object frame);
+  Object (*caller_of)(Object frame);
+  int (*line_of)(Object frame);
+  Object (*attribute)(Object object, const char* name);
+  const char* (*text_of)(Object string);
+  if (!Find("Py_IsInitialized", &is_initialized) || !is_initialized() ||
+      !Find("PyGILState_GetThisThreadState", &this_thread) || !Find("PyThreadState_GetFrame", &frame_of) ||
+      !Find("PyFrame_GetCode", &code_of) || !Find("PyFrame_GetBack", &caller_of) ||
+      !Find("PyFrame_GetLineNumber", &line_of) || !Find("PyObject_GetAttrString", &attribute) ||
+      !Find("PyUnicode_AsUTF8", &text_of)) {
+    return;
+  }
+  const Object thread = this_thread();
+  Object frame = thread == nullptr ? nullptr : frame_of(thread);
+  if (frame == nullptr) return;  // a thread that never ran Python
+  dprintf(out, "Python stack (most recent call first):\n");
+  for (int i = 0; frame != nullptr && i < kMaxFrames; ++i, frame = caller_of(frame)) {
+    const Object code = code_of(frame);
+    const Object file = attribute(code, "co_filename");
+    const Object name = attribute(code, "co_name");
+    if (file == nullptr || name == nullptr) break;
+    dprintf(out, "  File \"%s\", line %d in %s\n", text_of(file), line_of(frame), text_of(name));
+  }
+}
+
+// ---- in the crashed process: system calls alone ----
+
+// Runs `print` in a copy of this process and waits for it. Whatever it has printed until it ends or crashes stays.
+template <typename Print>
+void InCopy(const Print& print) {
+  // Not fork(), which waits for locks that may be held. The copy's end makes no SIGCHLD.
+  const long copy = syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);
+  if (copy == 0) {
+    for (const Signal& fatal : kFatal) signal(fatal.number, SIG_DFL);
+    signal(SIGALRM, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    alarm(kMaxReportSeconds);
+    print();
+    _exit(0);
+  }
+  if (copy < 0) return;
+  while (waitpid(static_cast<pid_t>(copy), nullptr, __WALL) < 0 && errno == EINTR) {
+  }
+}
+
+// Text put together without the C library's formatting.
+class Text {
+ public:
+  Text& operator<<(const char* text) {
+    while (*text != '\0' && size_ + 1 < sizeof text_) text_[size_++] = *text++;
+    text_[size_] = '\0';
+    return *this;
+  }
+  Text& Number(uint64_t value, unsigned base) {
+    char digits[24];
+    char* next = digits + sizeof digits - 1;
+    *next = '\0';
+    do *--next = "0123456789abcdef"[value % base];
+    while ((value /= base) != 0);
+    return *this << next;
+  }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[1024] = "";
+  size_t size_ = 0;
+};
+
+void Write(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t written = write(fd, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    data += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+// The inside of a JSON string.
+void WriteEscaped(int fd, const char* data, size_t size) {
+  char buffer[4096];
+  size_t used = 0;
+  for (size_t i = 0; i < size; ++i) {
+    if (used + 6 > sizeof buffer) {
+      Write(fd, buffer, used);
+      used = 0;
+    }
+    const auto byte = static_cast<unsigned char>(data[i]);
+    if (byte == '\n') {
+      buffer[used++] = '\\';
+      buffer[used++] = 'n';
+    } else if (byte < 0x20) {
+      memcpy(buffer + used, "\\u00", 4);
+      buffer[used + 4] = "0123456789abcdef"[byte >> 4];
+      buffer[used + 5] = "0123456789abcdef"[byte & 15];
+      used += 6;
+    } else {
+      if (byte == '"' || byte == '\\') buffer[used++] = '\\';
+      buffer[used++] = static_cast<char>(byte);
+    }
+  }
+  Write(fd, buffer, used);
+}
+
+void WriteText(int fd, const char* text) { Write(fd, text, strlen(text)); }
+
+// A form of torchrun's error files; the launcher knows it (launcher/core/error_file.h).
+void WriteErrorFile(int fd, const char* message, int stack) {
+  WriteText(fd, R"({"message": {"message": ")");
+  WriteEscaped(fd, message, strlen(message));
+  WriteText(fd, R"(", "extraInfo": {"py_callstack": ")");
+  char buffer[4096];
+  off_t offset = 0;
+  for (ssize_t got; (got = pread(stack, buffer, sizeof buffer, offset)) > 0; offset += got) {
+    WriteEscaped(fd, buffer, static_cast<size_t>(got));
+  }
+  Text end;
+  end << R"(", "timestamp": ")";
+  end.Number(static_cast<uint64_t>(time(nullptr)), 10) << "\"}}}\n";
+  WriteText(fd, end.c_str());
+}
+
+void Report(const char* message, const void* crashed_at) {
+  const char* const path = getenv(kErrorFile);
+  // A worker leads a process group; what it has forked has inherited the handler, but not that.
+  if (path == nullptr || *path == '\0' || (getpid() != installed_in && getpid() != getpgrp())) return;
+  const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (file < 0) return;
+  struct stat status = {};
+  if (fstat(file, &status) == 0 && status.st_size == 0) {
+    const int stack = memfd_create("stack", MFD_CLOEXEC);
+    InCopy([stack] { PrintPythonStack(stack); });
+    InCopy([stack, crashed_at] { PrintNativeStack(stack, crashed_at); });
+    WriteErrorFile(file, message, stack);
+    close(stack);
+  }
+  close(file);
+}
+
+const void* ProgramCounter(const void* context) {
+  const mcontext_t& registers = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(registers.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(registers.pc);
+#else
+  return nullptr;
+#endif
+}
+
+// Why, in words that go behind "was killed by SIGSEGV: ".
+Text Reason(const Signal& fatal, const siginfo_t& info) {
+  Text text;
+  if (info.si_code <= 0 && info.si_pid != getpid()) {
+    text << fatal.name << " was sent by process ";
+    return text.Number(static_cast<uint64_t>(info.si_pid), 10);
+  }
+  text << fatal.reason;
+  if (fatal.number != SIGSEGV && fatal.number != SIGBUS) return text;
+  if (info.si_code <= 0) return text << ", raised by the process itself";
+  text << " at address 0x";
+  return text.Number(reinterpret_cast<uintptr_t>(info.si_addr), 16);
+}
+
+void OnFatalSignal(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  Text message;
+  for (const Signal& fatal : kFatal) {
+    if (fatal.number == number) message = Reason(fatal, *info);
+  }
+  Report(message.c_str(), ProgramCounter(context));
+  errno = saved_errno;
+  // The default action holds again (SA_RESETHAND). A fault occurs again when the instruction is repeated, and a core
+  // dump then shows where; a signal that was sent has to be sent again.
+  if (info->si_code <= 0) raise(number);
+}
+
+}  // namespace
+
+void ReportCrashes(Symbolizer symbolizer) {
+  symbolize_function = symbolizer;
+  installed_in = getpid();
+  // Loads the unwinder, which is better done before a crash.
+  void* frame = nullptr;
+  backtrace(&frame, 1);
+  stack_t stack = {};
+  if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) != 0) {
+    stack = {};
+    stack.ss_sp = stack_of_handler;
+    stack.ss_size = sizeof stack_of_handler;
+    sigaltstack(&stack, nullptr);
+  }
+  for (const Signal& fatal : kFatal) {
+    struct sigaction action = {};
+    if (sigaction(fatal.number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action = {};
+    action.sa_sigaction = OnFatalSignal;
+    action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER | SA_ONSTACK;
+    sigaction(fatal.number, &action, nullptr);
+  }
+}
+
+void WriteCrashReport(const char* message) { Report(message, nullptr); }
+
+}  // namespace ddprun::worker_contract
