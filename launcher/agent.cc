@@ -132,8 +132,11 @@ absl::Status Agent::SetUp() {
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
+                              settings_.launcher_id,
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
-                              host_, Environment(), InterfaceOf(place_.address)};
+                              host_,
+                              Environment(),
+                              InterfaceOf(place_.address)};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.

@@ -50,7 +50,8 @@ WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                                  Events events) {
-  absl::StatusOr<WorkerOutput> output = WorkerOutput::Create(settings.config, settings.host, pump);
+  absl::StatusOr<WorkerOutput> output =
+      WorkerOutput::Create(settings.config, settings.host, settings.launcher_id, pump);
   if (!output.ok()) return output.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), loop, std::move(events)));
   absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
@@ -163,7 +164,7 @@ absl::StatusOr<std::string> WorkerGroup::Program() {
 GroupSettings WorkerGroup::CommonSettings() const {
   const LaunchConfig& config = *settings_.config;
   return GroupSettings{config.job_id,
-                       settings_.launcher_id,
+                       settings_.launcher_ids,
                        config.role,
                        config.slots,
                        config.settings.max_restarts,

@@ -35,7 +35,8 @@ class WorkerGroup {
  public:
   struct Settings {
     const LaunchConfig* config;  // outlives the group
-    std::string launcher_id;     // value of the workers' DDPRUN_LAUNCHER_ID
+    std::string launcher_id;
+    std::string launcher_ids;  // value of the workers' DDPRUN_LAUNCHER_ID, which the outer launchers' ids are in too
     std::string host;
     std::vector<std::string> environment;  // the launcher's own
     std::string gloo_interface;            // see GroupSettings

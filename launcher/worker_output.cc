@@ -37,8 +37,9 @@ bool NeedsFolder(const LaunchConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, const std::string& host, LogPump* pump) {
-  WorkerOutput output(config, host, pump);
+absl::StatusOr<WorkerOutput> WorkerOutput::Create(const LaunchConfig* config, const std::string& host,
+                                                  const std::string& launcher_id, LogPump* pump) {
+  WorkerOutput output(config, host, launcher_id, pump);
   std::string base = config->log_dir;
   if (base.empty() && NeedsFolder(*config)) {
     absl::StatusOr<std::string> folder = MakeTemporaryFolder();

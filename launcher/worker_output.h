@@ -28,10 +28,12 @@ struct WorkerStreams {
 // appends. Thread-compatible.
 class WorkerOutput {
  public:
-  // `config` and `pump` must outlive it; `host` is this node's name. Makes the job's folder, if files are asked for; in
+  // `config` and `pump` must outlive it; `host` is this node's name, `launcher_id` of this launcher
+  // alone. Makes the job's folder, if files are asked for; in
   // a new folder of the temporary directory if they are without --log-dir (and says where). InvalidArgument, naming the
   // folder: it can't be made.
-  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, const std::string& host, LogPump* pump);
+  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, const std::string& host,
+                                             const std::string& launcher_id, LogPump* pump);
 
   // `rank`: the worker's in the job.
   absl::StatusOr<WorkerStreams> Open(int restart_count, int32_t local_rank, int32_t rank);
@@ -47,16 +49,16 @@ class WorkerOutput {
     const std::vector<std::string>& filters;
   };
 
-  WorkerOutput(const LaunchConfig* config, const std::string& host, LogPump* pump)
-      : config_(config), host_(host), pump_(pump) {}
+  WorkerOutput(const LaunchConfig* config, const std::string& host, const std::string& launcher_id, LogPump* pump)
+      : config_(config), host_(host), pump_(pump), error_folder_(std::make_unique<ErrorFolder>(launcher_id)) {}
   absl::StatusOr<UniqueFd> OpenStream(const std::string& attempt_folder, const std::string& folder,
                                       const Stream& stream, const std::string& prefix);
 
   const LaunchConfig* config_;
   std::string host_;
   LogPump* pump_;
-  std::string job_folder_;                                                       // empty: no files
-  std::unique_ptr<ErrorFolder> error_folder_ = std::make_unique<ErrorFolder>();  // then
+  std::string job_folder_;                     // empty: no files
+  std::unique_ptr<ErrorFolder> error_folder_;  // then
 };
 
 }  // namespace ddprun::launcher

@@ -7,12 +7,31 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/temporary_folder.h"
 
 namespace ddprun::launcher {
+namespace {
+
+std::string ErrorFolderPath(absl::string_view launcher_id) {
+  return absl::StrCat(TemporaryDirectory(), "/ddprun_", launcher_id);
+}
+
+std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator next(folder, error); !error && next != end(next); next.increment(error)) {
+    entries.push_back(next->path());
+  }
+  return entries;
+}
+
+}  // namespace
 
 absl::Status WriteErrorFile(const std::string& path, const std::string& content) {
   // Never waits, should somebody have put a pipe there.
@@ -27,28 +46,36 @@ absl::Status WriteErrorFile(const std::string& path, const std::string& content)
   return absl::OkStatus();
 }
 
+ErrorFolder::ErrorFolder(absl::string_view launcher_id) : path_(ErrorFolderPath(launcher_id)) {}
+
 ErrorFolder::~ErrorFolder() {
-  for (const std::string& rank : ranks_) {
-    unlink(absl::StrCat(rank, "/", kErrorFileName).c_str());
-    rmdir(rank.c_str());
+  if (made_) RemoveAt(path_);
+}
+
+void ErrorFolder::Remove(absl::string_view launcher_id) { RemoveAt(ErrorFolderPath(launcher_id)); }
+
+void ErrorFolder::RemoveAt(const std::string& path) {
+  // What can't be read or removed stays.
+  for (const std::filesystem::path& attempt : EntriesOf(path)) {
+    for (const std::filesystem::path& rank : EntriesOf(attempt)) {
+      unlink((rank / kErrorFileName).c_str());
+      rmdir(rank.c_str());
+    }
+    rmdir(attempt.c_str());
   }
-  for (const std::string& attempt : attempts_) rmdir(attempt.c_str());
-  if (!base_.empty()) rmdir(base_.c_str());
+  rmdir(path.c_str());
 }
 
 std::string ErrorFolder::For(int attempt, int local_rank) {
-  if (failed_) return "";
-  if (base_.empty()) {
-    absl::StatusOr<std::string> folder = MakeTemporaryFolder();
-    failed_ = !folder.ok();
-    if (failed_) return "";
-    base_ = *std::move(folder);
+  if (!made_ && !failed_) {
+    made_ = mkdir(path_.c_str(), 0700) == 0;
+    failed_ = !made_;
   }
-  const std::string attempt_folder = absl::StrCat(base_, "/attempt_", attempt);
+  if (failed_) return "";
+  const std::string attempt_folder = absl::StrCat(path_, "/attempt_", attempt);
   const std::string folder = absl::StrCat(attempt_folder, "/", local_rank);
-  if (mkdir(attempt_folder.c_str(), 0755) == 0) attempts_.insert(attempt_folder);
+  if (mkdir(attempt_folder.c_str(), 0755) != 0 && errno != EEXIST) return "";
   if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return "";
-  ranks_.insert(folder);
   return folder;
 }
 

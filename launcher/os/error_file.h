@@ -1,11 +1,11 @@
 #ifndef DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
 #define DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
 
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "launcher/core/error_file.h"
 #include "launcher/os/unique_fd.h"
 
@@ -18,11 +18,11 @@ inline constexpr char kErrorFileName[] = "error.json";  // torchrun's
 absl::Status WriteErrorFile(const std::string& path, const std::string& content);
 
 // The folder of error files where none is given: made on demand in the temporary directory, a folder for each attempt
-// and rank in it, as with --log-dir. Destruction removes the error files, and folders in which nobody else left
-// anything. Thread-compatible.
+// and rank in it, as with --log-dir. Destruction removes it. Thread-compatible.
 class ErrorFolder {
  public:
-  ErrorFolder() = default;
+  // `launcher_id` is unique (see RandomId).
+  explicit ErrorFolder(absl::string_view launcher_id);
   ~ErrorFolder();
   ErrorFolder(const ErrorFolder&) = delete;
   ErrorFolder& operator=(const ErrorFolder&) = delete;
@@ -30,10 +30,14 @@ class ErrorFolder {
   // A rank's folder of this attempt; empty if none can be made (then error files are in memory).
   std::string For(int attempt, int local_rank);
 
+  // Removes the folder of a launcher, if it has one: the error files, and folders in which nobody else left anything.
+  static void Remove(absl::string_view launcher_id);
+
  private:
-  std::string base_;
-  bool failed_ = false;
-  std::set<std::string> attempts_, ranks_;
+  static void RemoveAt(const std::string& path);
+
+  const std::string path_;
+  bool made_ = false, failed_ = false;
 };
 
 // The file into which a worker writes its error report (TORCHELASTIC_ERROR_FILE), one per worker and attempt.

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/os/errno_status.h"
+#include "launcher/os/error_file.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/spawn.h"
@@ -123,7 +124,10 @@ int MillisUntil(KillTime time) {
         kill_time = word;
         continue;
       }
-      if (got <= 0) KillAll(id);
+      if (got <= 0) {
+        KillAll(id);
+        ErrorFolder::Remove(id);
+      }
       _exit(0);
     }
     if (MillisUntil(kill_time) != 0) continue;  // interrupted

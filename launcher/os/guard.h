@@ -28,8 +28,8 @@ bool NamesLauncher(absl::string_view value, absl::string_view id);
 // A small helper process that kills everything that a launcher started if the launcher is killed with SIGKILL,
 // including grandchildren in their own sessions (direct workers die by PR_SET_PDEATHSIG anyway). It sleeps on a socket
 // whose other end only the launcher holds. If that closes without a Dismiss, the guard kills every process of the same
-// user with the launcher's id in its environment, until none is left, and exits. It does the same when the launcher
-// hangs (SIGSTOP, a debugger) beyond the deadline that it was given.
+// user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder, and exits. It
+// kills the same processes when the launcher hangs (SIGSTOP, a debugger) beyond the deadline that it was given.
 //
 // It does not find processes that were started with a changed environment or that have overwritten it (setproctitle).
 //

@@ -13,11 +13,16 @@
 
 namespace ddprun::launcher {
 
-// Makes a new folder, for this user only, in $TMPDIR or /tmp, and returns its path. FailedPrecondition: the name that
+// $TMPDIR, or /tmp.
+inline std::string TemporaryDirectory() {
+  const char* const given = getenv("TMPDIR");
+  return given != nullptr && *given != '\0' ? given : "/tmp";
+}
+
+// Makes a new folder, for this user only, in the temporary directory, and returns its path. FailedPrecondition: the name that
 // was tried, and why it can't be made.
 inline absl::StatusOr<std::string> MakeTemporaryFolder() {
-  const char* base = getenv("TMPDIR");
-  std::string pattern = absl::StrCat(base != nullptr && *base != '\0' ? base : "/tmp", "/ddprun_XXXXXX");
+  std::string pattern = absl::StrCat(TemporaryDirectory(), "/ddprun_XXXXXX");
   if (mkdtemp(pattern.data()) == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(pattern, ": ", std::generic_category().message(errno)));
   }

@@ -247,10 +247,13 @@ constexpr char kFamily[] =
     "sleep 1000 & child=$!; setsid sleep 1000 & stray=$!; echo \"pid=$$ child=$child stray=$stray .\"; ";
 
 TEST(OneNodeTest, LauncherKilled_NothingOutlivesIt) {
-  Launcher launcher(Standalone(2, {}, std::string(kFamily) + "wait"));
+  const TempDir temporary;
+  Launcher launcher(Standalone(2, {}, std::string(kFamily) + "wait"), {{"TMPDIR", temporary.path()}});
   ASSERT_TRUE(Eventually([&] { return Count(launcher.Out(), " .") == 2; }));
+  EXPECT_FALSE(std::filesystem::is_empty(temporary.path())) << "the error files' folder";
   launcher.Signal(SIGKILL);
   EXPECT_EQ(launcher.Wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return std::filesystem::is_empty(temporary.path()); }));
   for (const char* name : {"pid", "child", "stray"}) {
     for (pid_t pid : Pids(launcher.Out(), name)) {
       EXPECT_TRUE(Eventually([&] { return !Alive(pid); })) << name << " " << pid;

@@ -74,7 +74,7 @@ TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
   setenv("TMPDIR", dir.path().c_str(), 1);
   std::string kept;
   {
-    ErrorFolder folder;
+    ErrorFolder folder("id1");
     EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "made on demand";
     const std::string first = folder.For(0, 0);
     EXPECT_EQ(folder.For(0, 0), first) << "the next round of the attempt";
@@ -88,12 +88,16 @@ TEST(ErrorFolderTest, IsUsableAndLeavesNothingButWhatOthersPutThere) {
   EXPECT_TRUE(std::filesystem::exists(kept + "/notes"));
   EXPECT_FALSE(std::filesystem::exists(kept + "/error.json"));
   std::filesystem::remove_all(std::filesystem::path(kept).parent_path());
-  { ErrorFolder().For(0, 0); }
+  { ErrorFolder("id2").For(0, 0); }
+  ErrorFolder killed("id3");
+  std::ofstream(killed.For(0, 0) + "/error.json") << "{}";
+  ErrorFolder::Remove("id3");
+  ErrorFolder::Remove("none");
   int left = 0;
   for (const auto& entry : std::filesystem::directory_iterator(dir.path())) left += entry.exists();
   EXPECT_EQ(left, 1) << "that in which something was";
   setenv("TMPDIR", "/no/such/folder", 1);
-  EXPECT_EQ(ErrorFolder().For(0, 0), "");
+  EXPECT_EQ(ErrorFolder("id4").For(0, 0), "");
 }
 
 TEST(WriteErrorFileTest, ReplacesWhatIsThere_OrSaysWhyNot) {
