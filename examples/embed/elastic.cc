@@ -39,7 +39,7 @@ absl::Status Train(int epochs, ddprun::Worker& worker) {
       ddprun::DistributedSampler::Create(*spirals.size(), {.num_replicas = ranks, .rank = worker.group->rank()});
   if (!sampler.ok()) return sampler.status();
   auto loader = torch::data::make_data_loader(spirals.map(torch::data::transforms::Stack<>()), *sampler,
-                                              /*batch_size=*/40 / ranks);
+                                              /*batch_size=*/(40 + ranks - 1) / ranks);
 
   auto checkpoints = ddprun::Checkpointer::Create(worker.group, *net, &optimizer, {.folder = "checkpoints"});
   if (!checkpoints.ok()) return checkpoints.status();

@@ -24,7 +24,9 @@ struct DistributedSampler::State {
   DistributedSamplerOptions options;
   int64_t epoch = 0;
   int64_t position = 0;
-  bool keep_position = false;  // over the next reset
+  int64_t begin = 0;            // where the last reset left the position
+  std::optional<int64_t> used;  // nullopt: MarkUsed was never called
+  bool keep_position = false;   // over the next reset
 
   // This rank's share of the shuffled order; monostate: not drawn yet (or not shuffled).
   std::variant<std::monostate, std::vector<uint32_t>, std::vector<uint64_t>> share;
@@ -83,15 +85,26 @@ absl::StatusOr<DistributedSampler> DistributedSampler::Create(int64_t length,
 
 DistributedSampler::DistributedSampler(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-void DistributedSampler::set_epoch(int64_t epoch, int64_t position) {
+void DistributedSampler::set_epoch(int64_t epoch, std::optional<int64_t> position) {
+  const bool resumed = state_->keep_position && epoch == state_->epoch;
+  if (!position.has_value()) position = resumed ? state_->position : 0;
   if (epoch != state_->epoch) state_->share = std::monostate();
   state_->epoch = epoch;
-  state_->position = std::clamp<int64_t>(position, 0, state_->Size());
+  state_->position = std::clamp<int64_t>(*position, 0, state_->Size());
+  state_->begin = state_->position;
+  if (state_->used.has_value()) state_->used = state_->position;
   state_->keep_position = true;
 }
 
+void DistributedSampler::MarkUsed(int64_t samples) {
+  State& state = *state_;
+  if (!state.used.has_value()) state.used = state.begin;
+  state.used = std::clamp<int64_t>(*state.used + samples, 0, state.Size());
+}
+
 int64_t DistributedSampler::epoch() const { return state_->epoch; }
-int64_t DistributedSampler::position() const { return state_->position; }
+int64_t DistributedSampler::position() const { return state_->used.value_or(state_->position); }
+const DistributedSamplerOptions& DistributedSampler::options() const { return state_->options; }
 int64_t DistributedSampler::size() const { return state_->Size(); }
 
 void DistributedSampler::reset(std::optional<size_t> new_size) {
@@ -101,6 +114,8 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
     state_->position = std::min(state_->position, state_->Size());
   }
   if (!std::exchange(state_->keep_position, false)) state_->position = 0;
+  state_->begin = state_->position;
+  if (state_->used.has_value()) state_->used = state_->position;
 }
 
 std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
@@ -118,7 +133,7 @@ std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   archive.write(kEpochEntry, c10::IValue(state_->epoch));
-  archive.write(kPositionEntry, c10::IValue(state_->position));
+  archive.write(kPositionEntry, c10::IValue(position()));
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {

@@ -44,13 +44,21 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // outside [0, num_replicas - 1].
   static absl::StatusOr<DistributedSampler> Create(int64_t length, const DistributedSamplerOptions& options);
 
-  // Continues with `epoch`, at this rank's `position` in it (a position beyond the end counts as the end). A data
-  // loader's reset at its start keeps that position.
-  void set_epoch(int64_t epoch, int64_t position = 0);
+  // Continues with `epoch`, at this rank's `position` in it (a position beyond the end counts as the end), which a data
+  // loader's reset at its start keeps. Without a position: at the beginning, or, if the epoch was just resumed (by load
+  // or by a call with a position) and nothing has been drawn since, at the position resumed, so that a training loop
+  // calls set_epoch(epoch) in every epoch, as in Python.
+  void set_epoch(int64_t epoch, std::optional<int64_t> position = std::nullopt);
+
+  // Counts samples that the trainer has used, after each batch. For data loaders with worker threads, which draw
+  // indices in advance: from the first call on, position() counts the samples used instead of the indices drawn.
+  void MarkUsed(int64_t samples);
 
   int64_t epoch() const;
-  // Number of this epoch's indices that this rank has returned so far. Save it in a checkpoint.
+  // Number of this epoch's indices that this rank has returned so far, or, with MarkUsed, used. Save it in a checkpoint.
   int64_t position() const;
+  // The arguments of Create, for whoever saves the position for all ranks.
+  const DistributedSamplerOptions& options() const;
   // Number of indices per rank and epoch (Python's len(sampler)); the same on all ranks.
   int64_t size() const;
 

@@ -14,7 +14,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
-#include "worker_runtime/data/text_dataset.h"
+#include "examples/cpp/gpt/text_dataset.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/worker.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "examples/cpp/gpt/text_dataset.h"
 #include "tests/testing/process.h"
 #include "worker_runtime/data/random_permutation.h"
-#include "worker_runtime/data/text_dataset.h"
 
 namespace ddprun::testing {
 namespace {
@@ -127,6 +127,57 @@ TEST(DistributedSamplerTest, Position_IsWhereTheRestBegins) {
   resumed.set_epoch(4, 1000);
   EXPECT_EQ(resumed.position(), 50);
   EXPECT_EQ(resumed.next(1), std::nullopt);
+}
+
+// The training loop of the documentation: resume in the middle of an epoch, then set_epoch in every epoch.
+TEST(DistributedSamplerTest, SetEpoch_AfterResuming_KeepsThePosition) {
+  DistributedSampler sampler = Make(100, {.num_replicas = 2, .rank = 1});
+  sampler.set_epoch(4);
+  const std::vector<size_t> all = Rest(sampler);
+  DistributedSampler resumed = Make(100, {.num_replicas = 2, .rank = 1});
+  resumed.set_epoch(4, 13);
+  resumed.set_epoch(4);
+  resumed.reset();
+  EXPECT_EQ(Rest(resumed), std::vector<size_t>(all.begin() + 13, all.end()));
+  resumed.set_epoch(4);  // once more: from the beginning
+  EXPECT_EQ(Rest(resumed), all);
+
+  resumed.set_epoch(3, 13);
+  resumed.set_epoch(4);  // another epoch than the one resumed
+  EXPECT_EQ(Rest(resumed), all);
+  resumed.set_epoch(4, 13);
+  resumed.set_epoch(4, 0);
+  EXPECT_EQ(Rest(resumed), all);
+}
+
+// Two worker threads draw ahead of the trainer, which stops after two of five batches and goes on elsewhere.
+TEST(DistributedSamplerTest, MarkUsed_LoaderWithWorkerThreads_ResumesAfterTheLastBatchUsed) {
+  const absl::StatusOr<TextDataset> dataset = TextDataset::FromText(std::string(25 * 4 + 1, 'x'), 4);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto options = torch::data::DataLoaderOptions(5).workers(2);
+  DistributedSampler whole = Make(25, {});
+  whole.set_epoch(2);
+  const std::vector<size_t> all = Rest(whole);
+  int64_t position = 0;
+  {
+    DistributedSampler sampler = Make(25, {});
+    const auto loader = torch::data::make_data_loader(*dataset, sampler, options);
+    sampler.set_epoch(2);
+    auto batch = loader->begin();
+    for (int used = 0; used < 2; ++used, ++batch) sampler.MarkUsed(batch->tokens.size(0));
+    position = sampler.position();
+  }
+  EXPECT_EQ(position, 10);
+  DistributedSampler resumed = Make(25, {});
+  resumed.set_epoch(2, position);
+  const auto loader = torch::data::make_data_loader(*dataset, resumed, options);
+  resumed.set_epoch(2);
+  for (const TextDataset::Example& batch : *loader) resumed.MarkUsed(batch.tokens.size(0));
+  EXPECT_EQ(resumed.position(), 25);
+  resumed.set_epoch(2, position);
+  EXPECT_EQ(Rest(resumed), std::vector<size_t>(all.begin() + 10, all.end()));
+  resumed.set_epoch(3);
+  EXPECT_EQ(resumed.position(), 0);
 }
 
 TEST(DistributedSamplerTest, Reset_WithANewSize_TakesIt) {

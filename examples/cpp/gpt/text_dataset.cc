@@ -1,4 +1,4 @@
-#include "worker_runtime/data/text_dataset.h"
+#include "examples/cpp/gpt/text_dataset.h"
 
 #include <ATen/Functions.h>
 #include <errno.h>
