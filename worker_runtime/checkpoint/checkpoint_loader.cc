@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/checkpoint_content.h"
 #include "worker_runtime/checkpoint/checksum.h"
 #include "worker_runtime/checkpoint/random_state.h"
+#include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 namespace {
@@ -25,24 +25,34 @@ SentFile Local(const SafetensorsFile& file) { return SentFile{file.path(), file.
 }  // namespace
 
 CheckpointLoader::CheckpointLoader(ProcessGroup* group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
-                                   const CheckpointFolder& folder, bool shared_folder)
+                                   const CheckpointFolder& folder, bool shared_folder, absl::Duration disk_timeout)
     : group_(group),
       optimizer_(optimizer),
       folder_(folder),
       sent_(!shared_folder && SizeOf(group) > 1),
+      disk_timeout_(disk_timeout),
+      meeting_(group, "Checkpointer::Resume"),
       module_(GetModuleState(module)) {}
 
 absl::StatusOr<CheckpointInfo> CheckpointLoader::Load() {
-  absl::Status status = RankIn(group_) == 0 ? Choose() : absl::OkStatus();
-  if (status = OutcomeOfRankZero(group_, status); !status.ok()) return status;
-  if (status = SendChoice(); !status.ok()) return status;
+  absl::Status status = SizeOf(group_) > 1 ? meeting_.AwaitAll(group_->timeout()) : absl::OkStatus();
+  if (!status.ok()) return status;
+  if (RankIn(group_) == 0) status = Choose();
+  if (status = SendChoice(status); !status.ok()) return status;
   info_.skipped = choice_.skipped;
   if (!choice_.found) return info_;
   status = OpenChosen();
   if (status.ok()) status = Plan();
-  if (status = OutcomeOfAll(group_, status); !status.ok()) return status;
-  if (status = OutcomeOfAll(group_, ReadAll()); !status.ok()) return status;
+  if (status = Agree(status); !status.ok()) return status;
+  if (status = Agree(ReadAll()); !status.ok()) return status;
   return info_;
+}
+
+// However long a rank's disk takes.
+absl::Status CheckpointLoader::Agree(const absl::Status& mine) {
+  if (absl::Status status = meeting_.AwaitAll(disk_timeout_); !status.ok()) return status;
+  if (mine.ok() || SizeOf(group_) == 1) return OutcomeOfAll(group_, mine);
+  return OutcomeOfAll(group_, absl::Status(mine.code(), absl::StrCat("rank ", RankIn(group_), ": ", mine.message())));
 }
 
 // On rank 0.
@@ -69,8 +79,8 @@ absl::Status CheckpointLoader::Choose() {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointLoader::SendChoice() {
-  if (SizeOf(group_) == 1) return absl::OkStatus();
+absl::Status CheckpointLoader::SendChoice(const absl::Status& chosen) {
+  if (SizeOf(group_) == 1) return chosen;
   const json mine = {{"found", choice_.found},
                      {"step", choice_.step},
                      {"model_path", choice_.model_path},
@@ -80,8 +90,9 @@ absl::Status CheckpointLoader::SendChoice() {
                      {"model_bytes", choice_.model_bytes},
                      {"state_bytes", choice_.state_bytes},
                      {"skipped", choice_.skipped}};
-  const absl::StatusOr<std::string> text =
-      group_->BroadcastText(mine.dump(-1, ' ', false, json::error_handler_t::replace), 0);
+  absl::StatusOr<std::string> text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (!chosen.ok()) text = chosen;
+  text = meeting_.AwaitText(0, text, disk_timeout_);
   if (!text.ok()) return text.status();
   if (RankIn(group_) == 0) return absl::OkStatus();
   const json said = json::parse(*text, nullptr, /*allow_exceptions=*/false);

@@ -8,11 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_info.h"
 #include "worker_runtime/checkpoint/module_state.h"
 #include "worker_runtime/checkpoint/optimizer_state.h"
 #include "worker_runtime/checkpoint/tensor_stream.h"
+#include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace torch::nn {
@@ -31,7 +33,7 @@ class CheckpointLoader {
  public:
   // What is passed outlives the object; `group` and `optimizer` may be nullptr.
   CheckpointLoader(ProcessGroup* group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
-                   const CheckpointFolder& folder, bool shared_folder);
+                   const CheckpointFolder& folder, bool shared_folder, absl::Duration disk_timeout);
 
   // Throws c10::Error like LibTorch.
   absl::StatusOr<CheckpointInfo> Load();
@@ -50,8 +52,9 @@ class CheckpointLoader {
     std::vector<std::string> skipped;
   };
 
+  absl::Status Agree(const absl::Status& mine);
   absl::Status Choose();
-  absl::Status SendChoice();
+  absl::Status SendChoice(const absl::Status& mine);
   absl::Status OpenChosen();
   absl::Status ReceiveHeader(const SafetensorsFile* file, const std::string& path, uint64_t file_bytes, SentFile* to);
   absl::Status Plan();
@@ -63,6 +66,8 @@ class CheckpointLoader {
   torch::optim::Optimizer* const optimizer_;
   const CheckpointFolder& folder_;
   const bool sent_;  // by rank 0
+  const absl::Duration disk_timeout_;
+  RankMeeting meeting_;
 
   const ModuleState module_;
   Choice choice_;

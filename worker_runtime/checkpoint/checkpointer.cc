@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <future>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,14 +13,13 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/checkpoint/agreement.h"
-#include "worker_runtime/checkpoint/background_writer.h"
 #include "worker_runtime/checkpoint/checkpoint_content.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
 #include "worker_runtime/checkpoint/host_snapshot.h"
 #include "worker_runtime/checkpoint/module_state.h"
 #include "worker_runtime/checkpoint/random_state.h"
+#include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun {
@@ -44,19 +44,23 @@ class Checkpointer::Impl {
         folder_(options.folder, options.files != nullptr ? *options.files : FileSystem::Real()) {}
 
   ~Impl() {
-    const absl::Status status = writer_.Wait();
-    if (!status.ok()) Warn(std::string(status.message()));
+    AwaitWriter();
+    if (!unreported_.ok()) Warn(std::string(unreported_.message()));
   }
 
   absl::Status Make() { return RankIn(group_.get()) == 0 ? folder_.Make() : absl::OkStatus(); }
 
   absl::StatusOr<CheckpointInfo> Resume();
   absl::Status Save(const Progress& progress);
-  absl::Status Finish() { return OutcomeOfRankZero(group_.get(), writer_.Wait()); }
+  absl::Status Finish();
   CheckpointStats stats() const;
 
  private:
   absl::Status Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
+  absl::Status Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                        absl::FunctionRef<absl::Status()> rank_zero);
+  void AwaitWriter();
+  absl::Status TakeUnreported(const absl::Status& now);
   absl::StatusOr<std::vector<at::Tensor>> GatherRandom();
   absl::Status SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random);
   absl::Status SaveNow(int64_t step, const CheckpointContent& content);
@@ -76,7 +80,9 @@ class Checkpointer::Impl {
   // The writer's while it runs.
   HostSnapshot model_snapshot_;
   HostSnapshot state_snapshot_;
-  BackgroundWriter writer_;  // last: its end comes first
+  std::future<absl::Status> writer_;
+
+  absl::Status unreported_;  // of earlier saves in the background
 };
 
 // The wall for LibTorch's exceptions: the group's if there is one, as it can say more.
@@ -88,7 +94,8 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   CheckpointInfo info;
   const absl::Status status = Wall("load a checkpoint", [&]() -> absl::Status {
     absl::StatusOr<CheckpointInfo> loaded =
-        CheckpointLoader(group_.get(), module_, optimizer_, folder_, options_.shared_folder).Load();
+        CheckpointLoader(group_.get(), module_, optimizer_, folder_, options_.shared_folder, options_.disk_timeout)
+            .Load();
     if (loaded.ok()) info = *std::move(loaded);
     return loaded.status();
   });
@@ -99,28 +106,62 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   return info;
 }
 
+// A collective call: `all` runs on all ranks once they are all there, then `rank_zero` on rank 0, whose disk the others
+// wait for.
+absl::Status Checkpointer::Impl::Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                                          absl::FunctionRef<absl::Status()> rank_zero) {
+  RankMeeting meeting(group_.get(), call);
+  absl::Status status = SizeOf(group_.get()) > 1 ? meeting.AwaitAll(group_->timeout()) : absl::OkStatus();
+  if (status.ok()) status = all();
+  if (!status.ok()) return status;
+  if (RankIn(group_.get()) == 0) status = TorchTry("", rank_zero);
+  return meeting.AwaitOutcome(0, status, options_.disk_timeout);
+}
+
+// Keeps its error until a call has returned it.
+void Checkpointer::Impl::AwaitWriter() {
+  if (!writer_.valid()) return;
+  const absl::Status status = writer_.get();
+  if (unreported_.ok()) unreported_ = status;
+}
+
+// The outcome of a call on rank 0: its own, and the error of an earlier save.
+absl::Status Checkpointer::Impl::TakeUnreported(const absl::Status& now) {
+  const absl::Status earlier = std::exchange(unreported_, absl::OkStatus());
+  if (earlier.ok()) return now;
+  if (!now.ok()) return absl::Status(now.code(), absl::StrCat(now.message(), "; before: ", earlier.message()));
+  return absl::Status(earlier.code(), absl::StrCat("an earlier save failed, this one continues: ", earlier.message()));
+}
+
 absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const SteadyTime start = SteadyNow();
-  const bool writes = RankIn(group_.get()) == 0;
-  const absl::Status earlier = writes ? writer_.Wait() : absl::OkStatus();
-  absl::StatusOr<std::vector<at::Tensor>> random;
-  absl::Status status = Wall("save a checkpoint", [&] {
-    random = GatherRandom();
-    return random.status();
-  });
-  if (!status.ok()) return status;
-  if (writes) {
-    status = TorchTry("", [&] { return SaveOnRankZero(progress, *random); });
-    if (status.ok() && !earlier.ok()) {
-      status =
-          absl::Status(earlier.code(), absl::StrCat("an earlier save failed, this one continues: ", earlier.message()));
-    }
-  }
-  status = OutcomeOfRankZero(group_.get(), status);
+  std::vector<at::Tensor> random;
+  const absl::Status status = Together(
+      "Checkpointer::Save",
+      [&] {
+        return Wall("save a checkpoint", [&]() -> absl::Status {
+          absl::StatusOr<std::vector<at::Tensor>> gathered = GatherRandom();
+          if (gathered.ok()) random = *std::move(gathered);
+          return gathered.status();
+        });
+      },
+      [&] {
+        AwaitWriter();
+        return TakeUnreported(TorchTry("", [&] { return SaveOnRankZero(progress, random); }));
+      });
   stats_.saves += 1;
   stats_.last_stall = SteadyNow() - start;
   stats_.total_stall += stats_.last_stall;
   return status;
+}
+
+absl::Status Checkpointer::Impl::Finish() {
+  return Together(
+      "Checkpointer::Finish", [] { return absl::OkStatus(); },
+      [&] {
+        AwaitWriter();
+        return std::exchange(unreported_, absl::OkStatus());
+      });
 }
 
 // Collective. On rank 0 the states of all ranks, of the same length.
@@ -172,7 +213,7 @@ absl::Status Checkpointer::Impl::SaveNow(int64_t step, const CheckpointContent& 
 void Checkpointer::Impl::SaveInBackground(int64_t step, const CheckpointContent& content) {
   model_snapshot_.Copy(content.model.layout, content.model.tensors);
   state_snapshot_.Copy(content.state.layout, content.state.tensors);
-  writer_.Start([this, step, model = content.model.layout, state = content.state.layout] {
+  writer_ = std::async(std::launch::async, [this, step, model = content.model.layout, state = content.state.layout] {
     return TorchTry("", [&] {
       model_snapshot_.Wait();
       state_snapshot_.Wait();

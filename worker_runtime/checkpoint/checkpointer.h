@@ -37,6 +37,10 @@ struct CheckpointerOptions {
   // it to the others.
   bool shared_folder = false;
 
+  // How long the other ranks wait for the disk of the one that writes or reads. It does not have to be less than the
+  // group's timeout: they do not wait in a collective.
+  absl::Duration disk_timeout = absl::Hours(1);
+
   // For tests: how files are written; must outlive the Checkpointer. nullptr: to disk.
   FileSystem* files = nullptr;
 };
@@ -69,7 +73,8 @@ struct CheckpointStats {
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
-// Only rank 0 writes. Errors of the process group are returned unchanged.
+// Only rank 0 writes. Errors of the process group are returned unchanged. DeadlineExceeded: some ranks (named in the
+// message) did not call the same function within the group's timeout, or a disk took longer than `disk_timeout`.
 //
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {

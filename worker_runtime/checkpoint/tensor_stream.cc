@@ -6,9 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/text.h"
-#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checksum.h"
 #include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 namespace {
@@ -48,8 +49,11 @@ absl::Status VisitOne(const SentFile& sent, size_t index, absl::string_view byte
                                             " arrived damaged: checksum mismatch"));
   }
   if (absl::Status status = CheckValues(sent.path, tensor, bytes); !status.ok()) return status;
-  visit(index, ReadableTensor(tensor, bytes));
-  return absl::OkStatus();
+  // An exception must not end the collective in the middle.
+  return TorchTry(absl::StrCat("tensor \"", OneLine(tensor.name, 120), "\" of ", sent.path), [&] {
+    visit(index, ReadableTensor(tensor, bytes));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ struct SentFile {
 };
 
 // Collective: rank 0 sends the file in pieces of some 32 MiB, or of one tensor, so that no rank holds all of it twice.
-// After a local error a rank still receives the rest, so that the others do not wait for it.
+// After a local error, an exception of `visit` included, a rank still receives the rest, so that the others do not wait
+// for it.
 absl::Status VisitSentFile(ProcessGroup& group, const SentFile& sent, VisitTensor visit);
 
 }  // namespace ddprun

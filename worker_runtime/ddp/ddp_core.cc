@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
     state->has_buffers = !CollectBuffers(*state->module).empty();
     if (state->options.init_sync) {
       const ModelDescription description = DescribeModule(*state->module, state->options);
-      absl::Status agreed = CheckAllRanksAgree(description, state->device(), *state->group);
+      absl::Status agreed = CheckAllRanksAgree(description, *state->group);
       if (!agreed.ok()) return agreed;
       BroadcastModule(*state, 0);
     }

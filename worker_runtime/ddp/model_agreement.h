@@ -1,18 +1,16 @@
 #ifndef DDPRUN_WORKER_RUNTIME_DDP_MODEL_AGREEMENT_H_
 #define DDPRUN_WORKER_RUNTIME_DDP_MODEL_AGREEMENT_H_
 
-#include <c10/core/Device.h>
-
 #include "absl/status/status.h"
 #include "worker_runtime/ddp/model_description.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun {
 
-// Collective: OK if all ranks have rank 0's model and options. `device`: one that the group can send from.
+// Collective: OK if all ranks have rank 0's model and options.
 // Errors, the same message on all ranks: InvalidArgument has the first difference, with the shapes (dtypes, names) of
 // rank 0 and of the lowest rank that differs. Otherwise those of ProcessGroup's operations.
-absl::Status CheckAllRanksAgree(const ModelDescription& description, c10::Device device, ProcessGroup& group);
+absl::Status CheckAllRanksAgree(const ModelDescription& description, ProcessGroup& group);
 
 }  // namespace ddprun
 

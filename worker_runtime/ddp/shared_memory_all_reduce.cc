@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 namespace {
@@ -19,16 +19,6 @@ namespace {
 constexpr size_t kMultiple = 256;
 // From this many ranks on it is less work to add up one part each and to take the others' results.
 constexpr int kRanksThatShareTheWork = 3;
-
-// Whether all ranks succeeded; the lowest one that did not tells why.
-absl::Status AgreeOn(const absl::Status& own, ProcessGroup& group) {
-  at::Tensor failed = at::full({1}, own.ok() ? group.size() : group.rank(), at::kLong);
-  if (absl::Status status = group.AllReduce(failed, ReduceOp::kMin); !status.ok()) return status;
-  const int lowest = static_cast<int>(failed.item<int64_t>());
-  if (lowest == group.size()) return absl::OkStatus();
-  absl::StatusOr<std::string> text = group.BroadcastText(std::string(own.message()), lowest);
-  return text.ok() ? absl::FailedPreconditionError(*text) : text.status();
-}
 
 absl::Status CheckTensor(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
@@ -58,7 +48,7 @@ absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> SharedMemoryAllReduce::Cr
       group->BroadcastText(group->rank() == 0 && segment.ok() ? (*segment)->address() : "", 0);
   if (!address.ok()) return address.status();
   if (group->rank() != 0) segment = SharedSegment::Open(*address, group->rank());
-  if (absl::Status status = AgreeOn(segment.status(), *group); !status.ok()) return status;
+  if (absl::Status status = OutcomeOfAll(group.get(), segment.status()); !status.ok()) return status;
   (*segment)->CloseAddress();
   return std::shared_ptr<SharedMemoryAllReduce>(new SharedMemoryAllReduce(std::move(group), *std::move(segment)));
 }

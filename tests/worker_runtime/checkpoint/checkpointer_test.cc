@@ -272,6 +272,19 @@ TEST(Checkpointer, AsyncSave_Fails_TheNextCallSaysSoOnce) {
   EXPECT_EQ(Make(net, nullptr, {.folder = temp.path()})->Resume()->progress.step, 3);
 }
 
+TEST(Checkpointer, AsyncSave_FailsAndTheNextToo_BothAreSaid) {
+  TempDir temp;
+  SampleNet net;
+  HookedFiles files([](const std::string& operation, const std::string&) {
+    return operation == "write" ? absl::ResourceExhaustedError("disk full") : absl::OkStatus();
+  });
+  auto checkpointer = Make(net, nullptr, {.folder = temp.path(), .async = true, .files = &files});
+  ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
+  const absl::Status status = checkpointer->Save({.step = -1});
+  EXPECT_THAT(status.message(), HasSubstr("-1"));
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint of step 1 was not saved"));
+}
+
 TEST(Checkpointer, Destructor_WhileSaving_WaitsForTheDisk) {
   TempDir temp;
   SampleNet net;

@@ -11,13 +11,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
-#include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
@@ -192,6 +193,73 @@ TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllGetTheError) {
   }
 }
 
+// A disk that comes back when a wait with the group's timeout, begun after the others', has timed out twice.
+TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
+  constexpr absl::Duration kTimeout = absl::Seconds(2);
+  for (const bool async : {false, true}) {
+    TempDir temp;
+    const absl::Status status =
+        RunRanks(2, ProcessGroupOptions{.timeout = kTimeout}, [&](int, Group group) -> absl::Status {
+          HookedFiles files([&](const std::string& operation, const std::string& path) {
+            if (operation != "create" || !absl::StrContains(path, "step_00000001.safetensors")) return absl::OkStatus();
+            for (int i = 0; i < 2; ++i) {
+              EXPECT_ANY_THROW(group->store()->wait({"never"}, absl::ToChronoMilliseconds(kTimeout)));
+            }
+            return absl::OkStatus();
+          });
+          torch::nn::Linear layer(2, 2);
+          auto checkpointer =
+              Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = async, .files = &files});
+          if (!checkpointer.ok()) return checkpointer.status();
+          for (int64_t step = 1; step <= 2; ++step) {
+            if (absl::Status saved = (*checkpointer)->Save({.step = step}); !saved.ok()) return saved;
+          }
+          // The group is still good, whatever rank waited.
+          if (absl::Status sum = group->AllReduce(at::ones({1})); !sum.ok()) return sum;
+          return (*checkpointer)->Finish();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(CheckpointFolder(temp.path()).Open(2).ok());
+  }
+}
+
+TEST(CheckpointRanks, Save_OnRankZeroAlone_SaysThatAllRanksCallIt) {
+  TempDir temp;
+  std::vector<std::string> errors(2);
+  RunRanks(2, ProcessGroupOptions{.timeout = absl::Seconds(2)}, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer(2, 2);
+    const absl::Status error =
+        rank == 0 ? SaveAs(group, *layer, {.folder = temp.path()}, 1) : group->AllReduce(at::ones({5056}, at::kByte));
+    errors[static_cast<size_t>(rank)] = std::string(error.message());
+    return absl::OkStatus();
+  }).IgnoreError();
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("waiting for rank 1"), HasSubstr("all ranks must call Checkpointer::Save")));
+  EXPECT_THAT(errors[1], HasSubstr("rank 0"));
+}
+
+// A buffer into which nothing can be copied, as several of its elements lie in the same place.
+struct Unwritable : torch::nn::Module {
+  explicit Unwritable(bool unwritable) {
+    register_buffer("a", unwritable ? at::zeros({1}).expand({3000, 3000}) : at::zeros({3000, 3000}));
+    register_buffer("b", at::zeros({3000, 3000}));
+  }
+};
+
+TEST(CheckpointRanks, Resume_ExceptionWhileReceiving_NobodyIsLeftWaiting) {
+  TempDir temp;
+  Unwritable saved(false);
+  ASSERT_TRUE(SaveAs(nullptr, saved, {.folder = temp.path()}, 1).ok());
+  std::vector<std::string> errors(2);
+  const absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    Unwritable module(rank == 1);
+    errors[static_cast<size_t>(rank)] =
+        std::string(ResumeAs(group, module, {.folder = temp.path()}).status().message());
+    return group->AllReduce(at::ones({1}));
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: "), HasSubstr("tensor \"a\""))));
+}
+
 TEST(CheckpointRanks, Resume_OtherWorldSizes_Work) {
   TempDir temp;
   const CheckpointerOptions options = {.folder = temp.path()};
@@ -213,20 +281,6 @@ TEST(CheckpointRanks, Resume_OtherWorldSizes_Work) {
     });
     EXPECT_TRUE(status.ok()) << status;
   }
-}
-
-TEST(Agreement, OutcomeOfAll_FirstErrorByRank_IsEverybodys) {
-  std::vector<absl::Status> outcomes(3);
-  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
-    EXPECT_TRUE(OutcomeOfAll(group.get(), absl::OkStatus()).ok());
-    const absl::Status mine = rank == 0 ? absl::OkStatus() : absl::DataLossError(absl::StrCat("broken ", rank));
-    outcomes[static_cast<size_t>(rank)] = OutcomeOfAll(group.get(), mine);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(outcomes[0], absl::DataLossError("rank 1: broken 1"));
-  EXPECT_EQ(outcomes[1], absl::DataLossError("broken 1"));
-  EXPECT_EQ(outcomes[2], absl::DataLossError("rank 1: broken 1"));
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#include "worker_runtime/process_group/agreement.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker_runtime/testing/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::RunRanks;
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+TEST(OutcomeOfAll, FirstErrorByRank_IsEverybodys) {
+  std::vector<absl::Status> outcomes(3);
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    EXPECT_TRUE(OutcomeOfAll(group.get(), absl::OkStatus()).ok());
+    const absl::Status mine = rank == 0 ? absl::OkStatus() : absl::DataLossError(absl::StrCat("broken ", rank));
+    outcomes[static_cast<size_t>(rank)] = OutcomeOfAll(group.get(), mine);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(outcomes, Each(absl::DataLossError("broken 1")));
+  EXPECT_EQ(OutcomeOfAll(nullptr, absl::DataLossError("alone")), absl::DataLossError("alone"));
+}
+
+TEST(RankMeeting, ManyCalls_TextAndErrorOfAnyRankReachAll) {
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    for (int call = 0; call < 20; ++call) {
+      const int root = call % 3;
+      RankMeeting meeting(group.get(), "Tests::Call");
+      if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+      const auto text = meeting.AwaitText(root, absl::StrCat("call ", call, " of rank ", rank), absl::Minutes(1));
+      EXPECT_EQ(text.value(), absl::StrCat("call ", call, " of rank ", root));
+      const absl::Status error =
+          meeting.AwaitOutcome(root, absl::DataLossError(absl::StrCat("of ", rank)), absl::Minutes(1));
+      EXPECT_EQ(error, absl::DataLossError(absl::StrCat("of ", root)));
+      if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// What the trainer `if (rank == 0) Save()` does: the others go on to a collective.
+TEST(RankMeeting, OnlyRankZeroCalls_AllAreToldThatAllRanksMustCall) {
+  std::vector<std::string> errors(3);
+  const absl::Status status =
+      RunRanks(3, ProcessGroupOptions{.timeout = absl::Seconds(5)}, [&](int rank, Group group) -> absl::Status {
+        const absl::Status error = rank == 0 ? RankMeeting(group.get(), "Tests::Call").AwaitAll(absl::Seconds(1))
+                                             : group->AllReduce(at::ones({8}));
+        errors[static_cast<size_t>(rank)] = std::string(error.message());
+        return absl::OkStatus();
+      });
+  EXPECT_FALSE(status.ok()) << "the group is of no more use";
+  EXPECT_EQ(errors[0],
+            "rank 0: Tests::Call: timed out after 1s waiting for rank 1, rank 2; all ranks must call Tests::Call");
+  EXPECT_THAT(errors, Each(HasSubstr("all ranks must call Tests::Call")));
+}
+
+TEST(RankMeeting, AbortWhileWaiting_EndsTheWait) {
+  std::vector<absl::Status> errors(2);
+  RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    RankMeeting meeting(group.get(), "Tests::Call");
+    if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+    if (rank == 0) return absl::UnavailableError("a disk broke");  // RunRanks aborts the other's group
+    errors[1] = meeting.AwaitOutcome(0, absl::OkStatus(), absl::Hours(1));
+    return absl::OkStatus();
+  }).IgnoreError();
+  EXPECT_EQ(errors[1].code(), absl::StatusCode::kAborted) << errors[1];
+}
+
+TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
+  const absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    RankMeeting meeting(group.get(), "Tests::Call");
+    if (absl::Status met = meeting.AwaitAll(absl::Minutes(1)); !met.ok()) return met;
+    if (rank == 0) {
+      group->store()->get("rank 1 gave up");
+      return meeting.AwaitOutcome(0, absl::OkStatus(), absl::Minutes(1));
+    }
+    const absl::Status late = meeting.AwaitOutcome(0, absl::OkStatus(), absl::Milliseconds(1));
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 was not done within 1ms"));
+    group->store()->set("rank 1 gave up", "");
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,175 @@
+#include "worker_runtime/process_group/agreement.h"
+
+#include <ATen/ops/full.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "rendezvous/base/steady_time.h"
+#include "worker_runtime/base/torch_try.h"
+
+namespace ddprun {
+namespace {
+
+constexpr absl::Duration kHintAfter = absl::Seconds(10);
+// A wait for the store can't be interrupted: how long an abort of the group goes unnoticed at most.
+constexpr absl::Duration kLongestWait = absl::Seconds(1);
+constexpr size_t kMostNamed = 8;
+
+// "5 the message"
+std::string StatusText(const absl::Status& status) {
+  return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
+}
+
+// The error in such a text, or what follows "0 ".
+absl::StatusOr<std::string> FromStatusText(const std::string& text) {
+  const size_t blank = text.find(' ');
+  if (blank == std::string::npos) return absl::InternalError("a rank sent no outcome");
+  const auto code = static_cast<absl::StatusCode>(std::atoi(text.c_str()));
+  if (code == absl::StatusCode::kOk) return text.substr(blank + 1);
+  return absl::Status(code, text.substr(blank + 1));
+}
+
+}  // namespace
+
+int RankIn(const ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
+int SizeOf(const ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
+
+c10::Device DeviceOf(const ProcessGroup& group) {
+  if (group.backend() != "nccl") return c10::DeviceType::CPU;
+  if (const std::optional<c10::Device> bound = group.c10d()->getBoundDeviceId()) return *bound;
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+}
+
+absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine) {
+  if (SizeOf(group) == 1) return mine;
+  int64_t lowest = mine.ok() ? group->size() : group->rank();
+  const absl::Status agreed = group->Try("agree on the outcome", [&]() -> absl::Status {
+    const at::Tensor failed = at::full({1}, lowest, at::TensorOptions(at::kLong).device(DeviceOf(*group)));
+    if (absl::Status status = group->AllReduce(failed, ReduceOp::kMin); !status.ok()) return status;
+    lowest = failed.item<int64_t>();
+    return absl::OkStatus();
+  });
+  if (!agreed.ok() || lowest == group->size()) return agreed;
+  const absl::StatusOr<std::string> text = group->BroadcastText(StatusText(mine), static_cast<int>(lowest));
+  return text.ok() ? FromStatusText(*text).status() : text.status();
+}
+
+RankMeeting::RankMeeting(ProcessGroup* group, std::string call) : group_(group), call_(std::move(call)) {}
+
+std::string RankMeeting::NextKey() { return absl::StrCat("meeting/", call_, "/", steps_++); }
+
+absl::Status RankMeeting::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
+  return group_->Try(call_, [&] {
+    use(*group_->store());
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<bool> RankMeeting::AwaitKey(const std::string& key, absl::Duration timeout,
+                                           absl::FunctionRef<void()> hint) {
+  const SteadyTime start = SteadyNow();
+  bool hinted = false;
+  for (;;) {
+    const absl::Duration waited = SteadyNow() - start;
+    const absl::Duration slice = std::clamp(timeout - waited, absl::Milliseconds(1), kLongestWait);
+    bool there = false;
+    // A wait that ends without its key is an exception, as a lost connection is; `check` tells them apart.
+    const absl::Status status = WithStore([&](c10d::Store& store) {
+      const absl::Status in_time = TorchTry("", [&] {
+        store.wait({key}, absl::ToChronoMilliseconds(slice));
+        return absl::OkStatus();
+      });
+      there = in_time.ok() || store.check({key});
+    });
+    if (!status.ok()) return status;
+    if (there || waited >= timeout) return there;
+    if (waited >= kHintAfter && !std::exchange(hinted, true)) hint();
+  }
+}
+
+absl::StatusOr<std::string> RankMeeting::Missing(const std::string& key, int64_t number) {
+  std::vector<std::string> missing;
+  size_t count = 0;
+  const absl::Status status = WithStore([&](c10d::Store& store) {
+    for (int rank = 0; rank < group_->size(); ++rank) {
+      if (store.add(absl::StrCat(key, "/rank/", rank), 0) >= number) continue;
+      if (++count <= kMostNamed) missing.push_back(absl::StrCat("rank ", rank));
+    }
+  });
+  if (!status.ok()) return status;
+  return absl::StrCat(absl::StrJoin(missing, ", "),
+                      count > kMostNamed ? absl::StrCat(" and ", count - kMostNamed, " more") : "");
+}
+
+absl::Status RankMeeting::AwaitAll(absl::Duration timeout) {
+  if (SizeOf(group_) == 1) return absl::OkStatus();
+  const std::string key = NextKey();
+  int64_t number = 0;
+  const auto all_are_here = [&key](int64_t n) { return absl::StrCat(key, "/all/", n); };
+  absl::Status status = WithStore([&](c10d::Store& store) {
+    number = store.add(absl::StrCat(key, "/rank/", group_->rank()), 1);
+    if (store.add(absl::StrCat(key, "/arrived"), 1) != number * group_->size()) return;
+    store.set(all_are_here(number), "");
+    // All are past the one before.
+    if (number > 1) store.deleteKey(all_are_here(number - 1));
+  });
+  if (!status.ok()) return status;
+  if (number_ == 0) number_ = number;
+  const absl::StatusOr<bool> all = AwaitKey(all_are_here(number), timeout, [&] {
+    const absl::StatusOr<std::string> missing = Missing(key, number);
+    if (!missing.ok()) return;
+    std::fputs(absl::StrCat("ddprun: rank ", group_->rank(), " waits in ", call_, " for ", *missing,
+                            "; all ranks must call ", call_, "\n")
+                   .c_str(),
+               stderr);
+  });
+  if (!all.ok()) return all.status();
+  if (*all) return absl::OkStatus();
+  const absl::StatusOr<std::string> missing = Missing(key, number);
+  if (!missing.ok()) return missing.status();
+  status = absl::DeadlineExceededError(absl::StrCat("rank ", group_->rank(), ": ", call_, ": timed out after ",
+                                                    absl::FormatDuration(timeout), " waiting for ", *missing,
+                                                    "; all ranks must call ", call_));
+  group_->Abort(status.message());
+  return status;
+}
+
+absl::StatusOr<std::string> RankMeeting::AwaitText(int root, const absl::StatusOr<std::string>& mine,
+                                                   absl::Duration timeout) {
+  if (SizeOf(group_) == 1) return mine;
+  const std::string key = NextKey();
+  const auto key_of = [&key](int64_t n) { return absl::StrCat(key, "/from/", n); };
+  if (group_->rank() == root) {
+    const absl::Status posted = WithStore([&](c10d::Store& store) {
+      store.set(key_of(number_), mine.ok() ? absl::StrCat("0 ", *mine) : StatusText(mine.status()));
+      if (number_ > 1) store.deleteKey(key_of(number_ - 1));
+    });
+    return posted.ok() ? mine : posted;
+  }
+  const absl::StatusOr<bool> there = AwaitKey(key_of(number_), timeout, [] {});
+  if (!there.ok()) return there.status();
+  if (!*there) {
+    return absl::DeadlineExceededError(absl::StrCat("rank ", group_->rank(), ": ", call_, ": rank ", root,
+                                                    " was not done within ", absl::FormatDuration(timeout),
+                                                    "; check its disk and whether it is stuck or dead"));
+  }
+  std::string text;
+  const absl::Status read = WithStore([&](c10d::Store& store) { text = store.get_to_str(key_of(number_)); });
+  return read.ok() ? FromStatusText(text) : read;
+}
+
+absl::Status RankMeeting::AwaitOutcome(int root, const absl::Status& mine, absl::Duration timeout) {
+  return AwaitText(root, mine.ok() ? absl::StatusOr<std::string>("") : mine, timeout).status();
+}
+
+}  // namespace ddprun
