@@ -11,6 +11,7 @@
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/nn/linear.h"
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/zero_gradients.h"
 #include "worker_runtime/process_group/choose_device.h"

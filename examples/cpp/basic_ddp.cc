@@ -14,6 +14,7 @@
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/parameters.h"
 
 namespace {
 
@@ -25,7 +26,7 @@ absl::Status Train(ddprun::Worker& worker, at::Device device, int steps) {
   auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
   if (!ddp.ok()) return ddp.status();
 
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
     const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
     const at::Tensor loss = at::mse_loss((*ddp)->forward(inputs), labels);

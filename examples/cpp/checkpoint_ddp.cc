@@ -19,6 +19,7 @@
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 
 namespace {
@@ -33,7 +34,7 @@ struct Job {
 absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::Device device, const std::string& folder) {
   Job job;
   job.model->to(device);
-  job.optimizer = std::make_unique<ddprun::AdamW>(job.model->parameters());
+  job.optimizer = std::make_unique<ddprun::AdamW>(ddprun::Parameters(job.model));
   auto checkpointer = ddprun::Checkpointer::Create(worker.group, *job.model, job.optimizer.get(), {.folder = folder});
   if (!checkpointer.ok()) return checkpointer.status();
   job.checkpointer = *std::move(checkpointer);

@@ -14,6 +14,7 @@
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/parameters.h"
 
 namespace {
 
@@ -24,7 +25,7 @@ absl::Status Train(ddprun::Worker& worker, at::Device device) {
   model->to(device);
   auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
   if (!ddp.ok()) return ddp.status();
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.001));
+  torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.001));
   const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}).to(device));
   const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(device));
   loss.backward();

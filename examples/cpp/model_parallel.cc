@@ -15,6 +15,7 @@
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/parameters.h"
 
 namespace {
 
@@ -27,7 +28,7 @@ absl::Status Train(ddprun::Worker& worker, at::DeviceType type, int steps) {
   examples::ToyModel model(first, second);
   auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
   if (!ddp.ok()) return ddp.status();
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
     // The inputs go to the first device, the labels to the second, where the outputs are.
     const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}));

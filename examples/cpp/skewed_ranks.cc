@@ -18,6 +18,7 @@
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/nn/parameters.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
   examples::ToyModel model;
   auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
   if (!ddp.ok()) return ddp.status();
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+  torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   const bool slow = worker.env.rank == flags.slow_rank;
   for (int step = 1; step <= flags.steps; ++step) {
     if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // simulates slow samples

@@ -28,7 +28,7 @@ absl::Status Train(int epochs, ddprun::Worker& worker) {
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
                             torch::nn::Linear(64, 2));
-  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(3e-3));
+  torch::optim::AdamW optimizer(ddprun::Parameters(net), torch::optim::AdamWOptions(3e-3));
 
   auto ddp = ddprun::MakeDistributedDataParallel(net, worker.group);
   if (!ddp.ok()) return ddp.status();

@@ -28,8 +28,9 @@ enum class AdamWKernel {
 //
 //   ddprun::AdamW optimizer({{decay, Options(0.1)}, {no_decay, Options(0.0)}}, torch::optim::AdamWOptions(3e-4));
 //
-// Parameters: floating-point, dense, on any device. A step skips parameters without a gradient. Throws c10::Error, like
-// LibTorch's optimizers. Thread-compatible.
+// Parameters: floating-point, dense, on any device, each once: tied weights, which module.parameters() lists twice, would
+// be stepped twice, so pass ddprun::Parameters(module). A step skips parameters without a gradient. Throws c10::Error,
+// like LibTorch's optimizers; c10::ValueError for a parameter that is given twice. Thread-compatible.
 class AdamW : public torch::optim::AdamW {
  public:
   explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {},
@@ -38,6 +39,9 @@ class AdamW : public torch::optim::AdamW {
   // A group without its own options uses the defaults.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, torch::optim::AdamWOptions defaults = {},
                  AdamWKernel kernel = AdamWKernel::kFused);
+
+  // As torch::optim::Optimizer's, but refuses parameters that this optimizer has already.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // One step with the current gradients. `closure`, if given, is called first, with gradients enabled, and its loss is
   // returned.

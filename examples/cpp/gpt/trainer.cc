@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/parameters.h"
 
 namespace gpt {
 namespace {
@@ -146,7 +147,7 @@ at::Tensor Trainer::Step(const ddprun::TextDataset::Example& batch) {
   const at::Tensor loss = Loss(ddp_->forward(batch.tokens), batch.targets);
   ddp_->zero_grad();
   loss.backward();  // averages the gradients over all ranks meanwhile
-  torch::nn::utils::clip_grad_norm_(model_->parameters(), 1.0);
+  torch::nn::utils::clip_grad_norm_(ddprun::Parameters(model_), 1.0);
   optimizer_.step();
   ++step_;
   return loss.detach();

@@ -8,6 +8,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/serialize.h>
 #include <torch/utils.h>
@@ -16,6 +19,7 @@
 #include <sstream>
 #include <vector>
 
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/zero_gradients.h"
 
 namespace ddprun {
@@ -24,7 +28,7 @@ namespace {
 using torch::optim::AdamWOptions;
 constexpr AdamWKernel kKernels[] = {AdamWKernel::kLoop, AdamWKernel::kForeach, AdamWKernel::kFused};
 
-std::vector<at::Tensor> Parameters(at::ScalarType dtype = at::kFloat) {
+std::vector<at::Tensor> TwoParameters(at::ScalarType dtype = at::kFloat) {
   torch::manual_seed(11);
   return {at::randn({3, 4}, dtype).requires_grad_(), at::randn({5}, dtype).requires_grad_()};
 }
@@ -49,8 +53,8 @@ TEST(AdamWTest, Kernels_AgreeClosely_LoopAndForeachExactly) {
   for (const bool amsgrad : {false, true}) {
     std::vector<std::vector<at::Tensor>> results;
     for (AdamWKernel kernel : kKernels) {
-      std::vector<at::Tensor> parameters = Parameters(at::kDouble);
-      for (at::Tensor& other : Parameters(at::kFloat)) parameters.push_back(other);  // two dtypes in one group
+      std::vector<at::Tensor> parameters = TwoParameters(at::kDouble);
+      for (at::Tensor& other : TwoParameters(at::kFloat)) parameters.push_back(other);  // two dtypes in one group
       AdamW optimizer(parameters, AdamWOptions(0.01).amsgrad(amsgrad), kernel);
       for (int step = 0; step < 5; ++step) {
         SetGradients(parameters, step);
@@ -67,7 +71,7 @@ TEST(AdamWTest, Kernels_AgreeClosely_LoopAndForeachExactly) {
 
 TEST(AdamWTest, ParameterWithoutGradient_IsLeftAlone_ItsStepsCountForItself) {
   for (AdamWKernel kernel : kKernels) {
-    std::vector<at::Tensor> parameters = Parameters();
+    std::vector<at::Tensor> parameters = TwoParameters();
     const at::Tensor before = parameters[1].detach().clone();
     AdamW optimizer(parameters, {}, kernel);
     SetGradients(parameters, 0);
@@ -103,7 +107,7 @@ TEST(AdamWTest, Groups_HaveTheirOwnOptions_SchedulersSetTheRate) {
 
 TEST(AdamWTest, StateSetByHand_GoesOnWithTheSameBits) {
   for (AdamWKernel kernel : kKernels) {
-    std::vector<at::Tensor> whole = Parameters();
+    std::vector<at::Tensor> whole = TwoParameters();
     AdamW uninterrupted(whole, AdamWOptions(0.01), kernel);
     std::vector<at::Tensor> resumed;
     for (int step = 0; step < 6; ++step) {
@@ -113,7 +117,7 @@ TEST(AdamWTest, StateSetByHand_GoesOnWithTheSameBits) {
       for (const at::Tensor& parameter : whole) resumed.push_back(parameter.detach().clone().requires_grad_());
     }
     AdamW next(resumed, AdamWOptions(0.01), kernel);
-    std::vector<at::Tensor> first = Parameters();
+    std::vector<at::Tensor> first = TwoParameters();
     AdamW source(first, AdamWOptions(0.01), kernel);
     for (int step = 0; step < 3; ++step) {
       SetGradients(first, step);
@@ -133,7 +137,7 @@ TEST(AdamWTest, StateSetByHand_GoesOnWithTheSameBits) {
 }
 
 TEST(AdamWTest, Archive_KeepsState) {
-  std::vector<at::Tensor> parameters = Parameters();
+  std::vector<at::Tensor> parameters = TwoParameters();
   AdamW optimizer(parameters, AdamWOptions(0.01));
   SetGradients(parameters, 0);
   optimizer.step();
@@ -147,7 +151,7 @@ TEST(AdamWTest, Archive_KeepsState) {
 }
 
 TEST(AdamWTest, Closure_RunsWithGradients) {
-  std::vector<at::Tensor> parameters = Parameters();
+  std::vector<at::Tensor> parameters = TwoParameters();
   AdamW optimizer(parameters);
   const at::Tensor loss = optimizer.step([&] {
     optimizer.zero_grad();
@@ -160,15 +164,63 @@ TEST(AdamWTest, Closure_RunsWithGradients) {
 }
 
 TEST(AdamWTest, WhatItCanNotTake_Throws) {
-  std::vector<at::Tensor> parameters = Parameters();
+  std::vector<at::Tensor> parameters = TwoParameters();
   AdamW optimizer(parameters);
   EXPECT_THROW(optimizer.StateOf(at::ones({1})), c10::Error);
   parameters[1].mutable_grad() = parameters[1].detach().to_sparse();
   EXPECT_THROW(optimizer.step(), c10::Error);
 }
 
+TEST(AdamWTest, ParameterGivenTwice_IsRefused) {
+  const at::Tensor one = at::ones({2, 3}).requires_grad_(), other = at::ones({4}).requires_grad_();
+  const auto error = [](auto make) -> std::string {
+    try {
+      make();
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  const std::string text =
+      "AdamW: parameters 0 and 2 are the same tensor, of shape [2, 3], and would be stepped twice; pass each parameter "
+      "once (tied weights: ddprun::Parameters(module) instead of module->parameters())";
+  EXPECT_EQ(error([&] { AdamW({one, other, one}); }), text);
+  using Group = torch::optim::OptimizerParamGroup;
+  EXPECT_EQ(error([&] { AdamW(std::vector<Group>{Group({one, other}), Group({one})}); }), text);
+  AdamW optimizer({one, other});
+  EXPECT_EQ(error([&] { optimizer.add_param_group(Group({one})); }), text);
+  optimizer.add_param_group(Group({at::ones({1}).requires_grad_()}));
+  EXPECT_EQ(optimizer.param_groups().size(), 2u);
+}
+
+// A tied embedding and output layer, as in a language model.
+struct Tied : torch::nn::Module {
+  Tied() {
+    embedding = register_module("embedding", torch::nn::Embedding(8, 4));
+    output = register_module("output", torch::nn::Linear(torch::nn::LinearOptions(4, 8).bias(false)));
+    output->weight = output->register_parameter("tied", embedding->weight);
+  }
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Linear output{nullptr};
+};
+
+TEST(ParametersTest, TiedWeight_IsListedOnce_SteppedOnceAndCountedOnce) {
+  auto module = std::make_shared<Tied>();
+  EXPECT_EQ(module->parameters().size(), 3u);
+  const std::vector<at::Tensor> once = ddprun::Parameters(module);
+  ASSERT_EQ(once.size(), 2u);
+  EXPECT_TRUE(once[0].is_same(module->embedding->weight));
+  EXPECT_EQ(ddprun::Parameters(*module).size(), 2u);
+  EXPECT_EQ(ddprun::Parameters(torch::nn::Linear(2, 2)).size(), 2u);
+  EXPECT_THROW(AdamW{module->parameters()}, c10::ValueError);
+
+  module->embedding->weight.mutable_grad() = at::ones({8, 4});
+  EXPECT_NEAR(torch::nn::utils::clip_grad_norm_(ddprun::Parameters(module), 100.0), std::sqrt(32.0), 1e-6);
+  EXPECT_NEAR(torch::nn::utils::clip_grad_norm_(module->parameters(), 100.0), 8.0, 1e-6) << "why Parameters exists";
+}
+
 TEST(ZeroGradientsTest, TakesAway_OrFillsInPlace) {
-  std::vector<at::Tensor> parameters = Parameters();
+  std::vector<at::Tensor> parameters = TwoParameters();
   const at::Tensor bucket = at::ones({20});
   parameters[0].mutable_grad() = bucket.narrow(0, 0, 12).view({3, 4});
   ZeroGradients(parameters, /*set_to_none=*/false);
