@@ -130,6 +130,11 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
       BroadcastModule(*state, 0);
     }
     MakeReducerAndLogger(*state);
+    state->forward_check.emplace(state->trained, [weak = std::weak_ptr<DdpState>(state)] {
+      const std::shared_ptr<DdpState> state = weak.lock();
+      return state == nullptr || state->reducer->expects_gradients() || !state->require_backward_grad_sync ||
+             state->last_forward_was_local;
+    });
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
@@ -156,6 +161,7 @@ void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
   const bool finds_unused = options.find_unused_parameters && !options.static_graph;
   if (at::GradMode::is_enabled() && state.require_backward_grad_sync) {
     state.require_forward_param_sync = true;
+    state.last_forward_was_local = false;
     std::vector<at::Tensor> roots;
     if (finds_unused) {
       for (const at::Tensor* output : outputs) {
@@ -166,6 +172,7 @@ void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
     state.ready_times = state.reducer->get_backward_stats();
   } else {
     state.require_forward_param_sync = false;
+    state.last_forward_was_local = at::GradMode::is_enabled();
   }
   if (finds_unused) ApplyOutputSink(outputs);
   if (options.static_graph && !state.delay_all_reduce_queued) DelayReductionToEndOfBackward(state_, outputs);

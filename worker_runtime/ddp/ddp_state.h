@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <vector>
 
+#include "worker_runtime/ddp/forward_check.h"
 #include "worker_runtime/ddp/join_options.h"
 #include "worker_runtime/ddp/module_tensors.h"
 #include "worker_runtime/ddp/reducer.h"
@@ -25,6 +26,7 @@ struct DdpState {
   DdpState(const DdpState&) = delete;
   DdpState& operator=(const DdpState&) = delete;
   ~DdpState() {
+    forward_check.reset();
     // The order matters: the parameters' hooks refer to the reducer, and so does the logger's destructor.
     if (reducer != nullptr) reducer->remove_autograd_hooks();
     logger.reset();
@@ -44,6 +46,9 @@ struct DdpState {
   bool require_backward_grad_sync = true;
   bool require_forward_param_sync = true;
   bool delay_all_reduce_queued = false;
+  // A forward under no_sync was the last one: its backward reduces nothing, inside or outside of the guard.
+  bool last_forward_was_local = false;
+  std::optional<ForwardCheck> forward_check;
   // When each parameter became ready, as of the end of the last forward. Unchanged since: the parameter was not ready.
   std::vector<int64_t> ready_times;
   std::optional<Joining> joining;

@@ -29,13 +29,16 @@ namespace ddprun {
 //
 //   auto ddp = ddprun::MakeDistributedDataParallel(model, group);
 //   if (!ddp.ok()) return ddp.status();
-//   ddprun::AdamW optimizer(model->parameters());
+//   ddprun::AdamW optimizer(ddprun::Parameters(model));
 //   for (...) {
 //     at::Tensor loss = Loss((*ddp)->forward(inputs), targets);   // the loss of this rank's samples
 //     (*ddp)->zero_grad();
 //     loss.backward();                                            // gradients are averaged here
 //     optimizer.step();
 //   }
+//
+// Gradients that arrive without a forward of this object before (the module's own was called) would not be averaged:
+// backward throws c10::ValueError and names the parameter, except under no_sync().
 //
 // forward and backward communicate with other ranks and throw like LibTorch: run them inside ProcessGroup::Try, which
 // converts a lost peer or a timeout into an error that names the peer. After such an error, destroy this object, create

@@ -6,6 +6,8 @@
 
 #include <unordered_set>
 
+#include "worker_runtime/nn/parameters.h"
+
 namespace ddprun {
 namespace {
 
@@ -62,10 +64,7 @@ std::vector<at::Tensor> CollectBuffers(const torch::nn::Module& module) {
 
 std::vector<at::Tensor> CollectState(const torch::nn::Module& module, bool with_buffers) {
   std::vector<at::Tensor> state;
-  FirstTime first_time;
-  for (const at::Tensor& parameter : module.parameters()) {
-    if (first_time(parameter)) state.push_back(parameter.detach());
-  }
+  for (const at::Tensor& parameter : Parameters(module)) state.push_back(parameter.detach());
   if (with_buffers) {
     for (const at::Tensor& buffer : CollectBuffers(module)) state.push_back(buffer.detach());
   }

@@ -31,6 +31,9 @@ class Reducer : public c10d::Reducer {
 
   // Whether a backward pass has started and not all of its gradients were reduced.
   bool unfinished() const { return require_finalize_; }
+
+  // Whether it reduces the gradients of the next backward pass: from prepare_for_backward until all are reduced.
+  bool expects_gradients() const { return expect_autograd_hooks_; }
 };
 
 struct ReducerArguments {

@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
@@ -130,6 +131,66 @@ TEST(DdpTest, NoSync_AddsUpLocally_ThenAveragesTheSum) {
                 EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 1.5 + 15)));
                 return absl::OkStatus();
               }).ok());
+}
+
+// The module's own forward instead of the wrapper's: without the error the ranks would drift apart.
+TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
+  const absl::Status status = RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    for (const bool static_graph : {false, true}) {
+      auto ddp = MakeDistributedDataParallel(std::make_shared<Scale>(), group, {.static_graph = static_graph});
+      if (!ddp.ok()) return ddp.status();
+      const at::Tensor x = at::full({4}, rank + 1.0);
+      const auto own_forward = [&](absl::string_view what) {
+        return group->Try(what, [&] {
+          (*ddp)->module()->forward(x).sum().backward();
+          return absl::OkStatus();
+        });
+      };
+      // A static graph counts its first gradients even so, and is of no more use then.
+      if (!static_graph) {
+        const absl::Status first = own_forward("first step");
+        EXPECT_TRUE(absl::IsInvalidArgument(first)) << first;
+        EXPECT_NE(
+            first.message().find("first step: the gradient of parameter \"weight\" would not be averaged over the "
+                                 "ranks: no forward of DistributedDataParallel precedes this backward pass"),
+            absl::string_view::npos)
+            << first;
+      }
+      // After steps as they should be it is still an error, and the group and the wrapper go on.
+      for (int step = 0; step < 2; ++step) {
+        (*ddp)->zero_grad();
+        (*ddp)->forward(x).sum().backward();
+        EXPECT_TRUE(at::equal((*ddp)->module()->weight.grad(), at::full({4}, 1.5)));
+        EXPECT_TRUE(absl::IsInvalidArgument(own_forward("later step")));
+      }
+      // A second backward of the same forward averages nothing either.
+      (*ddp)->zero_grad();
+      at::Tensor loss = (*ddp)->forward(x).sum();
+      loss.backward({}, /*keep_graph=*/true);
+      EXPECT_TRUE(absl::IsInvalidArgument(group->Try("again", [&] {
+        loss.backward();
+        return absl::OkStatus();
+      })));
+      // Under no_sync gradients stay on this rank, from whichever forward.
+      (*ddp)->zero_grad();
+      {
+        const auto no_sync = (*ddp)->no_sync();
+        EXPECT_EQ(own_forward("no_sync"), absl::OkStatus());
+        loss = (*ddp)->forward(x).sum();
+      }
+      loss.backward();  // of a forward under no_sync, as Python allows it
+      EXPECT_TRUE(at::equal((*ddp)->module()->weight.grad(), at::full({4}, 2.0 * (rank + 1))));
+      // Gradients of the input reach no parameter.
+      at::Tensor input = at::ones({4}).requires_grad_();
+      EXPECT_EQ(torch::autograd::grad({(*ddp)->module()->forward(input).sum()}, {input}).size(), 1u);
+      // The wrapper's hooks end with it.
+      const std::shared_ptr<Scale> module = (*ddp)->module();
+      ddp = absl::UnknownError("");
+      module->forward(x).sum().backward();
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(DdpTest, ZeroGrad_WithBucketViews_BothWays) {
