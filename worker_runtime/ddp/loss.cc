@@ -14,7 +14,14 @@ absl::StatusOr<double> LossAveragedOverRanks(const at::Tensor& loss, ProcessGrou
   });
   if (!status.ok()) return status;
   if (status = group.AllReduce(sum); !status.ok()) return status;
-  return sum.item<double>() / group.size();
+  double mean = 0;
+  // A kernel that failed earlier on a GPU throws here, where the result is awaited.
+  status = group.Try("averaging the loss", [&] {
+    mean = sum.item<double>() / group.size();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return mean;
 }
 
 }  // namespace ddprun

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/process_group/process_group_impl.h"
 
 // A process group's operations.
 namespace ddprun {
@@ -45,9 +46,10 @@ absl::Status CheckRoot(absl::string_view operation, int root, int size) {
 }  // namespace
 
 absl::Status ProcessGroup::Barrier(std::optional<absl::Duration> timeout) {
-  return Try("barrier", [&]() -> absl::Status {
+  const absl::Duration limit = timeout.value_or(this->timeout());
+  return impl_->Try("barrier", limit, [&]() -> absl::Status {
     c10d::BarrierOptions options;
-    options.timeout = absl::ToChronoMilliseconds(timeout.value_or(this->timeout()));
+    options.timeout = absl::ToChronoMilliseconds(limit);
     const c10::intrusive_ptr<c10d::Backend> backend = c10d()->getDefaultBackend();
     backend->barrier(options)->wait();
     return absl::OkStatus();

@@ -12,6 +12,9 @@
 namespace ddprun {
 namespace {
 
+constexpr char kAllReports[] = "failures";
+
+// Exists once the rank has posted its report.
 std::string ReportKey(int rank) { return absl::StrCat("failed/", rank); }
 std::string ReadKey(int rank) { return absl::StrCat("read/", rank); }
 
@@ -28,14 +31,25 @@ void FailureBoard::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
     if (busy_ || lost_) return;
     busy_ = true;
   }
-  const absl::Status status = TorchTry("", [&] {
+  absl::Status status = TorchTry("", [&] {
     use(*store_);
     return absl::OkStatus();
   });
-  MutexLock lock(&mutex_);
-  busy_ = false;
-  // A wait that ended without its keys is no fault of the store.
-  lost_ = lost_ || (!status.ok() && !absl::IsDeadlineExceeded(status));
+  while (true) {
+    std::optional<FailureReport> report;
+    {
+      MutexLock lock(&mutex_);
+      // A wait that ended without its keys is no fault of the store.
+      lost_ = lost_ || (!status.ok() && !absl::IsDeadlineExceeded(status));
+      if (!lost_) report.swap(waiting_);
+      busy_ = report.has_value();
+    }
+    if (!report.has_value()) return;
+    status = TorchTry("", [&] {
+      Write(*store_, *report);
+      return absl::OkStatus();
+    });
+  }
 }
 
 bool FailureBoard::store_is_lost() {
@@ -48,21 +62,31 @@ void FailureBoard::Post(const FailureReport& report) {
     MutexLock lock(&mutex_);
     if (posted_) return;
     posted_ = true;
+    if (busy_) {
+      waiting_ = report;
+      return;
+    }
   }
-  WithStore([&](c10d::Store& store) {
-    store.set(ReportKey(rank_), report.Encode());
-    // A store does not answer a set; that it answers the next question says that it has the report.
-    store.check({ReportKey(rank_)});
-  });
+  WithStore([&](c10d::Store& store) { Write(store, report); });
+}
+
+void FailureBoard::Write(c10d::Store& store, const FailureReport& report) const {
+  const std::string line = EncodeLine(rank_, report);
+  if (store.hasExtendedApi()) store.append(kAllReports, std::vector<uint8_t>(line.begin(), line.end()));
+  store.set(ReportKey(rank_), line);
+  // A store does not answer a set; that it answers the next question says that it has the report.
+  store.check({ReportKey(rank_)});
 }
 
 FailureReports FailureBoard::Read() {
   FailureReports reports;
   WithStore([&](c10d::Store& store) {
+    if (store.hasExtendedApi()) {
+      if (store.check({kAllReports})) reports = DecodeLines(store.get_to_str(kAllReports));
+      return;
+    }
     for (int rank = 0; rank < size_; ++rank) {
-      if (!store.check({ReportKey(rank)})) continue;
-      const std::optional<FailureReport> report = FailureReport::Decode(store.get_to_str(ReportKey(rank)));
-      if (report.has_value()) reports[rank] = *report;
+      if (store.check({ReportKey(rank)})) reports.merge(DecodeLines(store.get_to_str(ReportKey(rank))));
     }
   });
   return reports;

@@ -3,6 +3,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -14,9 +15,11 @@
 
 namespace ddprun {
 
-// Exchanges the failure reports of a group's ranks through keys of the store.
+// Exchanges the failure reports of a group's ranks through the store. All reports are in one value, so that each of n
+// ranks makes a number of requests that does not depend on n.
 //
-// Threads: any. A call made while another thread is in a call does nothing, instead of waiting for the store.
+// Threads: any. A call made while another thread is in a call does nothing, instead of waiting for the store; but a
+// report is then posted by that other thread.
 class FailureBoard {
  public:
   // `store` should be a separate connection: a connection handles one call at a time, and a trainer may be waiting for
@@ -26,7 +29,8 @@ class FailureBoard {
   FailureBoard(const FailureBoard&) = delete;
   FailureBoard& operator=(const FailureBoard&) = delete;
 
-  // Posts this rank's report; returns when the store has it. Only the first report counts.
+  // Posts this rank's report; returns when the store has it, or at once if another thread is in a call. Only the first
+  // report counts.
   void Post(const FailureReport& report);
 
   // All reports posted so far.
@@ -47,8 +51,9 @@ class FailureBoard {
   bool store_is_lost();
 
  private:
-  // Runs `use` unless another thread is in a call.
+  // Runs `use` unless another thread is in a call, then posts the report that came meanwhile.
   void WithStore(absl::FunctionRef<void(c10d::Store&)> use);
+  void Write(c10d::Store& store, const FailureReport& report) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
@@ -56,6 +61,7 @@ class FailureBoard {
   Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool posted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<FailureReport> waiting_ ABSL_GUARDED_BY(mutex_);  // to be posted by the thread that is in a call
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

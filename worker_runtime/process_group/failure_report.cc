@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 namespace ddprun {
@@ -129,6 +130,21 @@ std::optional<FailureReport> FailureReport::Decode(absl::string_view text) {
     return report;
   }
   return std::nullopt;
+}
+
+std::string EncodeLine(int rank, const FailureReport& report) {
+  return absl::StrCat(rank, "\t", absl::StrReplaceAll(report.Encode(), {{"\n", " "}}), "\n");
+}
+
+FailureReports DecodeLines(absl::string_view text) {
+  FailureReports reports;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits('\t', 1));
+    int rank = -1;
+    std::optional<FailureReport> report = FailureReport::Decode(parts.second);
+    if (absl::SimpleAtoi(parts.first, &rank) && report.has_value()) reports.emplace(rank, *std::move(report));
+  }
+  return reports;
 }
 
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports) {

@@ -1,10 +1,13 @@
 #include "worker_runtime/process_group/meeting.h"
 
+#include <c10/util/Logging.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <set>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -36,6 +39,7 @@ constexpr int64_t kGivenUp = 1 << 20;
 // How long the store's host waits until the others have read why it gives up.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
+std::string PortsKey(int rank) { return absl::StrCat("ports/", rank); }
 std::string TakenKey(int rank) { return absl::StrCat("taken/", rank); }
 
 bool IsLoopback(const std::string& address) { return absl::StartsWith(address, "127.") || address == "::1"; }
@@ -47,6 +51,74 @@ c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout,
   options.waitWorkers = false;
   options.timeout = absl::ToChronoMilliseconds(timeout);
   return options;
+}
+
+// While one exists, LibTorch logs only what ends the process.
+class QuietLog {
+ public:
+  QuietLog() {
+    constexpr int kFatal = 3;
+    if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+    MutexLock lock(&mutex());
+    if (count()++ > 0) return;
+    before() = FLAGS_caffe2_log_level;
+    FLAGS_caffe2_log_level = kFatal;
+  }
+  ~QuietLog() {
+    if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+    MutexLock lock(&mutex());
+    if (--count() == 0) FLAGS_caffe2_log_level = before();
+  }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+
+ private:
+  static Mutex& mutex() {
+    static Mutex* const mutex = new Mutex;
+    return *mutex;
+  }
+  static int& count() {
+    static int count = 0;
+    return count;
+  }
+  static int& before() {
+    static int before = 0;
+    return before;
+  }
+};
+
+// TorchTry in which c10d's sockets log nothing: they would print an error with its C++ stack, which we return instead.
+absl::Status QuietTry(absl::FunctionRef<void()> body) {
+  const QuietLog quiet;
+  return TorchTry("", [&] {
+    body();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status StoreNotReached(const WorkerEnv& env, absl::Duration timeout, const absl::Status& thrown) {
+  const std::string address = absl::StrCat(env.master_addr, ":", env.master_port);
+  // c10d says of a name that does not resolve only that it timed out.
+  const absl::Status route = LocalAddressTowards(env.master_addr, env.master_port).status();
+  const bool late = absl::IsDeadlineExceeded(thrown);
+  const std::string why = !route.ok() ? absl::StrCat(": ", route.message())
+                          : late      ? ""
+                                      : absl::StrCat(": ", thrown.message());
+  const std::string what =
+      late ? absl::StrCat("timed out after ", absl::FormatDuration(timeout), " connecting") : "can't connect";
+  return absl::Status(thrown.code(),
+                      absl::StrCat("rank ", env.rank, ": ", what, " to the store at ", address, why,
+                                   "; check MASTER_ADDR and MASTER_PORT, and that ",
+                                   env.agent_store ? "the launcher of node 0" : "rank 0", " is running"));
+}
+
+void LimitSilenceOfStore(int port) {
+  LimitSilenceOfTcpSockets([port](const TcpSocket& s) { return !s.listening && PortOfAddress(s.remote) == port; });
+}
+
+c10::intrusive_ptr<c10d::Store> WithoutPrefix(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  return prefixed == nullptr ? store : prefixed->getUnderlyingNonPrefixStore();
 }
 
 // Hosts the store of this port, once per process.
@@ -90,17 +162,25 @@ absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duratio
       size - missing.size(), " of ", size, " joined; are all ranks started, with the same address and world size?"));
 }
 
-absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
+// The values of keys that exist.
+std::vector<std::string> ReadAll(c10d::Store& store, const std::vector<std::string>& keys) {
   std::vector<std::vector<uint8_t>> values;
   if (store.hasExtendedApi()) {
     values = store.multiGet(keys);
   } else {
     for (const std::string& key : keys) values.push_back(store.get(key));
   }
+  std::vector<std::string> texts;
+  for (const std::vector<uint8_t>& value : values) texts.emplace_back(value.begin(), value.end());
+  return texts;
+}
+
+absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::string>& keys, absl::Duration timeout) {
+  const std::vector<std::string> values = ReadAll(store, keys);
   std::vector<Peer> peers;
   std::vector<int> missing;
   for (size_t rank = 0; rank < values.size(); ++rank) {
-    const std::string value(values[rank].begin(), values[rank].end());
+    const std::string& value = values[rank];
     absl::StatusOr<Peer> peer = value == kNobody ? Peer() : Peer::Decode(value);
     if (!peer.ok()) return peer.status();
     if (value == kNobody) missing.push_back(static_cast<int>(rank));
@@ -121,29 +201,26 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& 
     if (absl::Status status = HostStore(env, timeout); !status.ok()) return status;
   }
   c10::intrusive_ptr<c10d::Store> store;
-  absl::Status status = TorchTry(absl::StrCat("the store at ", env.master_addr, ":", env.master_port), [&] {
+  absl::Status status = QuietTry([&] {
     store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, StoreOptions(env, timeout, /*host=*/false));
-    return absl::OkStatus();
   });
-  if (!status.ok()) return absl::Status(status.code(), absl::StrCat("rank ", env.rank, ": ", status.message()));
-  KeepAliveTcpSockets([&](const TcpSocket& s) { return !s.listening && PortOfAddress(s.remote) == env.master_port; });
+  if (!status.ok()) return StoreNotReached(env, timeout, status);
+  LimitSilenceOfStore(env.master_port);
   return store;
 }
 
 c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store) {
   c10::intrusive_ptr<c10d::Store> second = store;
-  const absl::Status status = TorchTry("", [&] {
-    second = store->clone();
-    return absl::OkStatus();
-  });
-  return status.ok() ? second : store;
+  const absl::Status status = QuietTry([&] { second = store->clone(); });
+  if (!status.ok()) return store;
+  if (const auto* const tcp = dynamic_cast<c10d::TCPStore*>(WithoutPrefix(store).get())) {
+    LimitSilenceOfStore(tcp->getPort());
+  }
+  return second;
 }
 
 std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool several_hosts) {
-  c10::intrusive_ptr<c10d::Store> base = store;
-  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-    base = prefixed->getUnderlyingNonPrefixStore();
-  }
+  const c10::intrusive_ptr<c10d::Store> base = WithoutPrefix(store);
   if (dynamic_cast<c10d::HashStore*>(base.get()) != nullptr) return kLoopback;
   if (const auto* const tcp = dynamic_cast<c10d::TCPStore*>(base.get())) {
     absl::StatusOr<std::string> address = LocalAddressTowards(tcp->getHost(), tcp->getPort());
@@ -199,14 +276,26 @@ absl::Status AwaitConnections(c10d::Store& store, int rank, const Peers& peers, 
   });
 }
 
-std::optional<int> RankOfPort(c10d::Store& store, int size, absl::Span<const int> ports) {
-  const std::vector<std::string> keys = Keys("ports", size);
-  for (int rank = 0; rank < size; ++rank) {
-    if (!store.check({keys[rank]})) continue;
-    const std::string said = store.get_to_str(keys[rank]);
-    for (absl::string_view text : absl::StrSplit(said, ',')) {
+std::optional<int> RankOfPort(c10d::Store& store, const Peers& peers, absl::Span<const std::string> addresses) {
+  std::set<std::string> hosts;
+  std::set<int> ports;
+  for (const std::string& address : addresses) {
+    hosts.insert(HostOfAddress(address));
+    ports.insert(PortOfAddress(address));
+  }
+  std::vector<int> candidates;
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < peers.size(); ++rank) {
+    if (!hosts.contains(HostOfAddress(peers[rank].address))) continue;
+    candidates.push_back(rank);
+    keys.push_back(PortsKey(rank));
+  }
+  if (keys.empty() || !store.check(keys)) return std::nullopt;
+  const std::vector<std::string> announced = ReadAll(store, keys);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    for (absl::string_view text : absl::StrSplit(announced[i], ',')) {
       int port = 0;
-      if (absl::SimpleAtoi(text, &port) && std::find(ports.begin(), ports.end(), port) != ports.end()) return rank;
+      if (absl::SimpleAtoi(text, &port) && ports.contains(port)) return candidates[i];
     }
   }
   return std::nullopt;

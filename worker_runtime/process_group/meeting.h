@@ -21,7 +21,8 @@ namespace ddprun {
 
 // A connection to the store at MASTER_ADDR:MASTER_PORT. Rank 0 hosts it if no launcher does, until its process ends,
 // because others may need it a little longer than rank 0's group exists. A world of one gets an in-memory store.
-// Errors: InvalidArgument without an address; Unavailable or DeadlineExceeded if it can't be hosted or reached.
+// Errors: InvalidArgument without an address; Unavailable or DeadlineExceeded if it can't be hosted or reached, with
+// what to check. LibTorch's own log says nothing meanwhile, unless TORCH_CPP_LOG_LEVEL is set.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout);
 
 // A second connection to the same store, with the same prefix; `store` itself if its type does not support that.
@@ -48,8 +49,9 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
 absl::Status AwaitConnections(c10d::Store& store, int rank, const Peers& peers, absl::Span<const int> ports,
                               absl::Duration timeout);
 
-// The rank that announced one of `ports`; nullopt if none did.
-std::optional<int> RankOfPort(c10d::Store& store, int size, absl::Span<const int> ports);
+// The rank that announced the port of one of `addresses` ("ip:port") and listens on the same host; nullopt if none did.
+// One request, which asks only for the ranks of that host.
+std::optional<int> RankOfPort(c10d::Store& store, const Peers& peers, absl::Span<const std::string> addresses);
 
 }  // namespace ddprun
 

@@ -25,7 +25,6 @@ namespace {
 using Backends = c10d::ProcessGroup::BackendType;
 
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
-constexpr absl::Duration kLongestGoodbye = absl::Seconds(30);
 
 // What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes
 // to connections that its peer may have closed.
@@ -173,17 +172,11 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Sp
 }
 
 absl::Status ProcessGroup::Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
-  if (absl::Status status = impl_->Usable(operation); !status.ok()) return status;
-  absl::Status returned;
-  const absl::Status thrown = TorchTry("", [&] {
-    returned = body();
-    return absl::OkStatus();
-  });
-  return thrown.ok() ? returned : impl_->Explain(operation, thrown);
+  return impl_->Try(operation, timeout(), body);
 }
 
 absl::Status ProcessGroup::Explain(absl::string_view operation, const absl::Status& thrown) {
-  return impl_->Explain(operation, thrown);
+  return impl_->Explain(operation, thrown, timeout());
 }
 
 void ProcessGroup::AwaitReaders() { impl_->AwaitReaders(); }
@@ -192,7 +185,7 @@ void ProcessGroup::Abort(absl::string_view reason) { impl_->Abort(reason); }
 
 absl::Status ProcessGroup::Shutdown() {
   if (impl_->group == nullptr) return absl::OkStatus();
-  absl::Status status = Barrier(std::min(timeout(), kLongestGoodbye));
+  absl::Status status = Barrier();
   if (!status.ok()) {
     impl_->Leave();
     return status;
@@ -235,7 +228,7 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   absl::StatusOr<Peers> met = Meet(*store, rank, size, self, options.timeout, store_on_rank_0 && rank == 0);
   if (!met.ok()) return met.status();
   peers = *std::move(met);
-  board = std::make_unique<FailureBoard>(failure_store, rank, size);
+  board = std::make_shared<FailureBoard>(failure_store, rank, size);
   if (gloo != nullptr) {
     if (absl::Status status = ConnectGloo(); !status.ok()) return status;
   }

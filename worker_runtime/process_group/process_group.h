@@ -116,15 +116,17 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
   // Makes every operation of this group and its subgroups that is in progress return at once. From then on all
-  // operations fail with Aborted and `reason`. May be called from any thread, and more than once.
+  // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't be
+  // reached. May be called from any thread, and more than once.
   void Abort(absl::string_view reason);
 
   // For a process that is about to exit after a failure: if it hosts the store, waits briefly (at most a second) until
   // the other ranks have read the failure reports. RunWorker calls it.
   void AwaitReaders();
 
-  // Orderly shutdown: subgroups first, then a barrier so that no rank leaves while another still needs it, then
-  // connections and threads. Returns the barrier's error; everything is released in any case.
+  // Orderly shutdown: a barrier with the group's timeout, so that no rank leaves while another still needs it (a rank may
+  // be late, for example because it exports the model), then subgroups, connections and threads. Returns the barrier's
+  // error, at once if a rank died; everything is released in any case.
   absl::Status Shutdown();
 
   // For operations that this class does not have. Never null before Shutdown. It throws: call it inside Try.

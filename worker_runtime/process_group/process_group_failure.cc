@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -21,11 +22,14 @@ using Kind = FailureReport::Kind;
 // How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
+// All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after 5 s".
+constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
+
 // Whether the exception came out of a collective's connections, rather than from code of the trainer.
 bool IsOfConnections(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
-         absl::StrContains(thrown.message(), "Operation timed out");
+         thrown.message() == kWorkTimedOut;
 }
 
 // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"
@@ -37,6 +41,11 @@ std::string WithoutPlace(absl::string_view text) {
   if (open == absl::string_view::npos || close == absl::string_view::npos || open > close) return std::string(text);
   const size_t after = text.find_first_not_of("0123456789", close + 2);
   return absl::StrCat(text.substr(0, open), after == absl::string_view::npos ? "" : text.substr(after));
+}
+
+void Join(std::vector<std::thread>& threads) {
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
 }
 
 }  // namespace
@@ -71,18 +80,29 @@ FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const ab
                        .sequence = Sequence(),
                        .detail = WithoutPlace(text)};
   if (report.kind == Kind::kTimeout) return report;
-  std::vector<int> ports;
-  for (const std::string& address : AddressesInText(text)) {
+  const std::vector<std::string> addresses = AddressesInText(text);
+  for (const std::string& address : addresses) {
     if (!report.lost.has_value()) report.lost = peers.RankListeningAt(address);
-    ports.push_back(PortOfAddress(address));
   }
-  if (!report.lost.has_value() && !ports.empty()) {
-    board->Ask([&](c10d::Store& store) { report.lost = RankOfPort(store, size, ports); });
+  if (!report.lost.has_value() && !addresses.empty()) {
+    board->Ask([&](c10d::Store& store) { report.lost = RankOfPort(store, peers, addresses); });
   }
   return report;
 }
 
-absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown) {
+absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration timeout,
+                                     absl::FunctionRef<absl::Status()> body) {
+  if (absl::Status status = Usable(operation); !status.ok()) return status;
+  absl::Status returned;
+  const absl::Status thrown = TorchTry("", [&] {
+    returned = body();
+    return absl::OkStatus();
+  });
+  return thrown.ok() ? returned : Explain(operation, thrown, timeout);
+}
+
+absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown,
+                                         absl::Duration timeout) {
   if (absl::Status status = Usable(operation); !status.ok()) return status;
   if (!IsOfConnections(thrown)) {
     return absl::Status(thrown.code(),
@@ -90,7 +110,9 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   }
   FailureReport own = Describe(operation, thrown);
   board->Post(own);
-  CutOff();
+  Threads aborting;
+  CutOff(aborting);
+  const auto join = absl::MakeCleanup([&aborting] { Join(aborting); });
   FailureReports reports = board->Read();
   // Gloo closes its connections before the rank that gave up can say so. One that stays silent is gone.
   if (const FailureCause cause = FindCause(rank, own, reports); cause.rank.has_value() && !cause.reported.has_value()) {
@@ -106,7 +128,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
     if (store_on_rank_0 && rank != 0)
       own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
   }
-  absl::Status status = ExplainFailure(peers, rank, options.timeout, own, reports);
+  absl::Status status = ExplainFailure(peers, rank, timeout, own, reports);
   status = absl::Status(status.code(), absl::StrCat(error_prefix, status.message()));
   board->SayRead();
   MutexLock lock(&mutex_);
@@ -122,7 +144,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   return status;
 }
 
-void ProcessGroup::Impl::CutOff() {
+void ProcessGroup::Impl::CutOff(Threads& aborting) {
   c10::intrusive_ptr<c10d::Backend> running;
   {
     MutexLock lock(&mutex_);
@@ -131,21 +153,36 @@ void ProcessGroup::Impl::CutOff() {
     running = nccl;
   }
   if (running == nullptr) return;
-  TorchTry("", [&] {
-    running->abort();
-    return absl::OkStatus();
-  }).IgnoreError();
+  aborting.emplace_back([running] {
+    TorchTry("", [&] {
+      running->abort();
+      return absl::OkStatus();
+    }).IgnoreError();
+  });
+}
+
+std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::string_view reason, Threads& aborting) {
+  std::vector<std::shared_ptr<FailureBoard>> boards;
+  {
+    MutexLock lock(&mutex_);
+    if (released_) return boards;
+    if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
+    if (board != nullptr) boards.push_back(board);
+  }
+  CutOff(aborting);
+  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) {
+    for (std::shared_ptr<FailureBoard>& other : subgroup->impl_->AbortAll(reason, aborting)) boards.push_back(other);
+  }
+  return boards;
 }
 
 void ProcessGroup::Impl::Abort(absl::string_view reason) {
-  {
-    MutexLock lock(&mutex_);
-    if (released_) return;
-    if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
+  // The report comes last: the store may be unreachable. Others that see the connections close wait for it a moment.
+  Threads aborting;
+  for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) {
+    each->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)});
   }
-  if (board != nullptr) board->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)});
-  CutOff();
-  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) subgroup->Abort(reason);
+  Join(aborting);
 }
 
 void ProcessGroup::Impl::AwaitReaders() {
@@ -165,9 +202,17 @@ void ProcessGroup::Impl::Leave() {
     MutexLock lock(&mutex_);
     if (released_) return;
   }
+  Threads aborting;
+  CutOff(aborting);
+  std::vector<std::shared_ptr<FailureBoard>> boards;
+  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) {
+    for (auto& each : subgroup->impl_->AbortAll("its parent group was destroyed", aborting)) boards.push_back(each);
+  }
   if (size > 1 && board != nullptr) board->Post({.kind = Kind::kLeft, .operation = "no operation"});
-  CutOff();
-  for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) subgroup->Abort("its parent group was destroyed");
+  for (const std::shared_ptr<FailureBoard>& each : boards) {
+    each->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = "its parent group was destroyed"});
+  }
+  Join(aborting);
   Release(/*healthy=*/false);
 }
 

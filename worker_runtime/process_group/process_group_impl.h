@@ -4,10 +4,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "rendezvous/base/mutex.h"
 #include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/failure_board.h"
@@ -40,7 +43,7 @@ class ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> failure_store;  // the same keys through another connection
   Peers peers;
-  std::unique_ptr<FailureBoard> board;
+  std::shared_ptr<FailureBoard> board;
   std::unique_ptr<GlooBackend> gloo;
   c10::intrusive_ptr<c10d::Backend> nccl;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -52,9 +55,12 @@ class ProcessGroup::Impl {
   // OK, or why `operation` can't run any more.
   absl::Status Usable(absl::string_view operation);
 
+  // See ProcessGroup; `timeout` is what the operation was given.
+  absl::Status Try(absl::string_view operation, absl::Duration timeout, absl::FunctionRef<absl::Status()> body);
+
   // The error for an exception that `operation` threw. If a connection failed, breaks all others, so that the failure
   // reaches all ranks at once, and the group stays failed.
-  absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
+  absl::Status Explain(absl::string_view operation, const absl::Status& thrown, absl::Duration timeout);
 
   void Abort(absl::string_view reason);
 
@@ -78,7 +84,14 @@ class ProcessGroup::Impl {
 
   FailureReport Describe(absl::string_view operation, const absl::Status& thrown);
   uint64_t Sequence();
-  void CutOff();
+
+  // Breaks all connections. Gloo's break at once; NCCL's abort, which may take long, runs on a thread of its own, which
+  // is added to `aborting`, so that neither other groups nor the report wait for it.
+  using Threads = std::vector<std::thread>;
+  void CutOff(Threads& aborting);
+  // The same for this group and its subgroups, which then fail with Aborted and `reason`. Returns the groups' boards,
+  // for their reports.
+  std::vector<std::shared_ptr<FailureBoard>> AbortAll(absl::string_view reason, Threads& aborting);
 
   Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is unusable

@@ -20,6 +20,8 @@
 namespace ddprun {
 namespace {
 
+constexpr int kSilentSeconds = 30, kBetweenProbesSeconds = 10, kProbes = 3;
+
 std::string ToText(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET) {
@@ -105,13 +107,20 @@ int ShutDownTcpSockets(SocketFilter filter) {
 }
 
 void KeepAliveTcpSockets(SocketFilter filter) {
-  constexpr int kSilentSeconds = 30, kBetweenProbesSeconds = 10, kProbes = 3;
   ForEachSocket([&](int fd, const TcpSocket& socket) {
     if (!filter(socket)) return;
     SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kSilentSeconds);
     SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kBetweenProbesSeconds);
     SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
     SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  });
+}
+
+void LimitSilenceOfTcpSockets(SocketFilter filter) {
+  KeepAliveTcpSockets(filter);
+  constexpr int kMilliseconds = 1000 * (kSilentSeconds + kProbes * kBetweenProbesSeconds);
+  ForEachSocket([&](int fd, const TcpSocket& socket) {
+    if (filter(socket)) SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
   });
 }
 

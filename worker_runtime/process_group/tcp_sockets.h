@@ -28,9 +28,13 @@ std::vector<TcpSocket> FindTcpSockets(SocketFilter filter);
 // is examined, so a descriptor that is closed and reused in the meantime is not affected.
 int ShutDownTcpSockets(SocketFilter filter);
 
-// Enables TCP keepalive: connections to a host that has vanished fail after one minute. The kernel answers for a
+// Enables TCP keepalive: idle connections to a host that has vanished fail after one minute. The kernel answers for a
 // process that is only slow or stopped.
 void KeepAliveTcpSockets(SocketFilter filter);
+
+// Keepalive, and the same limit for data that the other host does not acknowledge, for which the kernel would try 15
+// minutes. Not for connections whose receiver may be stopped for longer with a full buffer: those would fail too.
+void LimitSilenceOfTcpSockets(SocketFilter filter);
 
 // The source address of the kernel's route to `host`:`port`. Sends nothing.
 // Errors: Unavailable if `host` does not resolve or there is no route.

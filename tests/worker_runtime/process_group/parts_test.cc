@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -84,6 +85,17 @@ TEST(FailureReport, EncodeDecode_KeepsAll) {
     EXPECT_FALSE(FailureReport::Decode(text)) << text;
 }
 
+TEST(FailureReport, Lines_KeepAll_TheFirstOfARankCounts) {
+  const FailureReport first{.kind = Kind::kAborted, .operation = "Abort", .detail = "two\nlines\tand a tab"};
+  const FailureReport second{.kind = Kind::kLost, .operation = "barrier", .sequence = 4, .lost = 1, .detail = "x"};
+  FailureReport on_one_line = first;
+  on_one_line.detail = "two lines\tand a tab";
+  const std::string text = EncodeLine(3, first) + EncodeLine(12, second) + EncodeLine(3, second);
+  EXPECT_EQ(DecodeLines(text), (FailureReports{{3, on_one_line}, {12, second}}));
+  EXPECT_TRUE(DecodeLines("").empty());
+  EXPECT_TRUE(DecodeLines("3\nx\tlost\ta\t1\t1\tb\n3\todd\ta\t1\t1\tb\n").empty());
+}
+
 // Ranks in a ring 0-1-2-3-4: rank 2 died, its neighbours saw it, theirs saw only them.
 TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
   const FailureReports reports = {{1, {.operation = "all_reduce", .lost = 2}},
@@ -164,6 +176,13 @@ TEST(TcpSockets, ShutDown_WakesTheOtherSide_AndLeavesTheRest) {
 
   EXPECT_EQ(FindTcpSockets([&](const TcpSocket& s) { return s.listening && s.local == there; }).size(), 1u);
   EXPECT_EQ(ShutDownTcpSockets([&](const TcpSocket& s) { return !s.listening && s.remote == there; }), 1);
+  int limit = 0;
+  socklen_t limit_size = sizeof limit;
+  LimitSilenceOfTcpSockets([&](const TcpSocket& s) { return s.listening && s.local == there; });
+  ASSERT_EQ(getsockopt(listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &limit_size), 0);
+  EXPECT_EQ(limit, 60000);
+  ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &limit_size), 0);
+  EXPECT_EQ(limit, 0);
   char byte;
   EXPECT_EQ(read(server, &byte, 1), 0);
   EXPECT_EQ(FindTcpSockets([&](const TcpSocket& s) { return s.listening && s.local == there; }).size(), 1u);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -19,6 +20,7 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -98,6 +100,23 @@ TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
       absl::OkStatus());
 }
 
+// The words of a data loader that waits for its own server. The group has nothing to do with it and goes on.
+TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
+  EXPECT_EQ(RunRanks(2,
+                     [](int rank, std::shared_ptr<ProcessGroup> group) {
+                       const absl::Status status = group->Try("loading", [&]() -> absl::Status {
+                         if (rank == 0) throw std::runtime_error("curl: (28) Operation timed out after 5000 ms");
+                         return absl::OkStatus();
+                       });
+                       if (rank == 0) {
+                         EXPECT_EQ(status, absl::DeadlineExceededError(
+                                               "rank 0: loading: curl: (28) Operation timed out after 5000 ms"));
+                       }
+                       return group->Barrier();
+                     }),
+            absl::OkStatus());
+}
+
 // Rank 0 is stuck, because rank 1 does not come, until another thread of its aborts the group. (Two ranks, as an abort
 // cuts all connections of the process, and these ranks are threads of one.)
 TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
@@ -136,6 +155,8 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
     }
     const absl::Status status = group->Barrier(absl::Seconds(1));
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    // Its own limit, not the group's.
+    EXPECT_THAT(Message(status), AnyOf(HasSubstr(": timed out after 1s: "), HasSubstr(" timed out in barrier ")));
     EXPECT_THAT(Message(status), HasSubstr("rank 1 (host "));
     EXPECT_THAT(Message(status), HasSubstr(" and rank 3 (host "));
     EXPECT_THAT(Message(status), HasSubstr("did not enter this collective or are not responding"));

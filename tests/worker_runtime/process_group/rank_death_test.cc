@@ -77,6 +77,16 @@ TEST(RankDeath, ErrorOfOneRank_ReachesTheOthersWords) {
   }
 }
 
+// The host of the store does not answer, as behind a partition of the network. The abort does not wait for it.
+TEST(RankDeath, Abort_WhileTheStoreDoesNotAnswer_EndsTheCollectiveAtOnce) {
+  RankProcesses ranks(2, "abort", /*timeout_seconds=*/3600);
+  ASSERT_TRUE(ranks.Ready());
+  ranks[0].Signal(SIGSTOP);
+  ranks[1].Signal(SIGUSR1);
+  EXPECT_EQ(ranks[1].Wait(), 1);
+  EXPECT_THAT(ranks[1].Err(), HasSubstr("aborted: told so by a signal"));
+}
+
 TEST(RankDeath, Survivors_MakeANewGroupInTheSameProcess) {
   RankProcesses ranks(3, "reform");
   ASSERT_TRUE(ranks.Ready());

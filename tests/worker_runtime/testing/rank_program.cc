@@ -13,8 +13,11 @@
 //   shapes      rank 1 passes a longer tensor
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
 //   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
+//   abort       all-reduces; a thread of it aborts the group when SIGUSR1 comes
+//   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
 //   many_lines  prints more than a pipe holds
 #include <ATen/ops/full.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,9 +25,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun {
@@ -65,12 +70,43 @@ absl::Status Reform(Worker& worker) {
   *nowhere = 1;
 }
 
+// Prints the timeout of every collective that LibTorch's flight recorder knows.
+absl::Status ShutDown(ProcessGroup& group) {
+  if (absl::Status status = group.Shutdown(); !status.ok()) return status;
+  const std::string trace = c10d::dump_fr_trace_json(true, false);
+  for (const absl::string_view part : absl::StrSplit(trace, "\"profiling_name\":")) {
+    const size_t timeout = part.find("\"timeout_ms\":");
+    if (timeout == absl::string_view::npos) continue;
+    const absl::string_view number = part.substr(timeout + 13, part.find_first_of(",}", timeout) - timeout - 13);
+    Say(absl::StrCat(part.substr(0, part.find(',')), " ", number));
+  }
+  return absl::OkStatus();
+}
+
+sigset_t AbortSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  return signals;
+}
+
+void AbortOnSignal(std::shared_ptr<ProcessGroup> group) {
+  std::thread([group] {
+    const sigset_t signals = AbortSignals();
+    int signal = 0;
+    sigwait(&signals, &signal);
+    group->Abort("told so by a signal");
+  }).detach();
+}
+
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
   at::Tensor tensor = at::full({4}, 1.0f);
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
+  if (behaviour == "abort") AbortOnSignal(worker.group);
   Say(absl::StrCat("rank ", rank, " ready"));
+  if (behaviour == "shutdown") return ShutDown(group);
   if (behaviour == "error" || behaviour == "throw" || behaviour == "crash" || behaviour == "uncaught") {
     // The launcher kills the others as soon as rank 1 fails: wait until all have printed their line.
     if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
@@ -99,6 +135,9 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
 
 int main(int argc, char** argv) {
   const std::string behaviour = argc > 1 ? argv[1] : "loop";
+  // Before any thread exists.
+  const sigset_t signals = ddprun::AbortSignals();
+  if (behaviour == "abort") pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ddprun::ProcessGroupOptions options;
   options.timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
   ddprun::RunWorker(options, [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });

@@ -9,6 +9,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kProgram[] = "tests/worker_runtime/testing/rank_program";
 
@@ -34,6 +35,27 @@ TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
   EXPECT_EQ(worker.Wait(), 2);
   EXPECT_EQ(worker.Err(), "rank 7: RANK=7: must be an integer from 0 to 3\n");
   EXPECT_EQ(launcher::ParseErrorFile(ReadFile(file)).message, "rank 7: RANK=7: must be an integer from 0 to 3");
+}
+
+TEST(RunWorker, WrongMasterAddress_IsOneLine) {
+  const std::string port = std::to_string(FreePort());
+  for (const auto& [host, why] : std::map<std::string, std::string>{
+           {"127.0.0.1", "; check MASTER_ADDR and MASTER_PORT, and that rank 0 is running\n"},
+           {"no.such.host.invalid", ": can't resolve no.such.host.invalid: "}}) {
+    Process worker({kProgram, "ok", "1"},
+                   {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}});
+    EXPECT_EQ(worker.Wait(), 1);
+    EXPECT_THAT(worker.Err(), StartsWith("rank 1: timed out after 1s connecting to the store at " + host + ":" + port));
+    EXPECT_THAT(worker.Err(), HasSubstr(why));
+    EXPECT_EQ(worker.Err().find('\n'), worker.Err().size() - 1);
+  }
+}
+
+// A rank may be late by more than any fixed limit: it exports the model while the others are done.
+TEST(RunWorker, Shutdown_WaitsForLateRanksUntilTheGroupsTimeout) {
+  Process alone({kProgram, "shutdown", "3600"}, {{"TORCH_FR_BUFFER_SIZE", "100"}});
+  EXPECT_EQ(alone.Wait(), 0);
+  EXPECT_THAT(alone.Out(), HasSubstr("\"gloo:barrier\" 3600000\n"));
 }
 
 TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
