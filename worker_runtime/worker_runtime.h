@@ -13,6 +13,7 @@
 #include "worker_runtime/nn/linear.h"
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/lambda_lr.h"
 #include "worker_runtime/optim/zero_gradients.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/process_group.h"
