@@ -18,6 +18,7 @@
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/spawn/spawn.h"
+#include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"
 
 #endif  // DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_

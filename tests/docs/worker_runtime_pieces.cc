@@ -1,12 +1,15 @@
-// The pieces of code in docs/worker_runtime.md, here so that a compiler reads them. Nobody calls them.
+// The pieces of code in docs/worker_runtime.md and docs/checkpoints.md, here so that a compiler reads them. Nobody calls them.
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <iostream>
 
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/spawn/spawn.h"
+#include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"
 
 absl::Status Train(c10::Device device, ddprun::Worker& worker);
@@ -38,6 +41,18 @@ absl::Status GoOnInsideAnEpoch(ddprun::Worker& worker, ddprun::Checkpointer& che
   // ... after some batches:
   progress.sampler_position = sampler.position() * worker.group->size();
   return checkpoints.Save(progress);
+}
+
+absl::Status ResumeEverything(ddprun::Worker& worker, const std::shared_ptr<torch::nn::Module>& net,
+                              ddprun::AdamW& optimizer, torch::optim::LRScheduler& scheduler,
+                              const ddprun::DistributedSampler& sampler, const at::Tensor& ema, double best_loss) {
+  ddprun::TrainingState state(*net, &optimizer);
+  for (const absl::Status& added : {state.AddScheduler(scheduler), state.AddSampler(sampler),
+                                    state.AddTensor("ema", ema), state.AddValue("best_loss", &best_loss)}) {
+    if (!added.ok()) return added;
+  }
+  auto checkpointer = ddprun::Checkpointer::Create(worker.group, state, {.folder = "checkpoints"});
+  return checkpointer.ok() ? (*checkpointer)->Resume().status() : checkpointer.status();
 }
 
 absl::Status KeepGoing(ddprun::Worker& worker) {

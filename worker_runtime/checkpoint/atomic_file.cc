@@ -26,12 +26,8 @@ Split SplitPath(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, FileSystem& files) {
   const Split split = SplitPath(path);
-  absl::StatusOr<int> fd = absl::AlreadyExistsError("not tried");
-  std::string temporary;
-  for (int tries = 0; tries < 10 && absl::IsAlreadyExists(fd.status()); ++tries) {
-    temporary = absl::StrCat(split.folder, "/.", split.name, ".", RandomId(), kTemporary);
-    fd = files.Create(temporary);
-  }
+  std::string temporary = absl::StrCat(split.folder, "/.", split.name, ".", RandomId(), kTemporary);
+  const absl::StatusOr<int> fd = files.Create(temporary);
   if (!fd.ok()) return fd.status();
   return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(temporary), *fd, files));
 }
@@ -51,21 +47,11 @@ absl::Status AtomicFile::Commit() {
   if (absl::Status status = files_.Sync(fd_, temporary_); !status.ok()) return status;
   if (absl::Status status = files_.Rename(temporary_, path_); !status.ok()) return status;
   renamed_ = true;
-  // The lock is held until here: a file that is not locked and has a temporary name belongs to nobody.
   files_.Close(fd_);
   fd_ = -1;
   return files_.SyncFolder(SplitPath(path_).folder);
 }
 
-void RemoveLeftOvers(const std::string& folder, FileSystem& files) {
-  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder);
-  if (!names.ok()) return;
-  for (const std::string& name : *names) {
-    if (!absl::StartsWith(name, ".") || !absl::EndsWith(name, kTemporary)) continue;
-    if (!absl::StrContains(name, ".safetensors.")) continue;
-    const std::string path = absl::StrCat(folder, "/", name);
-    IfNobodyWrites(path, [&] { files.Remove(path).IgnoreError(); });
-  }
-}
+bool IsTemporaryName(absl::string_view name) { return absl::StartsWith(name, ".") && absl::EndsWith(name, kTemporary); }
 
 }  // namespace ddprun

@@ -41,9 +41,8 @@ class AtomicFile {
   bool renamed_ = false;
 };
 
-// Removes the temporary files that dead processes left in `folder`, on this host or, if locks work over the network, on
-// others. Best effort. Files of live processes are not touched.
-void RemoveLeftOvers(const std::string& folder, FileSystem& files);
+// Whether AtomicFile uses such a name for files that it has not committed.
+bool IsTemporaryName(absl::string_view name);
 
 }  // namespace ddprun
 

@@ -7,32 +7,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/random_id.h"
 #include "worker_runtime/checkpoint/atomic_file.h"
-#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/checksum.h"
 
 namespace ddprun {
 namespace {
 
-// Name of the state's file, in the model's metadata.
+// Name of the state's file, in the metadata of both.
 constexpr char kStateKey[] = "ddprun.state_file";
-
-// Largest first.
-std::vector<int64_t> StepsAmong(const std::vector<std::string>& names) {
-  std::vector<int64_t> steps;
-  for (const std::string& name : names) {
-    if (const std::optional<int64_t> step = StepOfModelFile(name)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end(), std::greater<>());
-  return steps;
-}
-
-absl::Status CheckAll(const StoredCheckpoint& checkpoint) {
-  if (checkpoint.state != nullptr) {
-    if (absl::Status status = checkpoint.state->CheckAll(); !status.ok()) return status;
-  }
-  return checkpoint.model->CheckAll();
-}
 
 }  // namespace
 
@@ -43,70 +26,125 @@ std::string CheckpointFolder::Path(const std::string& name) const { return absl:
 
 absl::Status CheckpointFolder::Make() { return MakeFolder(folder_); }
 
-absl::Status CheckpointFolder::Save(int64_t step, CheckpointPart model, std::optional<CheckpointPart> state, int keep) {
-  RemoveLeftOvers(folder_, files_);
-  if (absl::Status status = Write(step, std::move(model), state); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("checkpoint of step ", step,
+absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
+                                    int keep) {
+  absl::Status status = CheckNotReplaced(id.run, round);
+  if (status.ok()) {
+    RemoveUnfinished();
+    status = Write(id, round, std::move(model), std::move(state));
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("checkpoint of step ", id.step,
                                                     " was not saved, earlier ones are intact: ", status.message()));
   }
-  Prune(step, keep);
+  Prune(id, keep);
   return absl::OkStatus();
 }
 
-absl::Status CheckpointFolder::Write(int64_t step, CheckpointPart model, const std::optional<CheckpointPart>& state) {
-  std::string state_path;
-  if (state) {
-    const SealedHeader sealed = SealBytes(state->layout, state->bytes);
-    const std::string name = StateFileName(step, sealed.checksum);
-    state_path = Path(name);
-    if (absl::Status status = WriteSealed(state_path, sealed, state->bytes, files_); !status.ok()) return status;
-    model.layout.metadata[kStateKey] = name;
+absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) const {
+  const absl::StatusOr<std::vector<CheckpointId>> ids = List();
+  if (!ids.ok()) return ids.status();
+  for (const CheckpointId id : *ids) {
+    if (id.run != run) continue;
+    const absl::StatusOr<StoredCheckpoint> other = Open(id);
+    if (!other.ok() || other->info.round <= round) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(other->model->path(), " was saved by workers that started later (round ", other->info.round.round,
+                     ", this is ", round.round, "): this process was replaced and must end"));
   }
-  const absl::StatusOr<uint64_t> written =
-      WriteSafetensors(Path(ModelFileName(step)), model.layout, model.bytes, files_);
-  if (written.ok()) return absl::OkStatus();
-  // An incomplete checkpoint is unusable, unless an earlier checkpoint of this step has the same state.
-  const absl::StatusOr<StoredCheckpoint> earlier = Open(step);
-  if (state && (!earlier.ok() || earlier->state == nullptr || earlier->state->path() != state_path)) {
-    files_.Remove(state_path).IgnoreError();
-  }
-  return written.status();
+  return absl::OkStatus();
 }
 
-void CheckpointFolder::Prune(int64_t saved, int keep) {
-  absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
+absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, CheckpointPart model,
+                                     CheckpointPart state) {
+  const std::string state_name = StateFileName(id, RandomId().substr(0, kChecksumTextBytes));
+  model.layout.metadata[kStateKey] = state_name;
+  state.layout.metadata[kStateKey] = state_name;
+  if (absl::Status status = WriteSafetensors(Path(state_name), state.layout, state.bytes, files_); !status.ok()) {
+    return status;
+  }
+  bool renamed = false;
+  const absl::Status status =
+      WriteSafetensors(Path(ModelFileName(id)), model.layout, model.bytes, files_, [&]() -> absl::Status {
+        // As late as possible: writing may have taken minutes.
+        const absl::Status not_replaced = CheckNotReplaced(id.run, round);
+        renamed = not_replaced.ok();
+        return not_replaced;
+      });
+  if (status.ok()) return status;
+  // Unless the model got its name and only the folder was not synced, nobody refers to the state.
+  const absl::StatusOr<StoredCheckpoint> there = renamed ? Open(id) : absl::NotFoundError("");
+  const bool used = there.ok() && there->state != nullptr && there->state->path() == Path(state_name);
+  if (!used) files_.Remove(Path(state_name)).IgnoreError();
+  return status;
+}
+
+// What a writer that died left. If one is still alive, it belongs to workers that were replaced, and its save fails.
+void CheckpointFolder::RemoveUnfinished() {
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
   if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const bool ours = absl::StartsWith(name, ".step_") || absl::StartsWith(name, ".run_");
+    if (ours && IsTemporaryName(name)) files_.Remove(Path(name)).IgnoreError();
+  }
+}
+
+void CheckpointFolder::Prune(CheckpointId saved, int keep) {
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
+  const absl::StatusOr<std::vector<CheckpointId>> ids = List();
+  if (!names.ok() || !ids.ok()) return;
   std::vector<KnownCheckpoint> known;
+  for (const CheckpointId id : *ids) {
+    if (id.run == saved.run) known.push_back({id.step, Open(id).ok()});
+  }
+  const std::vector<int64_t> remove = StepsToRemove(known, saved.step, keep);
   std::set<std::string> used;
-  for (const int64_t step : StepsAmong(*names)) known.push_back({step, Open(step).ok()});
-  const std::vector<int64_t> remove = StepsToRemove(known, saved, keep);
   for (const KnownCheckpoint& checkpoint : known) {
+    const CheckpointId id = {saved.run, checkpoint.step};
     if (std::find(remove.begin(), remove.end(), checkpoint.step) != remove.end()) {
       // What can't be removed now is tried again at the next save.
-      files_.Remove(Path(ModelFileName(checkpoint.step))).IgnoreError();
-    } else if (const absl::StatusOr<StoredCheckpoint> kept = Open(checkpoint.step);
-               kept.ok() && kept->state != nullptr) {
+      files_.Remove(Path(ModelFileName(id))).IgnoreError();
+    } else if (const absl::StatusOr<StoredCheckpoint> kept = Open(id); kept.ok() && kept->state != nullptr) {
       used.insert(kept->state->path());
     }
   }
   for (const std::string& name : *names) {
-    if (IsStateFile(name) && used.count(Path(name)) == 0) files_.Remove(Path(name)).IgnoreError();
+    const std::optional<CheckpointId> id = IdOfStateFile(name);
+    if (id && id->run == saved.run && used.count(Path(name)) == 0) files_.Remove(Path(name)).IgnoreError();
   }
 }
 
-absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(int64_t step) const {
+absl::StatusOr<std::vector<CheckpointId>> CheckpointFolder::List() const {
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
+  std::vector<CheckpointId> ids;
+  if (absl::IsNotFound(names.status())) return ids;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (const std::optional<CheckpointId> id = IdOfModelFile(name)) ids.push_back(*id);
+  }
+  std::sort(ids.begin(), ids.end(), std::greater<>());
+  return ids;
+}
+
+absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   StoredCheckpoint checkpoint;
-  checkpoint.step = step;
-  absl::StatusOr<std::shared_ptr<SafetensorsFile>> model = SafetensorsFile::Open(Path(ModelFileName(step)));
+  absl::StatusOr<std::shared_ptr<SafetensorsFile>> model = SafetensorsFile::Open(Path(ModelFileName(id)));
   if (!model.ok()) return model.status();
   checkpoint.model = *std::move(model);
+  const std::string& model_path = checkpoint.model->path();
   const auto& metadata = checkpoint.model->header().metadata;
+  CheckpointInfo defaults;
+  defaults.progress.step = id.step;
+  defaults.path = model_path;
+  absl::StatusOr<CheckpointInfo> info = InfoFromMetadata(model_path, metadata, std::move(defaults));
+  if (!info.ok()) return info.status();
+  checkpoint.info = *std::move(info);
+  checkpoint.info.run = id.run;
   const auto name = metadata.find(kStateKey);
   if (name == metadata.end()) return checkpoint;
 
-  const std::string& model_path = checkpoint.model->path();
   // Not a way to other folders.
-  if (!IsStateFile(name->second)) {
+  if (!IdOfStateFile(name->second)) {
     return absl::DataLossError(absl::StrCat(model_path, " is damaged: the name of its state file is invalid"));
   }
   absl::StatusOr<std::shared_ptr<SafetensorsFile>> state = SafetensorsFile::Open(Path(name->second));
@@ -114,28 +152,26 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(int64_t step) const {
     return absl::DataLossError(absl::StrCat(model_path, " has no usable state: ", state.status().message()));
   }
   checkpoint.state = *std::move(state);
+  const auto& said = checkpoint.state->header().metadata;
+  const auto own_name = said.find(kStateKey);
+  // Before there was an entry, the name had the header's checksum.
   const std::optional<Seal>& seal = checkpoint.state->seal();
-  if (!seal || !absl::StrContains(name->second, ChecksumText(seal->header_checksum))) {
+  const bool belongs = own_name != said.end()
+                           ? own_name->second == name->second
+                           : seal && absl::StrContains(name->second, ChecksumText(seal->header_checksum));
+  if (!belongs) {
     return absl::DataLossError(absl::StrCat(checkpoint.state->path(), " is not the state file of ", model_path));
   }
   return checkpoint;
 }
 
-absl::StatusOr<CheckpointFolder::Search> CheckpointFolder::FindNewest() const {
-  const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
-  if (absl::IsNotFound(names.status())) return Search();
-  if (!names.ok()) return names.status();
-  Search search;
-  for (const int64_t step : StepsAmong(*names)) {
-    absl::StatusOr<StoredCheckpoint> checkpoint = Open(step);
-    const absl::Status status = checkpoint.ok() ? CheckAll(*checkpoint) : checkpoint.status();
-    if (status.ok()) {
-      search.newest = *std::move(checkpoint);
-      break;
-    }
-    search.skipped.emplace_back(status.message());
-  }
-  return search;
+absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenWhole(CheckpointId id) const {
+  absl::StatusOr<StoredCheckpoint> checkpoint = Open(id);
+  if (!checkpoint.ok()) return checkpoint;
+  absl::Status status = checkpoint->model->CheckAll();
+  if (status.ok() && checkpoint->state != nullptr) status = checkpoint->state->CheckAll();
+  if (!status.ok()) return status;
+  return checkpoint;
 }
 
 }  // namespace ddprun

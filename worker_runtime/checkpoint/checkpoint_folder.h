@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker_runtime/checkpoint/checkpoint_info.h"
+#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/file_system.h"
 #include "worker_runtime/checkpoint/safetensors_file.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
@@ -24,16 +25,16 @@ struct CheckpointPart {
 
 // The files of one checkpoint, open.
 struct StoredCheckpoint {
-  int64_t step = 0;
+  CheckpointInfo info;  // of the model's metadata
   std::shared_ptr<SafetensorsFile> model;
   std::shared_ptr<SafetensorsFile> state;  // nullptr: only a model was saved
 };
 
 // A directory of checkpoints. One process writes; any number may read, on this or other hosts. Thread-compatible.
 //
-// A checkpoint is a model file and a state file (optimizer, random numbers) that is named in the model's metadata. The
-// state is written first; the rename of the model file completes the checkpoint. So an interrupted save never affects
-// earlier checkpoints: Save removes them only when the new one is on disk.
+// A checkpoint is a model file and a state file (optimizer, random numbers and so on) that is named in the model's
+// metadata. The state is written first; the rename of the model file completes the checkpoint. So an interrupted save
+// never affects earlier checkpoints: Save removes them only when the new one is on disk.
 class CheckpointFolder {
  public:
   // `files` outlives the object. Nothing is touched.
@@ -44,26 +45,28 @@ class CheckpointFolder {
   // Creates the directory if it does not exist.
   absl::Status Make();
 
-  // Writes a checkpoint, then removes old ones (StepsToRemove) and leftover files of dead processes. Replaces a
-  // checkpoint of the same step. When this returns OK, the checkpoint is on disk.
-  // Errors: those of FileSystem, with the step; earlier checkpoints are not affected, and no files are left behind.
-  absl::Status Save(int64_t step, CheckpointPart model, std::optional<CheckpointPart> state, int keep);
+  // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and files that were never completed. Replaces
+  // a checkpoint of the same step. When this returns OK, the checkpoint is on disk. Other runs' files are not touched.
+  // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of
+  // FileSystem. All have the step; earlier checkpoints are not affected, and no files are left behind.
+  absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep);
 
-  struct Search {
-    std::optional<StoredCheckpoint> newest;  // nullopt: there is no usable checkpoint
-    std::vector<std::string> skipped;        // newer ones that are damaged: one line each, with file and reason
-  };
-  // The intact checkpoint with the largest step. Reads and verifies all of it.
-  // Errors: the directory can't be read. A missing directory has no checkpoints.
-  absl::StatusOr<Search> FindNewest() const;
+  // All checkpoints by name, newest first, intact or not. A missing directory has none.
+  // Errors: the directory can't be read.
+  absl::StatusOr<std::vector<CheckpointId>> List() const;
 
-  // Opens the checkpoint of this step and checks headers and sizes, but not the tensors' contents.
+  // Opens a checkpoint and checks headers and sizes, but not the tensors' contents.
   // Errors: those of SafetensorsFile::Open for either file; DataLoss: the files do not belong together.
-  absl::StatusOr<StoredCheckpoint> Open(int64_t step) const;
+  absl::StatusOr<StoredCheckpoint> Open(CheckpointId id) const;
+
+  // Opens a checkpoint and verifies all of it.
+  absl::StatusOr<StoredCheckpoint> OpenWhole(CheckpointId id) const;
 
  private:
-  absl::Status Write(int64_t step, CheckpointPart model, const std::optional<CheckpointPart>& state);
-  void Prune(int64_t saved, int keep);
+  absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state);
+  absl::Status CheckNotReplaced(int64_t run, CheckpointRound round) const;
+  void RemoveUnfinished();
+  void Prune(CheckpointId saved, int keep);
   std::string Path(const std::string& name) const;
 
   const std::string folder_;

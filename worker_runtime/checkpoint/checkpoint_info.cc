@@ -52,6 +52,10 @@ std::map<std::string, std::string> InfoToMetadata(const CheckpointInfo& info) {
       {"ddprun.sampler_position", absl::StrCat(progress.sampler_position)},
       {"ddprun.sampler_seed", absl::StrCat(progress.sampler_seed)},
       {"ddprun.world_size", absl::StrCat(info.world_size)},
+      {"ddprun.run", absl::StrCat(info.run)},
+      {"ddprun.run_id", info.run_id},
+      {"ddprun.round", absl::StrCat(info.round.round)},
+      {"ddprun.launcher_round", absl::StrCat(info.round.launcher_round)},
   };
   for (const auto& [key, value] : progress.user) metadata.emplace(absl::StrCat(kUserPrefix, key), value);
   return metadata;
@@ -72,8 +76,12 @@ absl::StatusOr<CheckpointInfo> InfoFromMetadata(absl::string_view file,
   numbers.Read<int64_t>("ddprun.sampler_position", 0, &info.progress.sampler_position);
   numbers.Read<uint64_t>("ddprun.sampler_seed", 0, &info.progress.sampler_seed);
   numbers.Read<int>("ddprun.world_size", 0, &info.world_size);
+  numbers.Read<int64_t>("ddprun.run", 1, &info.run);
+  numbers.Read<int64_t>("ddprun.round", 0, &info.round.round);
+  numbers.Read<int64_t>("ddprun.launcher_round", 0, &info.round.launcher_round);
   if (!numbers.status().ok()) return numbers.status();
   if (const auto version = metadata.find("ddprun.version"); version != metadata.end()) info.version = version->second;
+  if (const auto id = metadata.find("ddprun.run_id"); id != metadata.end()) info.run_id = id->second;
   for (const auto& [key, value] : metadata) {
     if (absl::StartsWith(key, kUserPrefix)) info.progress.user[key.substr(sizeof(kUserPrefix) - 1)] = value;
   }

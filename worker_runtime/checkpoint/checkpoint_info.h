@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker_runtime/checkpoint/checkpoint_names.h"
 
 namespace ddprun {
 
@@ -24,6 +25,9 @@ struct Progress {
 struct CheckpointInfo {
   Progress progress;
   int world_size = 0;                // ranks of the job that saved it; 0: unknown
+  int64_t run = 1;                   // counts the trainings that began from scratch in the directory
+  std::string run_id;                // CheckpointerOptions::run_id, or the job's id; empty: unknown
+  CheckpointRound round;             // which start of the workers saved it
   std::string version;               // of the library that saved it; empty: unknown
   std::string path;                  // of its model file; empty: there is no checkpoint, training starts from scratch
   std::vector<std::string> skipped;  // newer, damaged checkpoints, one line each with the reason. Not in the file.

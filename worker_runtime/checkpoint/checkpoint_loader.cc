@@ -2,211 +2,247 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker_runtime/checkpoint/checkpoint_content.h"
 #include "worker_runtime/checkpoint/checksum.h"
-#include "worker_runtime/checkpoint/random_state.h"
-#include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
 
 namespace ddprun {
 namespace {
 
 using nlohmann::json;
 
-uint64_t FileBytes(const SafetensorsFile& file) { return file.header().data_begin + file.header().data_bytes(); }
+// The same on all ranks that see the same file, and different for another copy of it.
+int64_t Fingerprint(const std::string& path) {
+  struct stat found;
+  if (::stat(path.c_str(), &found) != 0) return 0;
+  const std::string text =
+      absl::StrCat(path, " ", found.st_ino, " ", found.st_size, " ", found.st_mtim.tv_sec, " ", found.st_mtim.tv_nsec);
+  return static_cast<int64_t>(Checksum(text));
+}
 
-SentFile Local(const SafetensorsFile& file) { return SentFile{file.path(), file.header(), file.seal(), &file}; }
+std::string HeaderChecksum(const SafetensorsFile& file) { return ChecksumText(Checksum(file.header_text())); }
+
+SentTensors FromFile(const std::shared_ptr<SafetensorsFile>& file) {
+  return {file->path(), file->header(), file->seal(), [file](size_t index, char* to) {
+            const absl::string_view bytes = file->bytes(file->header().tensors[index]);
+            if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+          }};
+}
+
+// This rank's own file, whose checksums were verified when it was opened.
+absl::Status VisitFile(const SafetensorsFile& file, VisitTensor visit) {
+  const std::vector<SafetensorsTensor>& tensors = file.header().tensors;
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const absl::string_view bytes = file.bytes(tensors[index]);
+    if (absl::Status status = CheckValues(file.path(), tensors[index], bytes); !status.ok()) return status;
+    visit(index, ReadableTensor(tensors[index], bytes));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-CheckpointLoader::CheckpointLoader(ProcessGroup* group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
-                                   const CheckpointFolder& folder, bool shared_folder, absl::Duration disk_timeout)
+CheckpointLoader::CheckpointLoader(ProcessGroup* group, TrainingState& state, const CheckpointFolder& folder,
+                                   const CheckpointLoaderOptions& options)
     : group_(group),
-      optimizer_(optimizer),
+      state_(state),
       folder_(folder),
-      sent_(!shared_folder && SizeOf(group) > 1),
-      disk_timeout_(disk_timeout),
-      meeting_(group, "Checkpointer::Resume"),
-      module_(GetModuleState(module)) {}
+      options_(options),
+      sent_(!options.shared_folder && SizeOf(group) > 1),
+      meeting_(group, "Checkpointer::Resume") {}
 
 absl::StatusOr<CheckpointInfo> CheckpointLoader::Load() {
-  absl::Status status = SizeOf(group_) > 1 ? meeting_.AwaitAll(group_->timeout()) : absl::OkStatus();
-  if (!status.ok()) return status;
-  if (RankIn(group_) == 0) status = Choose();
-  if (status = SendChoice(status); !status.ok()) return status;
-  info_.skipped = choice_.skipped;
-  if (!choice_.found) return info_;
-  status = OpenChosen();
+  if (group_ != nullptr) {
+    if (absl::Status status = meeting_.AwaitAll(group_->timeout()); !status.ok()) return status;
+  }
+  if (absl::Status status = Agree(ListCandidates()); !status.ok()) return status;
+  const absl::StatusOr<std::optional<int>> root = Choose();
+  if (!root.ok()) return root.status();
+  if (!root->has_value()) return info_;
+  absl::Status status = Open(**root);
   if (status.ok()) status = Plan();
   if (status = Agree(status); !status.ok()) return status;
-  if (status = Agree(ReadAll()); !status.ok()) return status;
+  if (status = Agree(ReadAll(**root)); !status.ok()) return status;
   return info_;
 }
 
 // However long a rank's disk takes.
 absl::Status CheckpointLoader::Agree(const absl::Status& mine) {
-  if (absl::Status status = meeting_.AwaitAll(disk_timeout_); !status.ok()) return status;
-  if (mine.ok() || SizeOf(group_) == 1) return OutcomeOfAll(group_, mine);
+  if (SizeOf(group_) == 1) return mine;
+  if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
+  if (mine.ok()) return OutcomeOfAll(group_, mine);
   return OutcomeOfAll(group_, absl::Status(mine.code(), absl::StrCat("rank ", RankIn(group_), ": ", mine.message())));
 }
 
-// On rank 0.
-absl::Status CheckpointLoader::Choose() {
-  absl::StatusOr<CheckpointFolder::Search> search = folder_.FindNewest();
-  if (!search.ok()) return search.status();
-  choice_.skipped = std::move(search->skipped);
-  stored_ = std::move(search->newest);
-  if (!stored_) {
-    if (choice_.skipped.empty()) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("no usable checkpoint in ", folder_.folder(), " (",
-                                            absl::StrJoin(choice_.skipped, "; "),
-                                            "); remove them to start from scratch"));
-  }
-  choice_.found = true;
-  choice_.step = stored_->step;
-  choice_.model_path = stored_->model->path();
-  choice_.model_checksum = Checksum(stored_->model->header_text());
-  choice_.model_bytes = FileBytes(*stored_->model);
-  if (stored_->state == nullptr) return absl::OkStatus();
-  choice_.state_path = stored_->state->path();
-  choice_.state_checksum = Checksum(stored_->state->header_text());
-  choice_.state_bytes = FileBytes(*stored_->state);
+absl::Status CheckpointLoader::ListCandidates() {
+  absl::StatusOr<std::vector<CheckpointId>> ids = folder_.List();
+  if (!ids.ok()) return ids.status();
+  candidates_ = *std::move(ids);
+  if (!candidates_.empty()) highest_run_ = candidates_.front().run;
+  if (options_.run_id.empty()) return absl::OkStatus();
+  // Damaged ones may be of this run: they must not be passed over in silence.
+  std::erase_if(candidates_, [this](CheckpointId id) {
+    const absl::StatusOr<StoredCheckpoint> stored = folder_.Open(id);
+    return stored.ok() && stored->info.run_id != options_.run_id;
+  });
   return absl::OkStatus();
 }
 
-absl::Status CheckpointLoader::SendChoice(const absl::Status& chosen) {
-  if (SizeOf(group_) == 1) return chosen;
-  const json mine = {{"found", choice_.found},
-                     {"step", choice_.step},
-                     {"model_path", choice_.model_path},
-                     {"state_path", choice_.state_path},
-                     {"model_checksum", choice_.model_checksum},
-                     {"state_checksum", choice_.state_checksum},
-                     {"model_bytes", choice_.model_bytes},
-                     {"state_bytes", choice_.state_bytes},
-                     {"skipped", choice_.skipped}};
-  absl::StatusOr<std::string> text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (!chosen.ok()) text = chosen;
-  text = meeting_.AwaitText(0, text, disk_timeout_);
+// Collective. Each rank's newest; sets fingerprints_ and highest_run_.
+absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
+  CheckpointOffer mine;
+  int64_t fingerprint = 0;
+  if (!candidates_.empty()) {
+    mine = {true, candidates_.front(), {}};
+    const std::string path = absl::StrCat(folder_.folder(), "/", ModelFileName(mine.id));
+    fingerprint = Fingerprint(path);
+    if (const absl::StatusOr<StoredCheckpoint> stored = folder_.Open(mine.id); stored.ok()) {
+      mine.round = stored->info.round;
+    }
+  }
+  if (SizeOf(group_) == 1) {
+    fingerprints_ = {fingerprint};
+    return std::vector<CheckpointOffer>{mine};
+  }
+  // Ranks may have waited for their disks.
+  if (absl::Status status = meeting_.AwaitAll(options_.disk_timeout); !status.ok()) return status;
+  const at::Tensor numbers = at::tensor({int64_t{mine.found}, mine.id.run, mine.id.step, mine.round.round,
+                                         mine.round.launcher_round, fingerprint, highest_run_},
+                                        at::kLong);
+  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(numbers.to(DeviceOf(*group_)));
+  if (!all.ok()) return all.status();
+  std::vector<CheckpointOffer> offers;
+  fingerprints_.clear();
+  for (const at::Tensor& one : *all) {
+    const at::Tensor here = one.to(c10::DeviceType::CPU);
+    const int64_t* const said = here.const_data_ptr<int64_t>();
+    offers.push_back({said[0] != 0, {said[1], said[2]}, {said[3], said[4]}});
+    fingerprints_.push_back(said[5]);
+    highest_run_ = std::max(highest_run_, said[6]);
+  }
+  return offers;
+}
+
+// Collective. The rank that holds the newest whole checkpoint, which it has open; nullopt: there is none.
+absl::StatusOr<std::optional<int>> CheckpointLoader::Choose() {
+  std::optional<int64_t> run;
+  for (;;) {
+    const absl::StatusOr<std::vector<CheckpointOffer>> offers = GatherOffers();
+    if (!offers.ok()) return offers.status();
+    const std::optional<int> root = ChooseOffer(*offers);
+    const bool of_run = root && (!run || (*offers)[static_cast<size_t>(*root)].id.run == *run);
+    if (!of_run) break;
+    chosen_ = (*offers)[static_cast<size_t>(*root)].id;
+    run = chosen_.run;
+    const absl::StatusOr<std::string> damage = Verify(*root);
+    if (!damage.ok()) return damage.status();
+    if (damage->empty()) return root;
+    info_.skipped.push_back(*damage);
+    // Whoever offered the same file need not verify it, too.
+    const bool same = fingerprints_[static_cast<size_t>(RankIn(group_))] == fingerprints_[static_cast<size_t>(*root)];
+    if (!candidates_.empty() && candidates_.front() == chosen_ && same) candidates_.erase(candidates_.begin());
+  }
+  if (info_.skipped.empty()) return std::optional<int>();
+  return absl::DataLossError(absl::StrCat("no usable checkpoint in ", folder_.folder(), " (",
+                                          absl::StrJoin(info_.skipped, "; "), "); remove them to start from scratch"));
+}
+
+// On `root`: opens the chosen checkpoint and verifies all of it. Returns on all ranks what is wrong with it.
+absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
+  json said = {{"damage", ""}, {"model", ""}, {"state", ""}};
+  if (RankIn(group_) == root) {
+    absl::StatusOr<StoredCheckpoint> stored = folder_.OpenWhole(chosen_);
+    if (stored.ok()) {
+      stored_ = *std::move(stored);
+      said["model"] = HeaderChecksum(*stored_->model);
+      if (stored_->state != nullptr) said["state"] = HeaderChecksum(*stored_->state);
+    } else {
+      said["damage"] = stored.status().message();
+    }
+  }
+  const absl::StatusOr<std::string> text =
+      meeting_.AwaitText(root, said.dump(-1, ' ', false, json::error_handler_t::replace), options_.disk_timeout);
   if (!text.ok()) return text.status();
-  if (RankIn(group_) == 0) return absl::OkStatus();
-  const json said = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!said.is_object()) return absl::InternalError("rank 0 sent no choice of a checkpoint");
-  choice_.found = said.value("found", false);
-  choice_.step = said.value("step", int64_t{0});
-  choice_.model_path = said.value("model_path", "");
-  choice_.state_path = said.value("state_path", "");
-  choice_.model_checksum = said.value("model_checksum", uint64_t{0});
-  choice_.state_checksum = said.value("state_checksum", uint64_t{0});
-  choice_.model_bytes = said.value("model_bytes", uint64_t{0});
-  choice_.state_bytes = said.value("state_bytes", uint64_t{0});
-  choice_.skipped = said.value("skipped", std::vector<std::string>());
-  return absl::OkStatus();
+  said = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!said.is_object()) return absl::InternalError(absl::StrCat("rank ", root, " sent no choice of a checkpoint"));
+  model_checksum_ = said.value("model", "");
+  state_checksum_ = said.value("state", "");
+  return said.value("damage", "");
 }
 
-absl::Status CheckpointLoader::OpenChosen() {
-  if (sent_) {
-    const SafetensorsFile* const model = stored_ ? stored_->model.get() : nullptr;
-    const SafetensorsFile* const state = stored_ ? stored_->state.get() : nullptr;
-    absl::Status status = ReceiveHeader(model, choice_.model_path, choice_.model_bytes, &model_);
-    if (!status.ok() || choice_.state_path.empty()) return status;
-    return ReceiveHeader(state, choice_.state_path, choice_.state_bytes, &state_);
+// Collective if the tensors are sent.
+absl::Status CheckpointLoader::Open(int root) {
+  if (!sent_) return OpenShared();
+  if (stored_) {
+    model_ = FromFile(stored_->model);
+    if (stored_->state != nullptr) rest_ = FromFile(stored_->state);
   }
+  absl::Status status = SendHeader(*group_, root, stored_ ? stored_->model->header_text() : "", &model_);
+  if (state_checksum_.empty()) return status;
+  const absl::Status of_rest = SendHeader(*group_, root, stored_ ? stored_->state->header_text() : "", &rest_);
+  return status.ok() ? of_rest : status;
+}
+
+absl::Status CheckpointLoader::OpenShared() {
   if (!stored_) {
     const absl::string_view advice = "; share the folder between all nodes, or set shared_folder to false";
-    absl::StatusOr<StoredCheckpoint> here = folder_.Open(choice_.step);
+    absl::StatusOr<StoredCheckpoint> here = folder_.OpenWhole(chosen_);
     if (!here.ok()) return absl::DataLossError(absl::StrCat(here.status().message(), advice));
-    const bool same_state = (here->state == nullptr) == choice_.state_path.empty() &&
-                            (here->state == nullptr || Checksum(here->state->header_text()) == choice_.state_checksum);
-    if (Checksum(here->model->header_text()) != choice_.model_checksum || !same_state) {
-      return absl::DataLossError(absl::StrCat(here->model->path(), " differs from the file that rank 0 reads", advice));
+    const std::string state = here->state != nullptr ? HeaderChecksum(*here->state) : "";
+    if (HeaderChecksum(*here->model) != model_checksum_ || state != state_checksum_) {
+      return absl::DataLossError(
+          absl::StrCat(here->model->path(), " differs from the file that another rank reads", advice));
     }
     stored_ = *std::move(here);
   }
-  model_ = Local(*stored_->model);
-  if (stored_->state != nullptr) state_ = Local(*stored_->state);
-  return absl::OkStatus();
-}
-
-// Collective.
-absl::Status CheckpointLoader::ReceiveHeader(const SafetensorsFile* file, const std::string& path, uint64_t file_bytes,
-                                             SentFile* to) {
-  const absl::StatusOr<std::string> text = group_->BroadcastText(file != nullptr ? file->header_text() : "", 0);
-  if (!text.ok()) return text.status();
-  if (file != nullptr) {
-    *to = Local(*file);
-    return absl::OkStatus();
-  }
-  absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(path, *text, file_bytes);
-  if (!header.ok()) return header.status();
-  absl::StatusOr<std::optional<Seal>> seal = ReadSeal(path, *text, *header);
-  if (!seal.ok()) return seal.status();
-  *to = SentFile{path, *std::move(header), *std::move(seal), nullptr};
+  model_ = FromFile(stored_->model);
+  if (stored_->state != nullptr) rest_ = FromFile(stored_->state);
   return absl::OkStatus();
 }
 
 // Everything that can be wrong before the first value is set.
 absl::Status CheckpointLoader::Plan() {
   CheckpointInfo defaults = info_;
-  defaults.progress.step = choice_.step;
-  defaults.path = choice_.model_path;
+  defaults.progress.step = chosen_.step;
+  defaults.path = model_.path;
   absl::StatusOr<CheckpointInfo> info = InfoFromMetadata(model_.path, model_.header.metadata, std::move(defaults));
   if (!info.ok()) return info.status();
   info_ = *std::move(info);
-  absl::StatusOr<std::vector<std::vector<size_t>>> match = MatchState(model_.path, module_.Targets(), model_.header);
-  if (!match.ok()) return match.status();
-  match_ = *std::move(match);
-  // A model that somebody else put into the folder has no state; the optimizer then begins anew.
-  if (optimizer_ == nullptr || choice_.state_path.empty()) return absl::OkStatus();
-  const auto groups = state_.header.metadata.find(kOptimizerGroupsKey);
-  if (groups == state_.header.metadata.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(model_.path, " was saved without an optimizer; load it with LoadModule"));
-  }
-  absl::StatusOr<OptimizerStateLoader> loader =
-      OptimizerStateLoader::Create(state_.path, module_, *optimizer_, state_.header, groups->second);
+  info_.run = chosen_.run;
+  absl::StatusOr<StateLoader> loader =
+      StateLoader::Create(state_, {model_.path, &model_.header},
+                          {rest_.path, state_checksum_.empty() ? nullptr : &rest_.header}, RankIn(group_));
   if (!loader.ok()) return loader.status();
-  optimizer_loader_ = *std::move(loader);
-  return absl::OkStatus();
-}
-
-absl::Status CheckpointLoader::Read(const SentFile& from, VisitTensor visit) {
-  return sent_ ? VisitSentFile(*group_, from, visit) : VisitFile(*from.file, visit);
-}
-
-absl::Status CheckpointLoader::ReadAll() {
-  const at::NoGradGuard no_grad;
-  absl::Status status = Read(model_, [this](size_t index, const at::Tensor& value) {
-    for (const size_t target : match_[index]) at::Tensor(module_.tensors[target].second).copy_(value);
-  });
-  if (choice_.state_path.empty()) return status;
-  // Where rank 0 sends, all ranks take part to the end.
-  if (!status.ok() && !sent_) return status;
-  const absl::Status of_state = Read(state_, [this](size_t index, const at::Tensor& value) {
-    const std::string& name = state_.header.tensors[index].name;
-    if (optimizer_loader_ && optimizer_loader_->Take(name, value)) return;
-    KeepRandom(name, value);
-  });
-  if (status.ok()) status = of_state;
-  if (!status.ok()) return status;
-  if (optimizer_loader_) optimizer_loader_->Install();
-  if (cpu_random_.defined()) {
-    const at::Tensor all = accelerator_random_.defined() ? at::cat({cpu_random_, accelerator_random_}) : cpu_random_;
-    SetRandomState(all, AcceleratorsOf(module_.tensors));
+  loader_ = *std::move(loader);
+  missing_ = loader_->missing();
+  if (sent_) {
+    model_buffer_ = BufferFor(model_.header);
+    rest_buffer_ = BufferFor(rest_.header);
   }
   return absl::OkStatus();
 }
 
-void CheckpointLoader::KeepRandom(const std::string& name, const at::Tensor& value) {
-  const bool ours = value.dim() == 2 && value.scalar_type() == at::kByte && RankIn(group_) < value.size(0);
-  if (!ours) return;
-  if (name == kCpuRandomName) cpu_random_ = value.select(0, RankIn(group_)).clone();
-  if (name == kAcceleratorRandomName) accelerator_random_ = value.select(0, RankIn(group_)).clone();
+absl::Status CheckpointLoader::ReadAll(int root) {
+  const auto take_model = [this](size_t index, const at::Tensor& value) { loader_->TakeModel(index, value); };
+  const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->TakeRest(index, value); };
+  absl::Status status;
+  if (sent_) {
+    status = VisitSent(*group_, root, model_, model_buffer_, take_model);
+    const absl::Status of_rest = VisitSent(*group_, root, rest_, rest_buffer_, take_rest);
+    if (status.ok()) status = of_rest;
+  } else {
+    status = VisitFile(*stored_->model, take_model);
+    if (status.ok() && stored_->state != nullptr) status = VisitFile(*stored_->state, take_rest);
+  }
+  return status.ok() ? loader_->Install() : status;
 }
 
 }  // namespace ddprun

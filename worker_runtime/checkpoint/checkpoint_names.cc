@@ -1,6 +1,7 @@
 #include "worker_runtime/checkpoint/checkpoint_names.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -12,38 +13,62 @@
 namespace ddprun {
 namespace {
 
+constexpr char kRun[] = "run_";
 constexpr char kStep[] = "step_";
 constexpr char kState[] = ".state-";
 constexpr char kExtension[] = ".safetensors";
 
+// "step_00001200", "run_2_step_00001200"
+std::string Stem(CheckpointId id) {
+  return absl::StrCat(id.run > 1 ? absl::StrCat(kRun, id.run, "_") : "", absl::StrFormat("%s%08d", kStep, id.step));
+}
+
 // The digits only: no sign, no blanks.
-std::optional<int64_t> StepOfDigits(absl::string_view digits) {
-  int64_t step = 0;
+std::optional<int64_t> Number(absl::string_view digits) {
+  int64_t number = 0;
   const bool all_digits = std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!all_digits || !absl::SimpleAtoi(digits, &step)) return std::nullopt;
-  return step;
+  if (!all_digits || !absl::SimpleAtoi(digits, &number)) return std::nullopt;
+  return number;
+}
+
+std::optional<CheckpointId> IdOfStem(absl::string_view stem) {
+  CheckpointId id;
+  absl::string_view rest = stem;
+  if (absl::ConsumePrefix(&rest, kRun)) {
+    const size_t end = rest.find('_');
+    const std::optional<int64_t> run = Number(rest.substr(0, end));
+    if (end == absl::string_view::npos || !run) return std::nullopt;
+    id.run = *run;
+    rest.remove_prefix(end + 1);
+  }
+  if (!absl::ConsumePrefix(&rest, kStep)) return std::nullopt;
+  const std::optional<int64_t> step = Number(rest);
+  if (!step) return std::nullopt;
+  id.step = *step;
+  if (Stem(id) != stem) return std::nullopt;
+  return id;
 }
 
 }  // namespace
 
-std::string ModelFileName(int64_t step) { return absl::StrFormat("%s%08d%s", kStep, step, kExtension); }
+std::string ModelFileName(CheckpointId id) { return absl::StrCat(Stem(id), kExtension); }
 
-std::optional<int64_t> StepOfModelFile(absl::string_view name) {
-  absl::string_view digits = name;
-  if (!absl::ConsumePrefix(&digits, kStep) || !absl::ConsumeSuffix(&digits, kExtension)) return std::nullopt;
-  const std::optional<int64_t> step = StepOfDigits(digits);
-  return step && ModelFileName(*step) == name ? step : std::nullopt;
+std::optional<CheckpointId> IdOfModelFile(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, kExtension)) return std::nullopt;
+  return IdOfStem(name);
 }
 
-std::string StateFileName(int64_t step, uint64_t checksum) {
-  return absl::StrFormat("%s%08d%s%s%s", kStep, step, kState, ChecksumText(checksum), kExtension);
+std::string StateFileName(CheckpointId id, absl::string_view unique) {
+  return absl::StrCat(Stem(id), kState, unique, kExtension);
 }
 
-bool IsStateFile(absl::string_view name) {
-  if (!absl::ConsumePrefix(&name, kStep) || !absl::ConsumeSuffix(&name, kExtension)) return false;
+std::optional<CheckpointId> IdOfStateFile(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, kExtension)) return std::nullopt;
   const size_t state = name.find(kState);
-  return state != absl::string_view::npos && StepOfDigits(name.substr(0, state)) &&
-         ChecksumFromText(name.substr(state + sizeof(kState) - 1));
+  if (state == absl::string_view::npos || !ChecksumFromText(name.substr(state + sizeof(kState) - 1))) {
+    return std::nullopt;
+  }
+  return IdOfStem(name.substr(0, state));
 }
 
 std::vector<int64_t> StepsToRemove(std::vector<KnownCheckpoint> known, int64_t saved, int keep) {
@@ -62,6 +87,18 @@ std::vector<int64_t> StepsToRemove(std::vector<KnownCheckpoint> known, int64_t s
     }
   }
   return remove;
+}
+
+std::optional<int> ChooseOffer(const std::vector<CheckpointOffer>& offers) {
+  std::optional<int> best;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    const CheckpointOffer& offer = offers[rank];
+    const auto newer = [&offer](const CheckpointOffer& than) {
+      return std::tie(offer.id, offer.round) > std::tie(than.id, than.round);
+    };
+    if (offer.found && (!best || newer(offers[static_cast<size_t>(*best)]))) best = static_cast<int>(rank);
+  }
+  return best;
 }
 
 }  // namespace ddprun

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <future>
@@ -13,33 +14,33 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/checkpoint/checkpoint_content.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
+#include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/host_snapshot.h"
-#include "worker_runtime/checkpoint/module_state.h"
-#include "worker_runtime/checkpoint/random_state.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/state/random_state.h"
+#include "worker_runtime/state/state_loader.h"
+#include "worker_runtime/state/training_state.h"
 
 namespace ddprun {
 namespace {
 
 void Warn(const std::string& text) { std::fputs(absl::StrCat("ddprun checkpoint: ", text, "\n").c_str(), stderr); }
 
-CheckpointPart PartOf(const FileContent& content, std::vector<absl::string_view> bytes) {
-  return CheckpointPart{content.layout, std::move(bytes)};
-}
+// torchrun's default id says nothing.
+constexpr char kNoId[] = "none";
 
 }  // namespace
 
 class Checkpointer::Impl {
  public:
-  Impl(std::shared_ptr<ProcessGroup> group, torch::nn::Module& module, torch::optim::Optimizer* optimizer,
-       const CheckpointerOptions& options)
+  Impl(std::shared_ptr<ProcessGroup> group, TrainingState& state, const CheckpointerOptions& options)
       : group_(std::move(group)),
-        module_(module),
-        optimizer_(optimizer),
+        state_(state),
         options_(options),
         folder_(options.folder, options.files != nullptr ? *options.files : FileSystem::Real()) {}
 
@@ -48,7 +49,8 @@ class Checkpointer::Impl {
     if (!unreported_.ok()) Warn(std::string(unreported_.message()));
   }
 
-  absl::Status Make() { return RankIn(group_.get()) == 0 ? folder_.Make() : absl::OkStatus(); }
+  absl::Status Make();
+  void Own(std::unique_ptr<TrainingState> state) { own_state_ = std::move(state); }
 
   absl::StatusOr<CheckpointInfo> Resume();
   absl::Status Save(const Progress& progress);
@@ -61,25 +63,32 @@ class Checkpointer::Impl {
                         absl::FunctionRef<absl::Status()> rank_zero);
   void AwaitWriter();
   absl::Status TakeUnreported(const absl::Status& now);
-  absl::StatusOr<std::vector<at::Tensor>> GatherRandom();
-  absl::Status SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random);
-  absl::Status SaveNow(int64_t step, const CheckpointContent& content);
-  void SaveInBackground(int64_t step, const CheckpointContent& content);
+  absl::Status CheckAndGather(const Progress& progress, at::Tensor* random);
+  absl::Status Gather(at::Tensor* random);
+  void BeginRun();
+  absl::Status SaveOnRankZero(const Progress& progress, const at::Tensor& random);
+  absl::Status SaveNow(int64_t step, const StateParts& parts);
+  void SaveInBackground(int64_t step, const StateParts& parts);
   absl::Status Write(int64_t step, CheckpointPart model, CheckpointPart state);
 
   const std::shared_ptr<ProcessGroup> group_;  // nullptr: alone
-  torch::nn::Module& module_;
-  torch::optim::Optimizer* const optimizer_;
+  std::unique_ptr<TrainingState> own_state_;   // nullptr: the trainer's
+  TrainingState& state_;
   const CheckpointerOptions options_;
   CheckpointFolder folder_;
 
+  std::string run_id_;        // of the options or the launcher
+  int restart_count_ = 0;     // the launcher's
+  CheckpointRound round_;     // of this start of the workers
+  int64_t run_ = 0;           // 0: not known before the first Resume or Save
+  int64_t highest_run_ = 0;   // in this rank's folder, then in all
   int64_t random_bytes_ = 0;  // of the rank that has most; 0: not asked yet
   CheckpointStats stats_;     // but for last_write
   std::atomic<int64_t> last_write_nanoseconds_{0};
 
   // The writer's while it runs.
   HostSnapshot model_snapshot_;
-  HostSnapshot state_snapshot_;
+  HostSnapshot rest_snapshot_;
   std::future<absl::Status> writer_;
 
   absl::Status unreported_;  // of earlier saves in the background
@@ -90,18 +99,50 @@ absl::Status Checkpointer::Impl::Wall(absl::string_view operation, absl::Functio
   return group_ != nullptr ? group_->Try(operation, body) : TorchTry(operation, body);
 }
 
+absl::Status Checkpointer::Impl::Make() {
+  if (RankIn(group_.get()) == 0) {
+    if (absl::Status status = folder_.Make(); !status.ok()) return status;
+  }
+  run_id_ = options_.run_id;
+  if (const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment(); env.ok()) {
+    if (run_id_.empty() && env->run_id != kNoId) run_id_ = env->run_id;
+    restart_count_ = env->restart_count;
+    round_.launcher_round = env->round > 0 ? static_cast<int64_t>(env->round) : env->restart_count;
+  }
+  const absl::StatusOr<std::vector<CheckpointId>> ids = folder_.List();
+  if (!ids.ok()) return ids.status();
+  if (!ids->empty()) highest_run_ = ids->front().run;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   CheckpointInfo info;
+  CheckpointLoader loader(group_.get(), state_, folder_,
+                          {options_.shared_folder, options_.run_id, options_.disk_timeout});
   const absl::Status status = Wall("load a checkpoint", [&]() -> absl::Status {
-    absl::StatusOr<CheckpointInfo> loaded =
-        CheckpointLoader(group_.get(), module_, optimizer_, folder_, options_.shared_folder, options_.disk_timeout)
-            .Load();
+    absl::StatusOr<CheckpointInfo> loaded = loader.Load();
     if (loaded.ok()) info = *std::move(loaded);
     return loaded.status();
   });
   if (!status.ok()) return status;
-  if (RankIn(group_.get()) == 0) {
-    for (const std::string& skipped : info.skipped) Warn(absl::StrCat("skipped: ", skipped));
+  highest_run_ = std::max(highest_run_, loader.highest_run());
+  const bool found = !info.path.empty();
+  if (found) {
+    run_ = info.run;
+    round_.round = info.round.round + 1;
+  }
+  if (RankIn(group_.get()) != 0) return info;
+  for (const std::string& skipped : info.skipped) Warn(absl::StrCat("skipped: ", skipped));
+  for (const std::string& name : loader.missing()) {
+    Warn(absl::StrCat(info.path, " has no \"", name, "\", which keeps its value"));
+  }
+  if (found && !info.run_id.empty() && !run_id_.empty() && info.run_id != run_id_) {
+    Warn(absl::StrCat("continuing step ", info.progress.step, " of ", info.path, ", saved by job ", info.run_id,
+                      "; this is job ", run_id_));
+  }
+  if (!found && restart_count_ > 0) {
+    Warn(absl::StrCat("no rank has a checkpoint in ", folder_.folder(),
+                      ": training begins at step 0, although this is restart ", restart_count_));
   }
   return info;
 }
@@ -135,16 +176,10 @@ absl::Status Checkpointer::Impl::TakeUnreported(const absl::Status& now) {
 
 absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const SteadyTime start = SteadyNow();
-  std::vector<at::Tensor> random;
+  at::Tensor random;
   const absl::Status status = Together(
       "Checkpointer::Save",
-      [&] {
-        return Wall("save a checkpoint", [&]() -> absl::Status {
-          absl::StatusOr<std::vector<at::Tensor>> gathered = GatherRandom();
-          if (gathered.ok()) random = *std::move(gathered);
-          return gathered.status();
-        });
-      },
+      [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random); }); },
       [&] {
         AwaitWriter();
         return TakeUnreported(TorchTry("", [&] { return SaveOnRankZero(progress, random); }));
@@ -164,67 +199,105 @@ absl::Status Checkpointer::Impl::Finish() {
       });
 }
 
-// Collective. On rank 0 the states of all ranks, of the same length.
-absl::StatusOr<std::vector<at::Tensor>> Checkpointer::Impl::GatherRandom() {
-  at::Tensor mine = GetRandomState(AcceleratorsOf(GetModuleState(module_).tensors));
-  if (SizeOf(group_.get()) == 1) return std::vector<at::Tensor>{mine};
-  const c10::Device device = DeviceOf(*group_);
-  if (random_bytes_ == 0) {
-    at::Tensor most = at::full({1}, mine.numel(), at::kLong).to(device);
-    if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
-    random_bytes_ = most.item<int64_t>();
+// Collective.
+absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Tensor* random) {
+  if (!options_.allow_non_finite) {
+    absl::Status finite = TorchTry("", [&] { return state_.CheckFinite(); });
+    if (!finite.ok()) {
+      finite = absl::Status(finite.code(), absl::StrCat("checkpoint of step ", progress.step,
+                                                        " was not saved, earlier ones are kept: rank ",
+                                                        RankIn(group_.get()), ": ", finite.message()));
+    }
+    if (absl::Status status = OutcomeOfAll(group_.get(), finite); !status.ok()) return status;
+  }
+  return Gather(random);
+}
+
+// Collective. The random state of all ranks, [ranks, bytes]. The first time, also what all must know of each other.
+absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
+  const at::Tensor mine = GetRandomState(state_.Accelerators());
+  const bool alone = SizeOf(group_.get()) == 1;
+  if (random_bytes_ == 0 || run_ == 0) {
+    at::Tensor most = at::tensor({mine.numel(), highest_run_}, at::kLong);
+    if (!alone) {
+      most = most.to(DeviceOf(*group_));
+      if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
+    }
+    random_bytes_ = most[0].item<int64_t>();
+    highest_run_ = most[1].item<int64_t>();
+    if (run_ == 0) BeginRun();
   }
   at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
   padded.slice(0, 0, mine.numel()).copy_(mine);
-  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(padded.to(device));
-  if (!all.ok()) return all.status();
-  for (at::Tensor& one : *all) one = one.to(c10::DeviceType::CPU);
-  return all;
+  if (alone) {
+    *random = padded.unsqueeze(0);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(padded.to(DeviceOf(*group_)));
+  if (all.ok()) *random = at::stack(*all).to(c10::DeviceType::CPU);
+  return all.status();
 }
 
-absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const std::vector<at::Tensor>& random) {
+// A training from scratch, beside whatever is in the folder.
+void Checkpointer::Impl::BeginRun() {
+  run_ = highest_run_ + 1;
+  round_.round = 1;
+  if (run_ == 1 || RankIn(group_.get()) != 0) return;
+  Warn(absl::StrCat(folder_.folder(),
+                    " has checkpoints of an earlier training, which this one did not resume: they are kept, and "
+                    "this training saves as ",
+                    ModelFileName({run_, 0}), " and so on, which the next Resume continues"));
+}
+
+absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const at::Tensor& random) {
   if (progress.step < 0)
     return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
   CheckpointInfo info;
   info.progress = progress;
   info.world_size = SizeOf(group_.get());
   info.version = kVersion;
-  absl::StatusOr<CheckpointContent> content = CollectContent(module_, optimizer_, random, info);
-  if (!content.ok()) return content.status();
-  if (!options_.async) return SaveNow(progress.step, *content);
-  SaveInBackground(progress.step, *content);
+  info.run = run_;
+  info.run_id = run_id_;
+  info.round = round_;
+  const int64_t cpu_bytes = CpuRandomStateBytes();
+  NamedTensors rows = {{kCpuRandomName, random.slice(1, 0, cpu_bytes)}};
+  if (random.size(1) > cpu_bytes) rows.emplace_back(kAcceleratorRandomName, random.slice(1, cpu_bytes));
+  const absl::StatusOr<StateParts> parts = state_.Parts(InfoToMetadata(info), std::move(rows));
+  if (!parts.ok()) return parts.status();
+  if (!options_.async) return SaveNow(progress.step, *parts);
+  SaveInBackground(progress.step, *parts);
   return absl::OkStatus();
 }
 
-absl::Status Checkpointer::Impl::SaveNow(int64_t step, const CheckpointContent& content) {
+absl::Status Checkpointer::Impl::SaveNow(int64_t step, const StateParts& parts) {
   std::vector<at::Tensor> hosts;
-  const auto bytes_of = [&hosts](const FileContent& file) {
-    std::vector<absl::string_view> bytes;
-    for (const at::Tensor& tensor : file.tensors) {
+  const auto host_part = [&hosts](const StatePart& part) {
+    CheckpointPart file{part.layout, {}};
+    for (const at::Tensor& tensor : part.tensors) {
       hosts.push_back(ToHost(tensor));
-      bytes.push_back(HostBytes(hosts.back()));
+      file.bytes.push_back(HostBytes(hosts.back()));
     }
-    return bytes;
+    return file;
   };
-  std::vector<absl::string_view> model = bytes_of(content.model);
-  return Write(step, PartOf(content.model, std::move(model)), PartOf(content.state, bytes_of(content.state)));
+  CheckpointPart model = host_part(parts.model);
+  return Write(step, std::move(model), host_part(parts.rest));
 }
 
-void Checkpointer::Impl::SaveInBackground(int64_t step, const CheckpointContent& content) {
-  model_snapshot_.Copy(content.model.layout, content.model.tensors);
-  state_snapshot_.Copy(content.state.layout, content.state.tensors);
-  writer_ = std::async(std::launch::async, [this, step, model = content.model.layout, state = content.state.layout] {
+void Checkpointer::Impl::SaveInBackground(int64_t step, const StateParts& parts) {
+  model_snapshot_.Copy(parts.model.layout, parts.model.tensors);
+  rest_snapshot_.Copy(parts.rest.layout, parts.rest.tensors);
+  writer_ = std::async(std::launch::async, [this, step, model = parts.model.layout, rest = parts.rest.layout] {
     return TorchTry("", [&] {
       model_snapshot_.Wait();
-      state_snapshot_.Wait();
-      return Write(step, {model, model_snapshot_.Bytes()}, {state, state_snapshot_.Bytes()});
+      rest_snapshot_.Wait();
+      return Write(step, {model, model_snapshot_.Bytes()}, {rest, rest_snapshot_.Bytes()});
     });
   });
 }
 
 absl::Status Checkpointer::Impl::Write(int64_t step, CheckpointPart model, CheckpointPart state) {
   const SteadyTime start = SteadyNow();
-  const absl::Status status = folder_.Save(step, std::move(model), std::move(state), options_.keep);
+  const absl::Status status = folder_.Save({run_, step}, round_, std::move(model), std::move(state), options_.keep);
   last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
   return status;
 }
@@ -236,13 +309,21 @@ CheckpointStats Checkpointer::Impl::stats() const {
 }
 
 absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
+                                                                   TrainingState& state, CheckpointerOptions options) {
+  if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
+  auto impl = std::make_unique<Impl>(std::move(group), state, options);
+  if (absl::Status status = impl->Make(); !status.ok()) return status;
+  return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
                                                                    torch::nn::Module& module,
                                                                    torch::optim::Optimizer* optimizer,
                                                                    CheckpointerOptions options) {
-  if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
-  auto impl = std::make_unique<Impl>(std::move(group), module, optimizer, options);
-  if (absl::Status status = impl->Make(); !status.ok()) return status;
-  return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
+  auto state = std::make_unique<TrainingState>(module, optimizer);
+  absl::StatusOr<std::unique_ptr<Checkpointer>> made = Create(std::move(group), *state, std::move(options));
+  if (made.ok()) (*made)->impl_->Own(std::move(state));
+  return made;
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -21,21 +21,30 @@ class Optimizer;
 namespace ddprun {
 
 class ProcessGroup;
+class TrainingState;
 
 struct CheckpointerOptions {
-  // Directory of the checkpoints; created if missing. One job per directory.
+  // Directory of the checkpoints; created if missing. One job per directory at a time.
   std::string folder = "";
 
-  // Number of checkpoints to keep. Older ones are removed once a newer one is on disk. 0: all.
+  // A name for this training. Not empty: Resume loads only checkpoints that were saved under this name. Empty: Resume
+  // continues the training that began last in the directory, whatever job saved it.
+  std::string run_id = "";
+
+  // Number of checkpoints of this training to keep. Older ones are removed once a newer one is on disk. 0: all.
   int keep = 3;
 
   // Save returns once the state has been copied to host memory, and writes in the background. At most one save is in
   // progress: the next one waits for it, so none is skipped. Costs the memory of one checkpoint on rank 0.
   bool async = false;
 
-  // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: rank 0 reads it and sends
-  // it to the others.
+  // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: a rank that has the newest
+  // one reads it and sends it to the others.
   bool shared_folder = false;
+
+  // Save refuses parameters and optimizer state with NaN or infinite values, so that the last finite checkpoint is
+  // kept. true: it saves them.
+  bool allow_non_finite = false;
 
   // How long the other ranks wait for the disk of the one that writes or reads. It does not have to be less than the
   // group's timeout: they do not wait in a collective.
@@ -53,7 +62,7 @@ struct CheckpointStats {
   absl::Duration last_write;   // how long the last completed save took to reach the disk (rank 0)
 };
 
-// Saves and restores a training job: parameters and buffers, the optimizer's state and options, the random number
+// Saves and restores a training job: its TrainingState (module, optimizer, and what the trainer adds), the random number
 // generators of every rank, and training progress.
 //
 //   auto checkpointer = ddprun::Checkpointer::Create(worker.group, *model, &optimizer, {.folder = "checkpoints"});
@@ -79,10 +88,13 @@ struct CheckpointStats {
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {
  public:
-  // `module` (the one inside DistributedDataParallel, not the wrapper) and `optimizer` must outlive the Checkpointer
-  // and be on their training devices. `optimizer` nullptr: none is saved. `group` nullptr: a single process. Not
-  // collective. Rank 0 creates the directory.
+  // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
+  // process. Not collective. Rank 0 creates the directory.
   // Errors: InvalidArgument: options.folder is not set; those of MakeFolder.
+  static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
+                                                              CheckpointerOptions options);
+
+  // The same for a state of a module and an optimizer (nullptr: none is saved), which must outlive the Checkpointer.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group,
                                                               torch::nn::Module& module,
                                                               torch::optim::Optimizer* optimizer,
@@ -93,19 +105,22 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Loads the newest intact checkpoint. Rank 0 chooses it, so all ranks load the same one. Parameters keep their
-  // devices and dtypes; optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has
-  // grown, new ranks keep their random number state. Damaged checkpoints are skipped with a warning on stderr. An empty
-  // or missing directory is not an error: `path` is empty and nothing is changed.
-  // Errors: InvalidArgument: module or optimizer differ from the saved ones; the message lists all differing names.
-  // DataLoss: all checkpoints are damaged, or a rank (named in the message) can't read the one that rank 0 chose. After
-  // an error the state may be partially loaded.
+  // Loads the newest checkpoint that any rank holds intact, on all ranks. Parameters keep their devices and dtypes;
+  // optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has grown, new ranks keep
+  // their random number state. Damaged checkpoints are skipped with a warning on stderr, as are names added to the
+  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error: `path` is empty and nothing
+  // is changed. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor removes the
+  // files that are already in the directory.
+  // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
+  // checkpoints are damaged, or a rank (named in the message) can't read the one that was chosen. After an error the
+  // state may be partially loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
   // Saves under progress.step. When it returns OK, the checkpoint is on disk (async: it will be, or the next Save or
   // Finish returns the error; that Save still saves its own state). Earlier checkpoints are not affected in any case.
-  // Errors: InvalidArgument: a negative step, or a tensor that can't be saved; Unimplemented: an unsupported optimizer;
-  // those of FileSystem (ResourceExhausted: the disk is full).
+  // Errors: InvalidArgument: a negative step, or a tensor that can't be saved; FailedPrecondition: a parameter (named,
+  // with the rank) is not finite, or workers that started later have saved in the directory, so this process was
+  // replaced; Unimplemented: an optimizer without save(); those of FileSystem (ResourceExhausted: the disk is full).
   absl::Status Save(const Progress& progress);
 
   // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.

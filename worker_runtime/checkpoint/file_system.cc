@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,12 +41,7 @@ class RealFileSystem : public FileSystem {
   absl::StatusOr<int> Create(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) return SystemError("write", path, errno);
-    // Somebody who cleans up may have seen the file before it was locked, and taken it for a dead writer's.
-    struct stat found;
-    const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-    if (locked && ::fstat(fd, &found) == 0 && found.st_nlink > 0) return fd;
-    ::close(fd);
-    return absl::AlreadyExistsError(absl::StrCat(path, " was removed as a left-over file"));
+    return fd;
   }
 
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
@@ -119,15 +113,6 @@ absl::Status MakeFolder(const std::string& folder) {
   if (::stat(folder.c_str(), &found) != 0) return SystemError("create folder", folder, errno);
   if (!S_ISDIR(found.st_mode)) return SystemError("create folder", folder, ENOTDIR);
   return absl::OkStatus();
-}
-
-bool IfNobodyWrites(const std::string& path, absl::FunctionRef<void()> action) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return false;
-  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-  if (free) action();
-  ::close(fd);
-  return free;
 }
 
 }  // namespace ddprun

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,8 +19,7 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Creates a file that must not exist, open for writing and locked (flock) while it is open, which shows others that
-  // its writer is alive. AlreadyExists: choose another name.
+  // Creates a file that must not exist, open for writing.
   virtual absl::StatusOr<int> Create(const std::string& path) = 0;
   // Appends all of `bytes`. `path` is only for errors.
   virtual absl::Status Write(int fd, absl::string_view bytes, const std::string& path) = 0;
@@ -43,10 +41,6 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder);
 
 // Creates a directory and its parents; OK if it exists. Errors as above.
 absl::Status MakeFolder(const std::string& folder);
-
-// Runs `action` while holding the lock of a file that FileSystem::Create made, if no live process holds it. False: not
-// run, because a process holds it, or because the file system does not support locks.
-bool IfNobodyWrites(const std::string& path, absl::FunctionRef<void()> action);
 
 }  // namespace ddprun
 

@@ -130,22 +130,20 @@ absl::Status SafetensorsFile::CheckAll() const {
   return absl::OkStatus();
 }
 
-SealedHeader SealBytes(const SafetensorsHeader& layout, absl::Span<const absl::string_view> bytes) {
+absl::Status WriteSafetensors(const std::string& path, const SafetensorsHeader& layout,
+                              absl::Span<const absl::string_view> bytes, FileSystem& files,
+                              absl::FunctionRef<absl::Status()> before_rename) {
   std::vector<uint64_t> checksums;
   checksums.reserve(bytes.size());
   for (const absl::string_view piece : bytes) checksums.push_back(Checksum(piece));
-  return SealHeader(layout, checksums);
-}
-
-absl::Status WriteSealed(const std::string& path, const SealedHeader& sealed, absl::Span<const absl::string_view> bytes,
-                         FileSystem& files) {
-  if (sealed.text.size() > kMaxSafetensorsHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("can't write ", path, ": its header would have ", sealed.text.size(),
+  const std::string text = SealHeader(layout, checksums).text;
+  if (text.size() > kMaxSafetensorsHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("can't write ", path, ": its header would have ", text.size(),
                                                    " bytes, limit ", kMaxSafetensorsHeaderBytes));
   }
   absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, files);
   if (!file.ok()) return file.status();
-  absl::Status status = (*file)->Append(absl::StrCat(SafetensorsPrefix(sealed.text.size()), sealed.text));
+  absl::Status status = (*file)->Append(absl::StrCat(SafetensorsPrefix(text.size()), text));
   for (size_t i = 0; i < bytes.size() && status.ok();) {
     // Pieces that lie side by side in memory, as those of a snapshot do, are written at once.
     absl::string_view piece = bytes[i++];
@@ -154,14 +152,8 @@ absl::Status WriteSealed(const std::string& path, const SealedHeader& sealed, ab
     }
     if (!piece.empty()) status = (*file)->Append(piece);
   }
+  if (status.ok()) status = before_rename();
   return status.ok() ? (*file)->Commit() : status;
-}
-
-absl::StatusOr<uint64_t> WriteSafetensors(const std::string& path, const SafetensorsHeader& layout,
-                                          absl::Span<const absl::string_view> bytes, FileSystem& files) {
-  const SealedHeader sealed = SealBytes(layout, bytes);
-  if (absl::Status status = WriteSealed(path, sealed, bytes, files); !status.ok()) return status;
-  return sealed.checksum;
 }
 
 }  // namespace ddprun

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -66,15 +67,11 @@ class SafetensorsFile {
 };
 
 // Writes a safetensors file with checksums, with AtomicFile. `layout` comes from LayOutSafetensors; `bytes` has one
-// piece per tensor, of its size. Returns the checksum of the header, which identifies the whole content.
-// Errors: those of AtomicFile; InvalidArgument: the header would exceed the format's limit.
-absl::StatusOr<uint64_t> WriteSafetensors(const std::string& path, const SafetensorsHeader& layout,
-                                          absl::Span<const absl::string_view> bytes, FileSystem& files);
-
-// WriteSafetensors in two steps, for a file whose name depends on its content.
-SealedHeader SealBytes(const SafetensorsHeader& layout, absl::Span<const absl::string_view> bytes);
-absl::Status WriteSealed(const std::string& path, const SealedHeader& sealed, absl::Span<const absl::string_view> bytes,
-                         FileSystem& files);
+// piece per tensor, of its size. `before_rename` is asked right before the file gets its name.
+// Errors: those of AtomicFile and of `before_rename`; InvalidArgument: the header would exceed the format's limit.
+absl::Status WriteSafetensors(
+    const std::string& path, const SafetensorsHeader& layout, absl::Span<const absl::string_view> bytes,
+    FileSystem& files, absl::FunctionRef<absl::Status()> before_rename = [] { return absl::OkStatus(); });
 
 }  // namespace ddprun
 

@@ -10,9 +10,9 @@
 
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/file_system.h"
-#include "worker_runtime/checkpoint/module_state.h"
 #include "worker_runtime/checkpoint/safetensors_file.h"
 #include "worker_runtime/checkpoint/state_match.h"
+#include "worker_runtime/state/module_state.h"
 
 namespace ddprun {
 namespace {
@@ -83,7 +83,7 @@ absl::Status SaveTensors(const NamedTensors& tensors, const std::string& path,
       hosts.push_back(ToHost(*by_name[tensor.name]));
       bytes.push_back(HostBytes(hosts.back()));
     }
-    return WriteSafetensors(path, *layout, bytes, FileSystem::Real()).status();
+    return WriteSafetensors(path, *layout, bytes, FileSystem::Real());
   });
 }
 

@@ -201,6 +201,8 @@ absl::Status DdpCore::Join(absl::FunctionRef<absl::Status()> loop, const JoinOpt
 BucketLayout DdpCore::bucket_layout() const { return state_->reducer->layout(); }
 bool DdpCore::require_backward_grad_sync() const { return state_->require_backward_grad_sync; }
 void DdpCore::set_require_backward_grad_sync(bool value) { state_->require_backward_grad_sync = value; }
+bool DdpCore::require_forward_param_sync() const { return state_->require_forward_param_sync; }
+void DdpCore::set_require_forward_param_sync(bool value) { state_->require_forward_param_sync = value; }
 const std::shared_ptr<ProcessGroup>& DdpCore::group() const { return state_->group; }
 
 }  // namespace ddprun

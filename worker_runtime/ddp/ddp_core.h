@@ -44,6 +44,8 @@ class DdpCore {
   BucketLayout bucket_layout() const;
   bool require_backward_grad_sync() const;
   void set_require_backward_grad_sync(bool value);
+  bool require_forward_param_sync() const;
+  void set_require_forward_param_sync(bool value);
   const std::shared_ptr<ProcessGroup>& group() const;
 
  private:

@@ -124,6 +124,11 @@ class DistributedDataParallel {
   // The current buckets. Pass them as DdpOptions::initial_bucket_layout to continue a run with the same bits.
   BucketLayout bucket_layout() const { return core_->bucket_layout(); }
 
+  // Whether the next forward gets rank 0's buffers, as in Python: not after one within no_sync. Part of the state that a
+  // step changes, for who undoes one (TrainingState::Rollback) and goes on with the same object.
+  bool require_forward_param_sync() const { return core_->require_forward_param_sync(); }
+  void set_require_forward_param_sync(bool value) { core_->set_require_forward_param_sync(value); }
+
   const std::shared_ptr<M>& module() const { return module_; }
   const std::shared_ptr<ProcessGroup>& group() const { return core_->group(); }
 

@@ -90,24 +90,5 @@ TEST(MakeFolder, NestedOrTaken_MakesOrSaysSo) {
   EXPECT_FALSE(MakeFolder(folder.File("file")).ok());
 }
 
-TEST(RemoveLeftOvers, DeadAndLivingWriters_RemovesOnlyTheDead) {
-  TempDir folder;
-  const std::string dead = folder.File(".step_00000001.safetensors.0123.tmp");
-  auto fd = FileSystem::Real().Create(dead);
-  ASSERT_TRUE(fd.ok());
-  FileSystem::Real().Close(*fd);  // as the kernel does for a dead process: the lock goes, the file stays
-  ASSERT_TRUE(WriteAll(folder.File(".other.tmp"), "not ours", FileSystem::Real()).ok());
-  auto living = AtomicFile::Create(folder.File("step_00000002.safetensors"), FileSystem::Real());
-  ASSERT_TRUE(living.ok());
-
-  RemoveLeftOvers(folder.path(), FileSystem::Real());
-
-  EXPECT_EQ(::access(dead.c_str(), F_OK), -1);
-  EXPECT_EQ(::access(folder.File(".other.tmp").c_str(), F_OK), 0);
-  ASSERT_TRUE((*living)->Append("content").ok());
-  EXPECT_TRUE((*living)->Commit().ok());
-  EXPECT_EQ(testing::ReadFile(folder.File("step_00000002.safetensors")), "content");
-}
-
 }  // namespace
 }  // namespace ddprun

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,11 +18,13 @@
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
+#include "worker_runtime/checkpoint/checksum.h"
 
 namespace ddprun {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::FindNewest;
 using ::testing::HasSubstr;
 using testing::HookedFiles;
 using ::testing::IsEmpty;
@@ -40,7 +44,7 @@ std::vector<std::string> NamesIn(const std::string& folder) { return ListFolder(
 std::vector<int64_t> Steps(const std::string& folder) {
   std::vector<int64_t> steps;
   for (const std::string& name : NamesIn(folder)) {
-    if (const auto step = StepOfModelFile(name)) steps.push_back(*step);
+    if (const auto id = IdOfModelFile(name)) steps.push_back(id->step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -49,18 +53,18 @@ std::vector<int64_t> Steps(const std::string& folder) {
 size_t StateFiles(const std::string& folder) {
   const std::vector<std::string> names = ListFolder(folder).value();
   return static_cast<size_t>(
-      std::count_if(names.begin(), names.end(), [](const auto& name) { return IsStateFile(name); }));
+      std::count_if(names.begin(), names.end(), [](const auto& name) { return IdOfStateFile(name).has_value(); }));
 }
 
-std::string ModelPath(const TempDir& folder, int64_t step) { return folder.File(ModelFileName(step)); }
+std::string ModelPath(const TempDir& folder, int64_t step) { return folder.File(ModelFileName({1, step})); }
 std::string StatePath(const TempDir& folder, int64_t step) {
-  return CheckpointFolder(folder.path()).Open(step).value().state->path();
+  return CheckpointFolder(folder.path()).Open({1, step}).value().state->path();
 }
 
 TEST(CheckpointFolder, FindNewest_EmptyOrMissingFolder_FindsNothing) {
   TempDir temp;
-  EXPECT_FALSE(CheckpointFolder(temp.path()).FindNewest().value().newest);
-  EXPECT_FALSE(CheckpointFolder(temp.File("none")).FindNewest().value().newest);
+  EXPECT_FALSE(FindNewest(CheckpointFolder(temp.path())).value().newest);
+  EXPECT_FALSE(FindNewest(CheckpointFolder(temp.File("none"))).value().newest);
 }
 
 TEST(CheckpointFolder, Save_ManySteps_KeepsTheNewestAndNothingElse) {
@@ -89,7 +93,7 @@ TEST(CheckpointFolder, FindNewest_DamagedNewer_AreNamedAndSkipped) {
   state[state.size() - 10] ^= 1;
   Overwrite(StatePath(temp, 3), state);
 
-  const auto search = folder.FindNewest();
+  const auto search = FindNewest(folder);
   ASSERT_TRUE(search.ok()) << search.status();
   ASSERT_THAT(search->skipped, SizeIs(4));
   EXPECT_THAT(search->skipped[0], HasSubstr("step_00000006.safetensors is not a valid safetensors file"));
@@ -118,7 +122,29 @@ TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
   ASSERT_TRUE(SaveSample(folder, 1, 0).ok());
   ASSERT_TRUE(SaveSample(folder, 2, 0).ok());
   Overwrite(StatePath(temp, 2), testing::ReadFile(StatePath(temp, 1)));
-  EXPECT_THAT(folder.Open(2).status().message(), HasSubstr("is not the state file of"));
+  EXPECT_THAT(folder.Open({1, 2}).status().message(), HasSubstr("is not the state file of"));
+}
+
+// As versions before 0.2 wrote it: the state's name has its checksum, and there is no run and no round.
+TEST(CheckpointFolder, Open_FilesOfEarlierVersions_AreRead) {
+  TempDir temp;
+  const auto layout = [](const char* name, std::map<std::string, std::string> metadata) {
+    metadata["ddprun.step"] = "7";
+    return LayOutSafetensors({{name, SafetensorsDtype::kU8, {4}, 0, 0}}, std::move(metadata)).value();
+  };
+  const std::vector<absl::string_view> bytes = {"abcd"};
+  ASSERT_TRUE(WriteSafetensors(temp.File("state"), layout("moment", {}), bytes, FileSystem::Real()).ok());
+  const uint64_t checksum = SafetensorsFile::Open(temp.File("state")).value()->seal()->header_checksum;
+  const std::string name = StateFileName({1, 7}, ChecksumText(checksum));
+  ASSERT_EQ(::rename(temp.File("state").c_str(), temp.File(name).c_str()), 0);
+  ASSERT_TRUE(WriteSafetensors(temp.File("step_00000007.safetensors"), layout("weight", {{"ddprun.state_file", name}}),
+                               bytes, FileSystem::Real())
+                  .ok());
+  const auto stored = CheckpointFolder(temp.path()).OpenWhole({1, 7});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(stored->info.progress.step, 7);
+  EXPECT_EQ(stored->info.run, 1);
+  EXPECT_NE(stored->state, nullptr);
 }
 
 TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) {
@@ -153,6 +179,67 @@ TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) 
     ASSERT_TRUE(SaveSample(plain, 3, 1).ok());
     EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2)) << "operation " << failing;
   }
+}
+
+// A node that was cut off goes on saving after the others have started anew without it.
+TEST(CheckpointFolder, Save_ALaterRoundHasSaved_IsRefusedAndNothingChanges) {
+  for (const CheckpointRound mine : {CheckpointRound{7, 9}, CheckpointRound{8, 1}}) {
+    TempDir temp;
+    CheckpointFolder folder(temp.path());
+    ASSERT_TRUE(SaveSample(folder, 1200, 1, 400, {8, 2}).ok());
+    const std::string model = testing::ReadFile(ModelPath(temp, 1200));
+    for (const int64_t step : {int64_t{1200}, int64_t{1300}}) {
+      const absl::Status status = SaveSample(folder, step, 1, 400, mine);
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(status.message(), HasSubstr("this process was replaced and must end"));
+    }
+    EXPECT_EQ(testing::ReadFile(ModelPath(temp, 1200)), model);
+    EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2));
+  }
+}
+
+// The same, with the other round's checkpoint arriving while this one is being written.
+TEST(CheckpointFolder, Save_ALaterRoundSavesMeanwhile_IsNotOverwritten) {
+  TempDir temp;
+  CheckpointFolder later(temp.path());
+  bool saved = false;
+  HookedFiles files([&](const std::string& operation, const std::string& path) {
+    if (operation == "sync" && absl::StrContains(path, ".state-") && !std::exchange(saved, true)) {
+      EXPECT_TRUE(SaveSample(later, 1200, 1, 400, {8, 0}).ok());
+    }
+    return absl::OkStatus();
+  });
+  CheckpointFolder cut_off(temp.path(), files);
+  EXPECT_FALSE(SaveSample(cut_off, 1200, 1, 600, {7, 0}).ok());
+  EXPECT_TRUE(saved);
+  EXPECT_EQ(FindNewest(later)->newest->info.round, (CheckpointRound{8, 0}));
+  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2));
+}
+
+// A training that began from scratch beside an older one, with smaller steps and one that both have.
+TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
+  TempDir temp;
+  CheckpointFolder folder(temp.path());
+  for (const int64_t step : {800, 900}) ASSERT_TRUE(SaveSample(folder, step, 2).ok());
+  for (const int64_t step : {700, 800, 810, 820}) ASSERT_TRUE(SaveSample(folder, step, 2, 400, {}, 2).ok());
+  const std::vector<CheckpointId> expected = {{2, 820}, {2, 810}, {1, 900}, {1, 800}};
+  EXPECT_EQ(folder.List().value(), expected);
+  for (const CheckpointId id : expected) EXPECT_TRUE(folder.OpenWhole(id).ok());
+  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(8));
+  ASSERT_TRUE(SaveSample(folder, 910, 1).ok());
+  EXPECT_EQ(folder.List().value(), (std::vector<CheckpointId>{{2, 820}, {2, 810}, {1, 910}}));
+}
+
+TEST(CheckpointFolder, Save_DeadWritersFiles_AreRemovedAndOthersKept) {
+  TempDir temp;
+  const std::string dead = temp.File(".step_00000001.safetensors.0123.tmp");
+  const std::string foreign = temp.File(".best.safetensors.0123.tmp");
+  Overwrite(dead, "half");
+  Overwrite(foreign, "another writer's");
+  CheckpointFolder folder(temp.path());
+  ASSERT_TRUE(SaveSample(folder, 2, 1).ok());
+  EXPECT_EQ(::access(dead.c_str(), F_OK), -1);
+  EXPECT_EQ(::access(foreign.c_str(), F_OK), 0);
 }
 
 TEST(CheckpointFolder, Save_FolderGone_OneClearLine) {

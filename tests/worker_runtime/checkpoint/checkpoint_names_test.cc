@@ -17,24 +17,30 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(CheckpointNames, Step_OwnNames_AreUnderstood) {
-  EXPECT_EQ(ModelFileName(1200), "step_00001200.safetensors");
-  for (const int64_t step : {int64_t{0}, int64_t{7}, int64_t{99999999}, int64_t{123456789012}}) {
-    EXPECT_EQ(StepOfModelFile(ModelFileName(step)), step);
-    EXPECT_TRUE(IsStateFile(StateFileName(step, 0xabc)));
-    EXPECT_FALSE(StepOfModelFile(StateFileName(step, 0xabc)));
-    EXPECT_FALSE(IsStateFile(ModelFileName(step)));
+  EXPECT_EQ(ModelFileName({1, 1200}), "step_00001200.safetensors");
+  EXPECT_EQ(ModelFileName({2, 1200}), "run_2_step_00001200.safetensors");
+  const std::string unique = "0123456789abcdef";
+  for (const int64_t run : {1, 2, 31}) {
+    for (const int64_t step : {int64_t{0}, int64_t{7}, int64_t{99999999}, int64_t{123456789012}}) {
+      const CheckpointId id = {run, step};
+      EXPECT_EQ(IdOfModelFile(ModelFileName(id)), id);
+      EXPECT_EQ(IdOfStateFile(StateFileName(id, unique)), id);
+      EXPECT_FALSE(IdOfModelFile(StateFileName(id, unique)));
+      EXPECT_FALSE(IdOfStateFile(ModelFileName(id)));
+    }
   }
-  EXPECT_EQ(StateFileName(1, 0xabc), "step_00000001.state-0000000000000abc.safetensors");
+  EXPECT_EQ(StateFileName({1, 1}, unique), "step_00000001.state-0123456789abcdef.safetensors");
 }
 
 TEST(CheckpointNames, Step_OtherNames_AreNot) {
   for (const char* name :
        {"step_1.safetensors", "step_-0000001.safetensors", "step_ 0000001.safetensors", "step_.safetensors",
         "step_00000001.safetensors.tmp", ".step_00000001.safetensors.ab.tmp", "model.safetensors",
-        "step_99999999999999999999999.safetensors", "step_000000001.safetensors", ""}) {
-    EXPECT_FALSE(StepOfModelFile(name)) << name;
+        "step_99999999999999999999999.safetensors", "step_000000001.safetensors", "run_1_step_00000001.safetensors",
+        "run__step_00000001.safetensors", "run_02_step_00000001.safetensors", "run_2_step_1.safetensors", ""}) {
+    EXPECT_FALSE(IdOfModelFile(name)) << name;
   }
-  EXPECT_FALSE(IsStateFile("step_00000001.state-../../etc/passwd.safetensors"));
+  EXPECT_FALSE(IdOfStateFile("step_00000001.state-../../etc/passwd.safetensors"));
 }
 
 TEST(StepsToRemove, ManyValid_KeepsTheNewest) {
@@ -76,6 +82,19 @@ TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
   }
 }
 
+TEST(ChooseOffer, NewestRunThenStepThenRoundThenLowestRank_Wins) {
+  const CheckpointOffer none;
+  const auto offer = [](int64_t run, int64_t step, int64_t round = 0, int64_t launcher_round = 0) {
+    return CheckpointOffer{true, {run, step}, {round, launcher_round}};
+  };
+  EXPECT_EQ(ChooseOffer({}), std::nullopt);
+  EXPECT_EQ(ChooseOffer({none, none}), std::nullopt);
+  EXPECT_EQ(ChooseOffer({none, offer(1, 5)}), 1);
+  EXPECT_EQ(ChooseOffer({offer(1, 5), offer(1, 7), none}), 1);
+  EXPECT_EQ(ChooseOffer({offer(1, 900), offer(2, 7)}), 1);
+  EXPECT_EQ(ChooseOffer({offer(1, 5, 3, 1), offer(1, 5, 4, 0), offer(1, 5, 4, 2), offer(1, 5, 4, 2)}), 2);
+}
+
 TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
   CheckpointInfo info;
   info.progress = {.step = 1200,
@@ -85,6 +104,9 @@ TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
                    .user = {{"lr", "0.1"}, {"", "x"}}};
   info.world_size = 4;
   info.version = "9.9";
+  info.run = 3;
+  info.run_id = "job7";
+  info.round = {8, 2};
   const auto read = InfoFromMetadata("f", InfoToMetadata(info), {});
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->progress.step, 1200);
@@ -94,6 +116,9 @@ TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
   EXPECT_EQ(read->progress.user, info.progress.user);
   EXPECT_EQ(read->world_size, 4);
   EXPECT_EQ(read->version, "9.9");
+  EXPECT_EQ(read->run, 3);
+  EXPECT_EQ(read->run_id, "job7");
+  EXPECT_EQ(read->round, (CheckpointRound{8, 2}));
 }
 
 TEST(CheckpointInfo, Metadata_OfOthers_KeepsDefaults) {

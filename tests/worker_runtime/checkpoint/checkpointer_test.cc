@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -12,8 +13,11 @@
 #include <torch/utils.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,6 +86,11 @@ std::vector<OptimizerCase> Optimizers() {
       {"AdamW with amsgrad", Grouped<torch::optim::AdamW, AdamWOptions>([](double lr) {
          return AdamWOptions(lr).amsgrad(true).weight_decay(lr / 3).betas({0.8, 0.99});
        })},
+      {"RMSprop, which is stored as an archive",
+       Grouped<torch::optim::RMSprop, torch::optim::RMSpropOptions>(
+           [](double lr) { return torch::optim::RMSpropOptions(lr / 10).momentum(0.9).centered(true); })},
+      {"Adagrad, too", Grouped<torch::optim::Adagrad, torch::optim::AdagradOptions>(
+                           [](double lr) { return torch::optim::AdagradOptions(lr).lr_decay(0.1); })},
       {"ddprun's AdamW",
        Grouped<AdamW, AdamWOptions>([](double lr) { return AdamWOptions(lr).weight_decay(1 / 3.0); })},
   };
@@ -177,8 +186,8 @@ TEST(Checkpointer, Resume_OtherOptimizer_SaysWhatDiffers) {
   torch::nn::Linear stranger(2, 2);
   torch::optim::AdamW strange(stranger->parameters());
   EXPECT_THAT(resume(strange), HasSubstr("is not a parameter of the module"));
-  torch::optim::RMSprop unknown(net.parameters());
-  EXPECT_THAT(resume(unknown), HasSubstr("checkpoints support SGD, Adam and AdamW"));
+  torch::optim::RMSprop another(net.parameters());
+  EXPECT_THAT(resume(another), HasSubstr("saved from AdamW, but this is torch::optim::RMSprop"));
   // And nothing of it in the model's own file: Python loads that as it is.
   const auto model = LoadTensors(temp.File("step_00000001.safetensors"));
   EXPECT_THAT(model->tensors, SizeIs(8));
@@ -194,6 +203,104 @@ TEST(Checkpointer, Resume_ModelOfSomebodyElse_StartsTheOptimizerAnew) {
   EXPECT_EQ(from->progress.step, 0);
   EXPECT_NE(from->path, "");
   EXPECT_EQ(Bits(net), Bits(other));
+}
+
+TEST(Checkpointer, NewTrainingInAUsedFolder_KeepsToItself) {
+  TempDir temp;
+  SampleNet old_net, net, again;
+  {
+    auto old = Make(old_net, nullptr, {.folder = temp.path()});
+    for (const int64_t step : {800, 900, 1000}) ASSERT_TRUE(old->Save({.step = step}).ok());
+  }
+  // It does not resume, and it is killed before it comes as far as the other.
+  auto fresh = Make(net, nullptr, {.folder = temp.path(), .keep = 2});
+  ::testing::internal::CaptureStderr();
+  for (const int64_t step : {100, 200, 300}) ASSERT_TRUE(fresh->Save({.step = step}).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("checkpoints of an earlier training"));
+  const auto from = Make(again, nullptr, {.folder = temp.path()})->Resume();
+  ASSERT_TRUE(from.ok()) << from.status();
+  EXPECT_EQ(from->progress.step, 300);
+  EXPECT_EQ(from->run, 2);
+  EXPECT_EQ(Bits(again), Bits(net));
+  for (const char* kept : {"step_00000800", "step_00000900", "step_00001000", "run_2_step_00000200"}) {
+    EXPECT_EQ(::access(temp.File(absl::StrCat(kept, ".safetensors")).c_str(), F_OK), 0) << kept;
+  }
+  EXPECT_EQ(::access(temp.File("run_2_step_00000100.safetensors").c_str(), F_OK), -1);
+}
+
+TEST(Checkpointer, ResumedAgainAndAgain_StaysOneRun) {
+  TempDir temp;
+  for (int64_t start = 0; start < 4; ++start) {
+    SampleNet net;
+    auto checkpointer = Make(net, nullptr, {.folder = temp.path(), .keep = 2});
+    const auto from = checkpointer->Resume();
+    ASSERT_TRUE(from.ok()) << from.status();
+    EXPECT_EQ(from->progress.step, start);
+    EXPECT_EQ(from->round.round, start);
+    ASSERT_TRUE(checkpointer->Save({.step = start + 1}).ok());
+  }
+  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(4));
+}
+
+TEST(Checkpointer, RunId_OnlyItsOwnAreResumed) {
+  TempDir temp;
+  SampleNet a, b;
+  ASSERT_TRUE(Make(a, nullptr, {.folder = temp.path(), .run_id = "lr 0.1"})->Save({.step = 9}).ok());
+  auto second = Make(b, nullptr, {.folder = temp.path(), .run_id = "lr 0.2"});
+  auto from = second->Resume();
+  ASSERT_TRUE(from.ok()) << from.status();
+  EXPECT_EQ(from->path, "");
+  ASSERT_TRUE(second->Save({.step = 3}).ok());
+  SampleNet again;
+  from = Make(again, nullptr, {.folder = temp.path(), .run_id = "lr 0.1"})->Resume();
+  EXPECT_EQ(from->progress.step, 9);
+  EXPECT_EQ(from->run_id, "lr 0.1");
+  EXPECT_EQ(Bits(again), Bits(a));
+}
+
+// Two starts of the workers found the same checkpoint: the launcher's round tells which is later.
+TEST(Checkpointer, ReplacedByALaterRound_CanNotSaveAnyMore) {
+  TempDir temp;
+  SampleNet net;
+  const auto start = [&](const char* round) {
+    EXPECT_EQ(::setenv("RANK", "0", 1) + ::setenv("WORLD_SIZE", "1", 1) + ::setenv("DDPRUN_ROUND", round, 1), 0);
+    auto checkpointer = Make(net, nullptr, {.folder = temp.path()});
+    for (const char* name : {"RANK", "WORLD_SIZE", "DDPRUN_ROUND"}) ::unsetenv(name);
+    EXPECT_TRUE(checkpointer->Resume().ok());
+    return checkpointer;
+  };
+  ASSERT_TRUE(start("1")->Save({.step = 10}).ok());
+  auto cut_off = start("2");
+  auto later = start("3");
+  ASSERT_TRUE(cut_off->Save({.step = 20}).ok());
+  ASSERT_TRUE(later->Save({.step = 20}).ok());
+  const absl::Status status = cut_off->Save({.step = 30});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.message(), HasSubstr("this process was replaced and must end"));
+  EXPECT_TRUE(later->Save({.step = 30}).ok());
+}
+
+TEST(Checkpointer, Save_NotFinite_IsRefusedUnlessAllowed) {
+  TempDir temp;
+  SampleNet net;
+  torch::optim::AdamW optimizer(testing::UniqueParameters(net));
+  auto checkpointer = Make(net, &optimizer, {.folder = temp.path(), .keep = 1});
+  TrainStep(net, optimizer, 0);
+  ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
+  const at::NoGradGuard no_grad;
+  at::Tensor weight = net.named_parameters()["blocks.0.weight"];
+  // Large values whose sum overflows are finite.
+  weight.fill_(3e38);
+  EXPECT_TRUE(checkpointer->Save({.step = 2}).ok());
+  weight[1][2] = std::numeric_limits<float>::infinity();
+  net.named_parameters()["blocks.1.bias"].fill_(std::nan(""));
+  const absl::Status status = checkpointer->Save({.step = 3});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint of step 3 was not saved"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("parameter \"blocks.0.weight\" has NaN or infinite values, as have 1 others"));
+  EXPECT_TRUE(Make(net, &optimizer, {.folder = temp.File("all"), .allow_non_finite = true})->Save({.step = 3}).ok());
+  EXPECT_EQ(checkpointer->Resume()->progress.step, 2);
 }
 
 // A disk that stands still until it is told to go on.

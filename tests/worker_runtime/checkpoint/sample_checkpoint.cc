@@ -19,12 +19,16 @@ std::string Content(int64_t step, const std::string& name, size_t bytes) {
   return content;
 }
 
-SafetensorsHeader Layout(const std::vector<std::string>& names, int64_t step, size_t bytes) {
+SafetensorsHeader Layout(const std::vector<std::string>& names, int64_t step, size_t bytes,
+                         CheckpointRound round = {}) {
   std::vector<SafetensorsTensor> tensors;
   for (const std::string& name : names) {
     tensors.push_back({name, SafetensorsDtype::kU8, {static_cast<int64_t>(bytes)}, 0, 0});
   }
-  return LayOutSafetensors(std::move(tensors), {{"ddprun.step", absl::StrCat(step)}}).value();
+  return LayOutSafetensors(std::move(tensors), {{"ddprun.step", absl::StrCat(step)},
+                                                {"ddprun.round", absl::StrCat(round.round)},
+                                                {"ddprun.launcher_round", absl::StrCat(round.launcher_round)}})
+      .value();
 }
 
 absl::Status Compare(const SafetensorsFile& file, int64_t step) {
@@ -37,25 +41,42 @@ absl::Status Compare(const SafetensorsFile& file, int64_t step) {
 
 }  // namespace
 
-absl::Status SaveSample(CheckpointFolder& folder, int64_t step, int keep, size_t bytes) {
-  CheckpointPart model{Layout({"bias", "weight"}, step, bytes / 2), {}};
+absl::Status SaveSample(CheckpointFolder& folder, int64_t step, int keep, size_t bytes, CheckpointRound round,
+                        int64_t run) {
+  CheckpointPart model{Layout({"bias", "weight"}, step, bytes / 2, round), {}};
   CheckpointPart state{Layout({"moment"}, step, bytes), {}};
   const std::string bias = Content(step, "bias", bytes / 2), weight = Content(step, "weight", bytes / 2);
   const std::string moment = Content(step, "moment", bytes);
   model.bytes = {bias, weight};
   state.bytes = {moment};
-  return folder.Save(step, std::move(model), std::move(state), keep);
+  return folder.Save({run, step}, round, std::move(model), std::move(state), keep);
+}
+
+absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder) {
+  const absl::StatusOr<std::vector<CheckpointId>> ids = folder.List();
+  if (!ids.ok()) return ids.status();
+  Search search;
+  for (const CheckpointId id : *ids) {
+    absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenWhole(id);
+    if (checkpoint.ok()) {
+      search.newest = *std::move(checkpoint);
+      break;
+    }
+    search.skipped.emplace_back(checkpoint.status().message());
+  }
+  return search;
 }
 
 absl::StatusOr<int64_t> NewestSample(const CheckpointFolder& folder) {
-  const absl::StatusOr<CheckpointFolder::Search> search = folder.FindNewest();
+  const absl::StatusOr<Search> search = FindNewest(folder);
   if (!search.ok()) return search.status();
   if (!search->newest) return 0;
   const StoredCheckpoint& found = *search->newest;
+  const int64_t step = found.info.progress.step;
   if (found.state == nullptr) return absl::DataLossError("the state is missing");
-  if (absl::Status status = Compare(*found.model, found.step); !status.ok()) return status;
-  if (absl::Status status = Compare(*found.state, found.step); !status.ok()) return status;
-  return found.step;
+  if (absl::Status status = Compare(*found.model, step); !status.ok()) return status;
+  if (absl::Status status = Compare(*found.state, step); !status.ok()) return status;
+  return step;
 }
 
 }  // namespace ddprun::testing

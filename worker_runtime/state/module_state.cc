@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/module_state.h"
+#include "worker_runtime/state/module_state.h"
 
 #include <torch/nn/module.h>
 

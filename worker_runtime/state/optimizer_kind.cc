@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/optimizer_kind.h"
+#include "worker_runtime/state/optimizer_kind.h"
 
 #include <ATen/Functions.h>
 #include <torch/optim/adam.h>

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_
+#ifndef DDPRUN_WORKER_RUNTIME_STATE_OPTIMIZER_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_STATE_OPTIMIZER_STATE_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/checkpoint/module_state.h"
 #include "worker_runtime/checkpoint/safetensors_header.h"
 #include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/state/module_state.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -25,9 +25,13 @@ class Optimizer;
 //   optimizer.state.PARAMETER.step         float32 scalar, as in Python
 //   optimizer.state.PARAMETER.momentum_buffer
 //
-// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. Supports SGD,
-// Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. Functions that access
-// tensors throw c10::Error like LibTorch: call them inside TorchTry.
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. That is so for
+// SGD, Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. All others are stored as
+// what their save() writes into LibTorch's archive (parameters by position):
+//
+//   optimizer.archive                      uint8 [bytes]
+//
+// Functions that access tensors throw c10::Error like LibTorch: call them inside TorchTry.
 namespace ddprun {
 
 struct OptimizerState {
@@ -35,7 +39,11 @@ struct OptimizerState {
   std::string groups;    // JSON
 };
 
-// Errors: Unimplemented: an optimizer of another kind; InvalidArgument: a parameter that the module does not have.
+// Whether the optimizer is of a kind that is stored by parameter name.
+bool IsStoredByName(torch::optim::Optimizer& optimizer);
+
+// Errors: Unimplemented: an optimizer of another kind whose class does not implement save(); InvalidArgument: a
+// parameter that the module does not have.
 absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, torch::optim::Optimizer& optimizer);
 
 // Collects the state from a checkpoint, one tensor after the other, and installs it in an optimizer at the end.
@@ -64,10 +72,11 @@ class OptimizerStateLoader {
   explicit OptimizerStateLoader(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
 
   torch::optim::Optimizer* optimizer_;
-  std::map<std::string, Slot> slots_;  // by the tensor's name
+  std::map<std::string, Slot> slots_;  // by the tensor's name; empty for an archive
+  at::Tensor archive_;                 // undefined: stored by name, or not taken yet
   std::string groups_;
 };
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_OPTIMIZER_STATE_H_
+#endif  // DDPRUN_WORKER_RUNTIME_STATE_OPTIMIZER_STATE_H_

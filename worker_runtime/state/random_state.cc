@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/random_state.h"
+#include "worker_runtime/state/random_state.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>

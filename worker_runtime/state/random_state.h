@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
+#ifndef DDPRUN_WORKER_RUNTIME_STATE_RANDOM_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_STATE_RANDOM_STATE_H_
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -26,4 +26,4 @@ std::vector<c10::Device> AcceleratorsOf(const NamedTensors& tensors);
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_RANDOM_STATE_H_
+#endif  // DDPRUN_WORKER_RUNTIME_STATE_RANDOM_STATE_H_

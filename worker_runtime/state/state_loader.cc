@@ -1,0 +1,100 @@
+#include "worker_runtime/state/state_loader.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/state/random_state.h"
+
+namespace ddprun {
+
+StateLoader::StateLoader(TrainingState& state, Source model, Source rest, int rank)
+    : state_(&state),
+      model_(std::move(model)),
+      rest_(std::move(rest)),
+      rank_(rank),
+      module_(GetModuleState(state.module_)) {}
+
+absl::StatusOr<StateLoader> StateLoader::Create(TrainingState& state, Source model, Source rest, int rank) {
+  StateLoader loader(state, std::move(model), std::move(rest), rank);
+  if (absl::Status status = loader.Plan(); !status.ok()) return status;
+  return loader;
+}
+
+absl::Status StateLoader::Plan() {
+  if (model_.header != nullptr) {
+    absl::StatusOr<std::vector<std::vector<size_t>>> match = MatchState(model_.path, module_.Targets(), *model_.header);
+    if (!match.ok()) return match.status();
+    match_ = *std::move(match);
+  }
+  // A model that somebody else put into the folder has nothing else; the rest then begins anew.
+  if (rest_.header == nullptr) return absl::OkStatus();
+  if (state_->optimizer_ != nullptr) {
+    const auto groups = rest_.header->metadata.find(kOptimizerGroupsKey);
+    if (groups == rest_.header->metadata.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(model_.path, " was saved without an optimizer; load it with LoadModule"));
+    }
+    absl::StatusOr<OptimizerStateLoader> optimizer =
+        OptimizerStateLoader::Create(rest_.path, module_, *state_->optimizer_, *rest_.header, groups->second);
+    if (!optimizer.ok()) return optimizer.status();
+    optimizer_ = *std::move(optimizer);
+  }
+  for (const auto& [name, tensor] : state_->tensors_) {
+    const SafetensorsTensor* const stored = rest_.header->Find(absl::StrCat(kUserTensorPrefix, name));
+    if (stored == nullptr) {
+      missing_.push_back(name);
+    } else if (stored->shape != tensor.sizes().vec()) {
+      return absl::InvalidArgumentError(absl::StrCat(rest_.path, " does not match: tensor \"", name, "\" has shape ",
+                                                     ShapeText(stored->shape), " in the file and ",
+                                                     ShapeText(tensor.sizes().vec()), " here"));
+    }
+  }
+  for (const auto& [name, text] : state_->texts_) {
+    if (!rest_.header->metadata.contains(absl::StrCat(kStateTextPrefix, name))) missing_.push_back(name);
+  }
+  return absl::OkStatus();
+}
+
+void StateLoader::TakeModel(size_t index, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  for (const size_t target : match_[index]) at::Tensor(module_.tensors[target].second).copy_(value);
+}
+
+void StateLoader::TakeRest(size_t index, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const std::string& name = rest_.header->tensors[index].name;
+  if (optimizer_ && optimizer_->Take(name, value)) return;
+  if (absl::StartsWith(name, kUserTensorPrefix)) {
+    const auto target = state_->tensors_.find(name.substr(sizeof(kUserTensorPrefix) - 1));
+    if (target != state_->tensors_.end()) target->second.copy_(value);
+    return;
+  }
+  const bool ours = value.dim() == 2 && value.scalar_type() == at::kByte && rank_ < value.size(0);
+  if (ours && name == kCpuRandomName) cpu_random_ = value.select(0, rank_).clone();
+  if (ours && name == kAcceleratorRandomName) accelerator_random_ = value.select(0, rank_).clone();
+}
+
+absl::Status StateLoader::Install() {
+  const at::NoGradGuard no_grad;
+  if (optimizer_) optimizer_->Install();
+  if (cpu_random_.defined()) {
+    const at::Tensor all = accelerator_random_.defined() ? at::cat({cpu_random_, accelerator_random_}) : cpu_random_;
+    SetRandomState(all, AcceleratorsOf(module_.tensors));
+  }
+  if (rest_.header == nullptr) return absl::OkStatus();
+  for (const auto& [name, text] : state_->texts_) {
+    const auto stored = rest_.header->metadata.find(absl::StrCat(kStateTextPrefix, name));
+    if (stored == rest_.header->metadata.end()) continue;
+    if (absl::Status status = text.load(stored->second); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(rest_.path, ": \"", name, "\": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,415 @@
+#include "worker_runtime/state/training_state.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/state/optimizer_state.h"
+#include "worker_runtime/state/random_state.h"
+#include "worker_runtime/state/state_loader.h"
+#include "worker_runtime/state/tensor_stream.h"
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+// LibTorch's schedulers count their steps in a protected member, and have no state_dict.
+struct SchedulerSteps : torch::optim::LRScheduler {
+  static unsigned& Of(torch::optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerSteps::step_count_); }
+};
+
+absl::Status NotUnderstood(const std::string& text) {
+  return absl::DataLossError(absl::StrCat("\"", OneLine(text, 60), "\" is not a value of this type"));
+}
+
+absl::StatusOr<StatePart> LayOut(const NamedTensors& tensors, std::map<std::string, std::string> metadata) {
+  absl::StatusOr<std::vector<SafetensorsTensor>> described = DescribeTensors(tensors);
+  if (!described.ok()) return described.status();
+  absl::StatusOr<SafetensorsHeader> layout = LayOutSafetensors(*std::move(described), std::move(metadata));
+  if (!layout.ok()) return layout.status();
+  std::map<absl::string_view, at::Tensor> by_name;
+  for (const auto& [name, tensor] : tensors) by_name[name] = tensor;
+  StatePart part;
+  for (const SafetensorsTensor& tensor : layout->tensors) part.tensors.push_back(by_name[tensor.name]);
+  part.layout = *std::move(layout);
+  return part;
+}
+
+// Copies `now`, into the memory of the last copy if it fits.
+void Keep(const at::Tensor& now, at::Tensor* kept) {
+  const bool fits =
+      kept->defined() && kept->sizes() == now.sizes() && kept->dtype() == now.dtype() && kept->device() == now.device();
+  if (fits) {
+    kept->copy_(now.detach());
+  } else {
+    *kept = now.detach().clone();
+  }
+}
+
+// Some values of each parameter, as bytes of one tensor per device: what an optimizer's step changes. LibTorch's
+// optimizers write to `data()`, which does not count as a new version of the parameter.
+std::vector<at::Tensor> Samples(const torch::nn::Module& module) {
+  constexpr int64_t kValues = 8;
+  std::map<std::string, std::vector<at::Tensor>> devices;
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (!parameter.defined() || parameter.numel() == 0 || parameter.layout() != at::kStrided) continue;
+    const at::Tensor flat = parameter.detach().as_strided({std::min(kValues, parameter.numel())}, {1});
+    devices[absl::StrCat(parameter.device().str(), c10::toString(parameter.scalar_type()))].push_back(flat);
+  }
+  std::vector<at::Tensor> samples;
+  for (const auto& [device, parts] : devices) samples.push_back(at::cat(parts));
+  return samples;
+}
+
+bool SameSamples(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  // NaN is not equal to itself: a state with NaN is taken for changed.
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+bool IsFloat(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+}
+
+// Which of `tensors` have a value that is not finite (`nan_only`: a NaN). A sum that is finite has only finite terms;
+// this reads every value once, at the memory's speed. One synchronization per device.
+std::vector<std::string> NotFinite(const NamedTensors& tensors, bool nan_only) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, std::pair<std::vector<const NamedTensors::value_type*>, std::vector<at::Tensor>>> devices;
+  for (const auto& item : tensors) {
+    if (!item.second.defined() || item.second.numel() == 0 || !IsFloat(item.second) || item.second.is_meta()) continue;
+    auto& [items, sums] = devices[item.second.device().str()];
+    items.push_back(&item);
+    sums.push_back(item.second.scalar_type() == at::kDouble ? item.second.sum() : item.second.sum(at::kFloat));
+  }
+  std::set<std::string> bad;
+  for (auto& [device, checked] : devices) {
+    for (at::Tensor& sum : checked.second) sum = sum.to(at::kDouble);
+    const at::Tensor sums = at::stack(checked.second).cpu();
+    const double* const values = sums.const_data_ptr<double>();
+    for (size_t i = 0; i < checked.first.size(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      // The sum of large values may overflow.
+      const at::Tensor& tensor = checked.first[i]->second;
+      const at::Tensor fine = nan_only ? at::isnan(tensor).logical_not() : at::isfinite(tensor);
+      if (!fine.all().item<bool>()) bad.insert(checked.first[i]->first);
+    }
+  }
+  std::vector<std::string> in_order;
+  for (const auto& [name, tensor] : tensors) {
+    if (bad.contains(name)) in_order.push_back(name);
+  }
+  return in_order;
+}
+
+}  // namespace
+
+struct TrainingState::Committed {
+  Scope scope = Scope::kStep;
+  std::map<std::string, at::Tensor> buffers;
+  std::map<std::string, at::Tensor> gradients;  // undefined: there was none
+  std::vector<at::Tensor> samples;              // of the parameters
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, std::string> texts;
+  std::vector<double> learning_rates;  // per parameter group
+  at::Tensor random;
+  std::optional<StateParts> everything;
+};
+
+TrainingState::TrainingState(torch::nn::Module& module, torch::optim::Optimizer* optimizer)
+    : module_(module), optimizer_(optimizer) {}
+TrainingState::~TrainingState() = default;
+
+absl::Status TrainingState::CheckName(const std::string& name) const {
+  if (name.empty()) return absl::InvalidArgumentError("a name in the training state is empty");
+  if (!tensors_.contains(name) && !texts_.contains(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" was already added to the training state"));
+}
+
+absl::Status TrainingState::AddTensor(const std::string& name, at::Tensor tensor) {
+  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  if (!tensor.defined()) return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\" is undefined"));
+  tensors_[name] = std::move(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::AddText(const std::string& name, std::function<std::string()> save,
+                                    std::function<absl::Status(const std::string&)> load) {
+  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  texts_[name] = {std::move(save), std::move(load)};
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::AddValue(const std::string& name, double* value) {
+  // All digits; "inf" and "nan" as well.
+  return AddText(
+      name, [value] { return absl::StrFormat("%.17g", *value); },
+      [value](const std::string& text) {
+        return absl::SimpleAtod(text, value) ? absl::OkStatus() : NotUnderstood(text);
+      });
+}
+
+absl::Status TrainingState::AddValue(const std::string& name, int64_t* value) {
+  return AddText(
+      name, [value] { return absl::StrCat(*value); },
+      [value](const std::string& text) {
+        return absl::SimpleAtoi(text, value) ? absl::OkStatus() : NotUnderstood(text);
+      });
+}
+
+absl::Status TrainingState::AddValue(const std::string& name, bool* value) {
+  return AddText(
+      name, [value] { return *value ? "true" : "false"; },
+      [value](const std::string& text) {
+        return absl::SimpleAtob(text, value) ? absl::OkStatus() : NotUnderstood(text);
+      });
+}
+
+absl::Status TrainingState::AddValue(const std::string& name, std::string* value) {
+  return AddText(
+      name, [value] { return *value; },
+      [value](const std::string& text) {
+        *value = text;
+        return absl::OkStatus();
+      });
+}
+
+absl::Status TrainingState::AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name) {
+  torch::optim::LRScheduler* const target = &scheduler;
+  return AddText(
+      name, [target] { return absl::StrCat(SchedulerSteps::Of(*target)); },
+      [target](const std::string& text) {
+        return absl::SimpleAtoi(text, &SchedulerSteps::Of(*target)) ? absl::OkStatus() : NotUnderstood(text);
+      });
+}
+
+absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const std::string& name) {
+  // Copies share one state.
+  auto shared = std::make_shared<DistributedSampler>(sampler);
+  return AddText(
+      name,
+      [shared] {
+        return json{{"epoch", shared->epoch()},
+                    {"position", shared->position() * shared->options().num_replicas},
+                    {"seed", shared->options().seed}}
+            .dump();
+      },
+      [shared](const std::string& text) {
+        const json said = json::parse(text, nullptr, /*allow_exceptions=*/false);
+        for (const char* key : {"epoch", "position", "seed"}) {
+          if (!said.is_object() || !said.contains(key) || !said[key].is_number_integer()) return NotUnderstood(text);
+        }
+        if (said["seed"].get<int64_t>() != shared->options().seed) {
+          return absl::InvalidArgumentError(absl::StrCat("the sampler was saved with seed ",
+                                                         said["seed"].get<int64_t>(), ", but this one has ",
+                                                         shared->options().seed, "; use the same seed"));
+        }
+        // With fewer or more ranks, a sample may be repeated, but none is left out.
+        shared->set_epoch(said["epoch"].get<int64_t>(),
+                          said["position"].get<int64_t>() / shared->options().num_replicas);
+        return absl::OkStatus();
+      });
+}
+
+std::vector<c10::Device> TrainingState::Accelerators() const { return AcceleratorsOf(GetModuleState(module_).tensors); }
+
+absl::StatusOr<StateParts> TrainingState::Parts(std::map<std::string, std::string> metadata, NamedTensors extra) const {
+  const ModuleState module = GetModuleState(module_);
+  NamedTensors rest = std::move(extra);
+  std::map<std::string, std::string> rest_metadata = metadata;
+  if (optimizer_ != nullptr) {
+    absl::StatusOr<OptimizerState> optimizer = GetOptimizerState(module, *optimizer_);
+    if (!optimizer.ok()) return optimizer.status();
+    rest.insert(rest.end(), optimizer->tensors.begin(), optimizer->tensors.end());
+    rest_metadata[kOptimizerGroupsKey] = std::move(optimizer->groups);
+  }
+  for (const auto& [name, tensor] : tensors_) rest.emplace_back(absl::StrCat(kUserTensorPrefix, name), tensor);
+  for (const auto& [name, text] : texts_) rest_metadata[absl::StrCat(kStateTextPrefix, name)] = text.save();
+  metadata.insert(module.aliases.begin(), module.aliases.end());
+  absl::StatusOr<StatePart> model_part = LayOut(module.tensors, std::move(metadata));
+  if (!model_part.ok()) return model_part.status();
+  absl::StatusOr<StatePart> rest_part = LayOut(rest, std::move(rest_metadata));
+  if (!rest_part.ok()) return rest_part.status();
+  return StateParts{*std::move(model_part), *std::move(rest_part)};
+}
+
+void TrainingState::Commit(Scope scope) {
+  const at::NoGradGuard no_grad;
+  if (committed_ == nullptr) committed_ = std::make_unique<Committed>();
+  Committed& committed = *committed_;
+  committed.scope = scope;
+  for (const auto& item : module_.named_buffers()) {
+    if (item.value().defined()) Keep(item.value(), &committed.buffers[item.key()]);
+  }
+  for (const auto& item : module_.named_parameters()) {
+    if (!item.value().defined()) continue;
+    const at::Tensor& gradient = item.value().grad();
+    at::Tensor& kept = committed.gradients[item.key()];
+    if (gradient.defined()) {
+      Keep(gradient, &kept);
+    } else {
+      kept.reset();
+    }
+  }
+  committed.samples = Samples(module_);
+  for (const auto& [name, tensor] : tensors_) Keep(tensor, &committed.tensors[name]);
+  for (const auto& [name, text] : texts_) committed.texts[name] = text.save();
+  committed.learning_rates.clear();
+  if (optimizer_ != nullptr) {
+    for (auto& group : optimizer_->param_groups()) committed.learning_rates.push_back(group.options().get_lr());
+  }
+  committed.random = GetRandomState(Accelerators());
+  committed.everything.reset();
+  if (scope == Scope::kStep) return;
+  absl::StatusOr<StateParts> parts = Parts();
+  if (!parts.ok()) return;  // Rollback says why
+  for (StatePart* const part : {&parts->model, &parts->rest}) {
+    for (at::Tensor& tensor : part->tensors) tensor = tensor.detach().clone();
+  }
+  committed.everything = *std::move(parts);
+}
+
+absl::Status TrainingState::Rollback() {
+  if (committed_ == nullptr) return absl::FailedPreconditionError("Rollback without a Commit before it");
+  const Committed& committed = *committed_;
+  const at::NoGradGuard no_grad;
+  if (committed.scope == Scope::kEverything) {
+    if (!committed.everything) return Parts().status();
+    const StatePart& model = committed.everything->model;
+    const StatePart& rest = committed.everything->rest;
+    absl::StatusOr<StateLoader> loader = StateLoader::Create(*this, {"the committed state", &model.layout},
+                                                             {"the committed state", &rest.layout}, /*rank=*/0);
+    if (!loader.ok()) return loader.status();
+    for (size_t i = 0; i < model.tensors.size(); ++i) loader->TakeModel(i, model.tensors[i]);
+    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->TakeRest(i, rest.tensors[i]);
+    if (absl::Status status = loader->Install(); !status.ok()) return status;
+  } else {
+    if (!SameSamples(committed.samples, Samples(module_))) {
+      return absl::FailedPreconditionError(
+          "parameters have changed since Commit: the optimizer's step had begun; commit after it, or commit "
+          "Scope::kEverything to roll it back");
+    }
+    for (const auto& item : module_.named_buffers()) {
+      const auto kept = committed.buffers.find(item.key());
+      if (kept != committed.buffers.end()) item.value().copy_(kept->second);
+    }
+    for (auto& [name, tensor] : tensors_) tensor.copy_(committed.tensors.at(name));
+    for (const auto& [name, text] : texts_) {
+      if (absl::Status status = text.load(committed.texts.at(name)); !status.ok()) return status;
+    }
+    for (size_t g = 0; g < committed.learning_rates.size(); ++g) {
+      optimizer_->param_groups()[g].options().set_lr(committed.learning_rates[g]);
+    }
+  }
+  for (auto& item : module_.named_parameters()) {
+    const auto kept = committed.gradients.find(item.key());
+    if (kept == committed.gradients.end()) continue;
+    at::Tensor& gradient = item.value().mutable_grad();
+    if (!kept->second.defined()) {
+      gradient.reset();
+    } else if (gradient.defined()) {
+      gradient.copy_(kept->second);  // in place: it may be a view of a bucket
+    } else {
+      gradient = kept->second.clone();
+    }
+  }
+  SetRandomState(committed.random, Accelerators());
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::Broadcast(ProcessGroup& group, int root) {
+  const bool sends = group.rank() == root;
+  StateParts parts;
+  const auto agree = [&group](const absl::Status& mine) {
+    return OutcomeOfAll(
+        &group,
+        mine.ok() ? mine : absl::Status(mine.code(), absl::StrCat("rank ", group.rank(), ": ", mine.message())));
+  };
+  absl::Status status = TorchTry("broadcast of the training state", [&]() -> absl::Status {
+    if (!sends) return absl::OkStatus();
+    absl::StatusOr<StateParts> mine = Parts();
+    if (mine.ok()) parts = *std::move(mine);
+    return mine.status();
+  });
+  if (status = agree(status); !status.ok()) return status;
+
+  SentTensors model, rest;
+  for (const auto& [sent, part] : {std::pair(&model, &parts.model), std::pair(&rest, &parts.rest)}) {
+    sent->path = absl::StrCat("rank ", root, "'s state");
+    sent->header = part->layout;
+    const StatePart* const source = part;
+    sent->read = [source](size_t index, char* to) {
+      TensorOnBytes(source->layout.tensors[index], to).copy_(source->tensors[index].detach());
+    };
+    const absl::Status of_header = SendHeader(group, root, SafetensorsHeaderText(part->layout), sent);
+    if (status.ok()) status = of_header;
+  }
+  std::optional<StateLoader> loader;
+  at::Tensor buffer, rest_buffer;
+  const absl::Status headers = status;
+  status = TorchTry("broadcast of the training state", [&]() -> absl::Status {
+    if (!headers.ok()) return headers;
+    buffer = BufferFor(model.header);
+    rest_buffer = BufferFor(rest.header);
+    if (sends) return absl::OkStatus();
+    absl::StatusOr<StateLoader> created =
+        StateLoader::Create(*this, {model.path, &model.header}, {rest.path, &rest.header}, group.rank());
+    if (created.ok()) loader = *std::move(created);
+    return created.status();
+  });
+  if (status = agree(status); !status.ok()) return status;
+  const at::NoGradGuard no_grad;
+  status = VisitSent(group, root, model, buffer, [&](size_t index, const at::Tensor& value) {
+    if (loader) loader->TakeModel(index, value);
+  });
+  const absl::Status of_rest = VisitSent(group, root, rest, rest_buffer, [&](size_t index, const at::Tensor& value) {
+    if (loader) loader->TakeRest(index, value);
+  });
+  if (status.ok()) status = of_rest;
+  if (status.ok() && loader) status = TorchTry("", [&] { return loader->Install(); });
+  return agree(status);
+}
+
+absl::Status TrainingState::CheckFinite() const {
+  NamedTensors parameters, buffers;
+  for (const auto& item : module_.named_parameters()) parameters.emplace_back(item.key(), item.value());
+  for (const auto& item : module_.named_buffers()) buffers.emplace_back(item.key(), item.value());
+  const std::vector<std::string> bad = NotFinite(parameters, /*nan_only=*/false);
+  if (!bad.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter \"", bad.front(), "\" has NaN or infinite values",
+                     bad.size() > 1 ? absl::StrCat(", as have ", bad.size() - 1, " others of ", parameters.size()) : "",
+                     "; lower the learning rate, clip gradients, or skip steps whose loss is not finite"));
+  }
+  // An infinite value may be meant, as in an attention mask.
+  if (const std::vector<std::string> nan = NotFinite(buffers, /*nan_only=*/true); !nan.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("buffer \"", nan.front(), "\" has NaN values"));
+  }
+  if (optimizer_ == nullptr || !IsStoredByName(*optimizer_)) return absl::OkStatus();
+  const absl::StatusOr<OptimizerState> state = GetOptimizerState(GetModuleState(module_), *optimizer_);
+  if (!state.ok()) return state.status();
+  if (const std::vector<std::string> moment = NotFinite(state->tensors, /*nan_only=*/false); !moment.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(moment.front(), " has NaN or infinite values"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

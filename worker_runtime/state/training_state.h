@@ -1,0 +1,132 @@
+#ifndef DDPRUN_WORKER_RUNTIME_STATE_TRAINING_STATE_H_
+#define DDPRUN_WORKER_RUNTIME_STATE_TRAINING_STATE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/state/module_state.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace torch::optim {
+class LRScheduler;
+class Optimizer;
+}  // namespace torch::optim
+
+namespace ddprun {
+
+class DistributedSampler;
+class ProcessGroup;
+
+// Tensors laid out as in a file. Handles to the trainer's own, not copies.
+struct StatePart {
+  SafetensorsHeader layout;
+  std::vector<at::Tensor> tensors;  // those of `layout`, in its order
+};
+
+// All of a training state: the model under the names of Python's state_dict, and the rest.
+struct StateParts {
+  StatePart model;
+  StatePart rest;
+};
+
+// What a training job needs in order to go on in another process: the module, its optimizer, and what the trainer adds.
+// Everything has a stable name, under which it is written to a checkpoint, sent to other ranks, and restored.
+//
+//   ddprun::TrainingState state(*model, &optimizer);
+//   if (absl::Status status = state.AddScheduler(scheduler); !status.ok()) return status;
+//   if (absl::Status status = state.AddSampler(sampler); !status.ok()) return status;
+//   if (absl::Status status = state.AddTensor("ema", ema); !status.ok()) return status;
+//   if (absl::Status status = state.AddValue("best_loss", &best_loss); !status.ok()) return status;
+//   auto checkpointer = ddprun::Checkpointer::Create(worker.group, state, {.folder = "checkpoints"});
+//
+// What is added must outlive the object. All ranks must add the same names. Names must be unique.
+// Threads: the training thread.
+class TrainingState {
+ public:
+  // `module` is the one inside DistributedDataParallel, not the wrapper. `optimizer` of any kind; nullptr: none. SGD,
+  // Adam and AdamW are stored by parameter name, readable from Python; others as the archive that their save() writes.
+  explicit TrainingState(torch::nn::Module& module, torch::optim::Optimizer* optimizer = nullptr);
+  ~TrainingState();
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  // A tensor, restored in place: an average of the weights, a table of counts. Any shape, device and dtype that
+  // safetensors supports. Errors of this and of all other Adds: InvalidArgument: the name is empty or already used.
+  absl::Status AddTensor(const std::string& name, at::Tensor tensor);
+  absl::Status AddValue(const std::string& name, double* value);
+  absl::Status AddValue(const std::string& name, int64_t* value);
+  absl::Status AddValue(const std::string& name, bool* value);
+  absl::Status AddValue(const std::string& name, std::string* value);  // UTF-8
+  // Anything else, such as a gradient scaler or a schedule of one's own, as a text (UTF-8). `load` gets what `save`
+  // returned; its error ends Resume.
+  absl::Status AddText(const std::string& name, std::function<std::string()> save,
+                       std::function<absl::Status(const std::string&)> load);
+  // How many steps the scheduler has made. The learning rates themselves are options of the optimizer.
+  absl::Status AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name = "scheduler");
+  // Epoch and position, summed over the ranks, so that their number may change. Restored in the middle of an epoch
+  // without replaying; see DistributedSampler::set_epoch.
+  absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");
+
+  // Marks the state between two training steps, to which Rollback returns.
+  enum class Scope {
+    // What a step changes before the optimizer's: buffers (BatchNorm), gradients (accumulated under no_sync), random
+    // numbers, learning rates, and everything added. Cheap.
+    kStep,
+    // Parameters and the optimizer's state as well, at the cost of a copy of them.
+    kEverything,
+  };
+  void Commit(Scope scope = Scope::kStep);
+
+  // Returns to the last Commit, so that an interrupted step can be made again with the same result.
+  // Errors: FailedPrecondition: there was no Commit, or, with kStep, parameters have changed since (seen from a few values
+  // of each): the optimizer's step had begun.
+  absl::Status Rollback();
+
+  // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks.
+  // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
+  // the process group.
+  absl::Status Broadcast(ProcessGroup& group, int root);
+
+  // OK if all parameters and the optimizer's state are finite and no buffer has a NaN.
+  // Errors: FailedPrecondition names the first parameter, in the module's order, that is not, and how many others.
+  absl::Status CheckFinite() const;
+
+  // The state, with entries and tensors to be stored beside it.
+  absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;
+
+  // Devices other than the CPU on which the module lies.
+  std::vector<c10::Device> Accelerators() const;
+
+ private:
+  friend class StateLoader;
+  struct Text {
+    std::function<std::string()> save;
+    std::function<absl::Status(const std::string&)> load;
+  };
+  struct Committed;
+
+  absl::Status CheckName(const std::string& name) const;
+
+  torch::nn::Module& module_;
+  torch::optim::Optimizer* const optimizer_;
+  std::map<std::string, at::Tensor> tensors_;
+  std::map<std::string, Text> texts_;
+  std::unique_ptr<Committed> committed_;  // nullptr: there was no Commit
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_STATE_TRAINING_STATE_H_
