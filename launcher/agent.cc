@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,8 +12,6 @@
 #include "launcher/cluster/slurm_text.h"
 #include "launcher/core/error_file.h"
 #include "launcher/core/failure_summary.h"
-#include "launcher/core/store_ports.h"
-#include "launcher/core/wait_text.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"
 #include "launcher/os/error_file.h"
@@ -73,10 +70,6 @@ Agent::Agent(Settings settings, std::unique_ptr<SignalSource> signals)
 Agent::~Agent() {
   settings_.guard->Unwatch();
   link_ = nullptr;
-  if (loop_ != nullptr) {
-    CloseStore();
-    CloseRegistration();
-  }
 }
 
 int Agent::Run() {
@@ -130,6 +123,15 @@ absl::Status Agent::SetUp() {
   loop_->SetTimer([this] { return std::min(machine_->NextDeadline(), sweep_until_); },
                   [this](SteadyTime now) { OnTimer(now); });
 
+  RoundStore::Events store;
+  store.on_ranks_joined = [this](int joined) {
+    Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
+  };
+  store.on_store_reached = [this](const absl::Status& status) {
+    Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
+  };
+  store_ = std::make_unique<RoundStore>(&config, place_, host_, loop_.get(), std::move(store));
+
   const char* inherited_id = getenv(worker_contract::kLauncherId);
   WorkerGroup::Settings group{&config,
                               settings_.launcher_id,
@@ -145,7 +147,7 @@ absl::Status Agent::SetUp() {
   };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
-    RegisterWorkers();
+    store_->Register(workers_->pids());
   };
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events));
@@ -318,121 +320,27 @@ void Agent::Do(const effect::Send& send) { link_->Send(send.message); }
 void Agent::Do(const effect::ResetConnection&) { link_->Reset(); }
 
 void Agent::Do(const effect::OpenStore&) {
-  CloseRegistration();
-  CloseStore();
-  store_secret_ = RandomSecret();
-  absl::StatusOr<std::unique_ptr<StoreServer>> store = NewStore();
-  absl::Status status = store.status();
-  if (store.ok()) {
-    store_ = *std::move(store);
-    told_joined_ = 0;
-    status = loop_->AddFd(store_->PollFd(), EPOLLIN, [this](uint32_t) {
-      store_->ProcessReady();
-      TellRanksJoined();
-    });
+  const absl::StatusOr<RoundStore::Opened> opened = store_->Open();
+  if (!opened.ok()) {
+    const std::string reason(opened.status().message());
+    return Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
   }
-  if (status.ok()) {
-    const OpenedStore opened = {store_->port(), store_secret_};
-    return Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened, now, e); });
+  if (!opened->note.empty()) {
+    // In a job of several nodes it may be that nobody is told of this one.
+    const bool alone = settings_.config.server_place == ServerPlace::kInProcess;
+    Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo, opened->note});
   }
-  const std::string reason =
-      absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; ", "try ",
-                   settings_.config.port_range ? "a wider --port-range or " : "", "another --local-addr");
-  Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
-}
-
-absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStore() {
-  StoreOptions options;
-  options.address = place_.address;
-  options.secret = store_secret_;
-  const LaunchConfig& config = settings_.config;
-  if (config.store_port == 0) return NewStoreAtAnyPort(std::move(options));
-  options.first_port = options.last_port = config.store_port;
-  absl::StatusOr<std::unique_ptr<StoreServer>> wanted = StoreServer::Open(options);
-  if (wanted.ok()) return wanted;
-  options.first_port = options.last_port = 0;
-  absl::StatusOr<std::unique_ptr<StoreServer>> store = NewStoreAtAnyPort(std::move(options));
-  if (!store.ok()) return store;
-  // In a job of several nodes it may be that nobody is told of this one.
-  const bool alone = config.server_place == ServerPlace::kInProcess;
-  Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo,
-                   absl::StrCat("--master-port=", config.store_port, " can't be had: ", wanted.status().message(),
-                                "; this round's store is at ", Endpoint{place_.master, (*store)->port()}.ToString())});
-  return store;
-}
-
-absl::StatusOr<std::unique_ptr<StoreServer>> Agent::NewStoreAtAnyPort(StoreOptions options) {
-  const LaunchConfig& config = settings_.config;
-  if (!config.port_range) return StoreServer::Open(std::move(options));
-  absl::StatusOr<std::unique_ptr<StoreServer>> store =
-      absl::ResourceExhaustedError(absl::StrCat("no port of ", config.port_range->ToString(), " is free"));
-  for (const PortRange& part : StorePorts(*config.port_range, config.endpoint.port, last_store_port_)) {
-    options.first_port = part.first;
-    options.last_port = part.last;
-    store = StoreServer::Open(options);
-    if (!store.ok()) continue;
-    last_store_port_ = (*store)->port();
-    break;
-  }
-  return store;
+  Step([&](auto& m, auto now, auto* e) { m.OnStoreOpened(opened->store, now, e); });
 }
 
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
-  // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
-  if (spawn.assignment.group_rank == 0) {
-    const bool nodes_know_secret = spawn.assignment.store_secret == store_secret_;
-    store_->BeginRound(spawn.assignment.round, spawn.assignment.world_size, nodes_know_secret);
-  }
+  store_->BeginRound(spawn.assignment);
   const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
   }
-  unregistered_ = spawn.assignment;
-  if (workers_->all_started()) RegisterWorkers();
-}
-
-void Agent::RegisterWorkers() {
-  if (!unregistered_) return;
-  const rendezvous::Assignment assignment = *std::exchange(unregistered_, std::nullopt);
-  NodeRegistration node;
-  node.round = assignment.round;
-  node.base_rank = assignment.base_rank;
-  node.host = host_;
-  node.secret = assignment.store_secret;
-  for (const InterfaceAddress& own : LocalAddresses()) {
-    if (!own.loopback && !own.link_local) node.addresses.push_back(own.address);
-  }
-  for (pid_t pid : workers_->pids()) node.pids.push_back(static_cast<uint32_t>(pid));
-  if (assignment.group_rank == 0) {
-    // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
-    (void)store_->RegisterLocal(node);
-    return TellRanksJoined();
-  }
-  absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
-      RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
-  if (!client.ok()) return TellStoreReached(client.status());
-  registration_ = *std::move(client);
-  const absl::Status watched = loop_->AddFd(registration_->PollFd(), EPOLLIN, [this](uint32_t) {
-    const RegistrationClient::State state = registration_->OnReady();
-    const bool refused = state == RegistrationClient::State::kBackingOff;
-    if (refused || state == RegistrationClient::State::kRegistered) TellStoreReached(registration_->status());
-  });
-  if (!watched.ok()) {
-    registration_ = nullptr;
-    TellStoreReached(watched);
-  }
-}
-
-void Agent::TellRanksJoined() {
-  const int joined = store_->Joined();
-  if (joined == told_joined_) return;
-  told_joined_ = joined;
-  Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
-}
-
-void Agent::TellStoreReached(const absl::Status& status) {
-  Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
+  if (workers_->all_started()) store_->Register(workers_->pids());
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
@@ -466,14 +374,8 @@ std::vector<pid_t> Agent::KnownChildren() const {
 }
 
 void Agent::Do(const effect::ReportMissingRanks&) {
-  if (store_ == nullptr) return;
-  const std::vector<MissingRank> missing = store_->Missing();
-  if (missing.empty() || store_->Joined() == 0) return;
-  std::vector<int32_t> waiting;
-  for (const WaitingClient& client : store_->Waiting()) {
-    if (client.rank) waiting.push_back(*client.rank);
-  }
-  Do(effect::Print{LogLevel::kWarning, MissingRanksText(missing, waiting, SteadyNow() - round_started_)});
+  const std::string text = store_->MissingText(SteadyNow() - round_started_);
+  if (!text.empty()) Do(effect::Print{LogLevel::kWarning, text});
 }
 
 void Agent::Do(const effect::Print& print) {
@@ -487,23 +389,9 @@ void Agent::Do(const effect::Exit& exit) {
   loop_->Quit();
 }
 
-void Agent::CloseStore() {
-  unregistered_ = std::nullopt;
-  if (store_ == nullptr) return;
-  loop_->RemoveFd(store_->PollFd());
-  store_ = nullptr;
-}
-
-void Agent::CloseRegistration() {
-  if (registration_ == nullptr) return;
-  loop_->RemoveFd(registration_->PollFd());
-  registration_ = nullptr;
-}
-
 int Agent::Finish() {
   // The others first, then what this node's workers have to say, then the words about them.
-  CloseRegistration();
-  CloseStore();
+  store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded) {
     FailureReport report;

@@ -18,9 +18,8 @@
 #include "launcher/os/log_pump.h"
 #include "launcher/os/signal_source.h"
 #include "launcher/rendezvous_link.h"
+#include "launcher/round_store.h"
 #include "launcher/status_line.h"
-#include "launcher/store/registration_client.h"
-#include "launcher/store/store_server.h"
 #include "launcher/worker_group.h"
 
 namespace ddprun::launcher {
@@ -75,15 +74,6 @@ class Agent {
   void Do(const effect::ShowStatus& status);
   void Do(const effect::Exit& exit);
 
-  absl::StatusOr<std::unique_ptr<StoreServer>> NewStore();
-  absl::StatusOr<std::unique_ptr<StoreServer>> NewStoreAtAnyPort(StoreOptions options);
-  // Registers this node's workers at the store of the round, here or at group rank 0.
-  void RegisterWorkers();
-  // Called when the number of ranks in the store may have changed.
-  void TellRanksJoined();
-  void TellStoreReached(const absl::Status& status);
-  void CloseStore();
-  void CloseRegistration();
   int Finish();
 
   const Settings settings_;
@@ -94,12 +84,7 @@ class Agent {
   LogPump pump_;
   StatusLine status_line_;
   std::unique_ptr<AgentMachine> machine_;
-  std::unique_ptr<StoreServer> store_;
-  std::string store_secret_;  // proves to it that a launcher is of its round
-  int told_joined_ = 0;       // ranks that have joined it, as the machine knows
-  int last_store_port_ = 0;   // of a port range
-  std::unique_ptr<RegistrationClient> registration_;
-  std::optional<rendezvous::Assignment> unregistered_;  // of workers that are not all started yet
+  std::unique_ptr<RoundStore> store_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_command_;

@@ -1,0 +1,145 @@
+#include "launcher/round_store.h"
+
+#include <sys/epoll.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/store_ports.h"
+#include "launcher/core/wait_text.h"
+#include "launcher/os/net.h"
+#include "rendezvous/base/secret.h"
+
+namespace ddprun::launcher {
+
+RoundStore::RoundStore(const LaunchConfig* config, HostPlace place, std::string host, EventLoop* loop, Events events)
+    : config_(config), place_(std::move(place)), host_(std::move(host)), loop_(loop), events_(std::move(events)) {}
+
+absl::StatusOr<RoundStore::Opened> RoundStore::Open() {
+  Close();
+  secret_ = RandomSecret();
+  Opened opened;
+  absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenServer(&opened.note);
+  absl::Status status = server.status();
+  if (server.ok()) {
+    server_ = *std::move(server);
+    told_joined_ = 0;
+    status = loop_->AddFd(server_->PollFd(), EPOLLIN, [this](uint32_t) {
+      server_->ProcessReady();
+      TellRanksJoined();
+    });
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("can't open the store at ", place_.address, ": ", status.message(), "; try ",
+                                     config_->port_range ? "a wider --port-range or " : "", "another --local-addr"));
+  }
+  opened.store = {server_->port(), secret_};
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenServer(std::string* note) {
+  StoreOptions options;
+  options.address = place_.address;
+  options.secret = secret_;
+  if (config_->store_port == 0) return OpenAtAnyPort(std::move(options));
+  options.first_port = options.last_port = config_->store_port;
+  absl::StatusOr<std::unique_ptr<StoreServer>> wanted = StoreServer::Open(options);
+  if (wanted.ok()) return wanted;
+  options.first_port = options.last_port = 0;
+  absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenAtAnyPort(std::move(options));
+  if (!server.ok()) return server;
+  *note = absl::StrCat("--master-port=", config_->store_port, " can't be had: ", wanted.status().message(),
+                       "; this round's store is at ", Endpoint{place_.master, (*server)->port()}.ToString());
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtAnyPort(StoreOptions options) {
+  if (!config_->port_range) return StoreServer::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<StoreServer>> server =
+      absl::ResourceExhaustedError(absl::StrCat("no port of ", config_->port_range->ToString(), " is free"));
+  for (const PortRange& part : StorePorts(*config_->port_range, config_->endpoint.port, last_port_)) {
+    options.first_port = part.first;
+    options.last_port = part.last;
+    server = StoreServer::Open(options);
+    if (!server.ok()) continue;
+    last_port_ = (*server)->port();
+    break;
+  }
+  return server;
+}
+
+void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
+  unregistered_ = assignment;
+  // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
+  if (assignment.group_rank != 0) return;
+  const bool nodes_know_secret = assignment.store_secret == secret_;
+  server_->BeginRound(assignment.round, assignment.world_size, nodes_know_secret);
+}
+
+void RoundStore::Register(const std::vector<pid_t>& pids) {
+  if (!unregistered_) return;
+  const rendezvous::Assignment assignment = *std::exchange(unregistered_, std::nullopt);
+  NodeRegistration node;
+  node.round = assignment.round;
+  node.base_rank = assignment.base_rank;
+  node.host = host_;
+  node.secret = assignment.store_secret;
+  for (const InterfaceAddress& own : LocalAddresses()) {
+    if (!own.loopback && !own.link_local) node.addresses.push_back(own.address);
+  }
+  for (const pid_t pid : pids) node.pids.push_back(static_cast<uint32_t>(pid));
+  if (assignment.group_rank != 0) return RegisterElsewhere(assignment, node);
+  // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
+  (void)server_->RegisterLocal(node);
+  TellRanksJoined();
+}
+
+void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node) {
+  absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
+      RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
+  if (!client.ok()) return events_.on_store_reached(client.status());
+  registration_ = *std::move(client);
+  const absl::Status watched = loop_->AddFd(registration_->PollFd(), EPOLLIN, [this](uint32_t) {
+    const RegistrationClient::State state = registration_->OnReady();
+    const bool refused = state == RegistrationClient::State::kBackingOff;
+    if (refused || state == RegistrationClient::State::kRegistered) events_.on_store_reached(registration_->status());
+  });
+  if (watched.ok()) return;
+  registration_ = nullptr;
+  events_.on_store_reached(watched);
+}
+
+void RoundStore::TellRanksJoined() {
+  const int joined = server_->Joined();
+  if (joined == told_joined_) return;
+  told_joined_ = joined;
+  events_.on_ranks_joined(joined);
+}
+
+std::string RoundStore::MissingText(absl::Duration waited) const {
+  if (server_ == nullptr) return "";
+  const std::vector<MissingRank> missing = server_->Missing();
+  if (missing.empty() || server_->Joined() == 0) return "";
+  std::vector<int32_t> waiting;
+  for (const WaitingClient& client : server_->Waiting()) {
+    if (client.rank) waiting.push_back(*client.rank);
+  }
+  return MissingRanksText(missing, waiting, waited);
+}
+
+void RoundStore::Close() {
+  unregistered_ = std::nullopt;
+  CloseRegistration();
+  if (server_ == nullptr) return;
+  loop_->RemoveFd(server_->PollFd());
+  server_ = nullptr;
+}
+
+void RoundStore::CloseRegistration() {
+  if (registration_ == nullptr) return;
+  loop_->RemoveFd(registration_->PollFd());
+  registration_ = nullptr;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,80 @@
+#ifndef DDPRUN_LAUNCHER_ROUND_STORE_H_
+#define DDPRUN_LAUNCHER_ROUND_STORE_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/agent_machine.h"
+#include "launcher/core/launch_config.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/rendezvous_link.h"
+#include "launcher/store/registration_client.h"
+#include "launcher/store/store_server.h"
+#include "rendezvous/core/messages.h"
+
+namespace ddprun::launcher {
+
+// This node's side of the store in which a round's workers meet: a store of its own for each round, which serves the job
+// if this node is group rank 0, and the registration of its workers at the store of the round, here or there. Belongs
+// to the loop's thread; must be closed before the loop is destroyed.
+class RoundStore {
+ public:
+  struct Events {
+    // The number of ranks that have joined this node's store has changed.
+    std::function<void(int joined)> on_ranks_joined;
+    // The store of another node took the registration (OK), or can't be reached at the moment.
+    std::function<void(const absl::Status& status)> on_store_reached;
+  };
+
+  // `config` and `loop` must outlive it; `host` is this node's name.
+  RoundStore(const LaunchConfig* config, HostPlace place, std::string host, EventLoop* loop, Events events);
+  ~RoundStore() { Close(); }
+
+  struct Opened {
+    OpenedStore store;
+    std::string note;  // --master-port could not be had; may be empty
+  };
+  // Opens a store for the next round; the one before is closed. Errors say what to change.
+  absl::StatusOr<Opened> Open();
+
+  // The round begins. From then on, Register may be called once. REQUIRES: the store is open.
+  void BeginRound(const rendezvous::Assignment& assignment);
+  // This node's workers run; nothing is done without a round or the second time.
+  void Register(const std::vector<pid_t>& pids);
+
+  // Which ranks have not joined and who waits for them, `waited` after the round began; empty if none are known to be missing.
+  std::string MissingText(absl::Duration waited) const;
+
+  void Close();
+
+ private:
+  absl::StatusOr<std::unique_ptr<StoreServer>> OpenServer(std::string* note);
+  absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtAnyPort(StoreOptions options);
+  void RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node);
+  void TellRanksJoined();
+  void CloseRegistration();
+
+  const LaunchConfig* const config_;
+  const HostPlace place_;
+  const std::string host_;
+  EventLoop* const loop_;
+  const Events events_;
+  std::unique_ptr<StoreServer> server_;
+  std::string secret_;   // proves to it that a launcher is of its round
+  int told_joined_ = 0;  // ranks that have joined it, as was told
+  int last_port_ = 0;    // of a port range
+  std::unique_ptr<RegistrationClient> registration_;
+  std::optional<rendezvous::Assignment> unregistered_;  // of workers that are not all started yet
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_ROUND_STORE_H_
