@@ -35,7 +35,12 @@ inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 
 // ---- defaults that the launcher gives when its own environment has none ----
-inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";  // 1: errors end the worker
+// What LibTorch's watchdog does when an NCCL collective fails or times out. The launcher's default is torchrun's, as
+// a worker in Python can't be told otherwise. The C++ runtime reports such an error itself, with the rank that caused
+// it, and replaces that default by its own; any other value is the user's and stays (3 also ends the worker).
+inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr char kNcclErrorsEndTheWorker[] = "1";       // the launcher's default
+inline constexpr char kNcclErrorsAreReported[] = "2";        // the C++ runtime's
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";  // 1 if several workers share the node
 
 // text, a name: the interface of the address by which other nodes reach this one; only in jobs of several nodes.

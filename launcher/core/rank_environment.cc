@@ -60,7 +60,7 @@ Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::s
 }
 
 Variables CommonDefaults(const GroupSettings& settings) {
-  Variables defaults = {{contract::kNcclAsyncErrorHandling, "1"}};
+  Variables defaults = {{contract::kNcclAsyncErrorHandling, contract::kNcclErrorsEndTheWorker}};
   if (settings.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
   return defaults;
 }

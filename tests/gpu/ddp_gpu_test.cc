@@ -1,6 +1,7 @@
 // Data parallel training with NCCL. One rank is enough to go through all of it: hooks, buckets, streams, the fused kernel.
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mse_loss.h>
 #include <gtest/gtest.h>
@@ -10,10 +11,12 @@
 #include <vector>
 
 #include "examples/cpp/gpt/model.h"
+#include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/linear.h"
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_loader.h"
@@ -152,6 +155,53 @@ TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
   std::shared_ptr<ProcessGroup> mixed = Group(device_, "cpu:gloo,cuda:nccl");
   ASSERT_NE(mixed, nullptr);
   ExpectNear(TrainHalves(mixed, device_, cpu), on_cpu);
+}
+
+// Two ranks share one GPU: Gloo moves CUDA tensors through the host. What they train is what two ranks train on the CPU.
+TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
+  const auto losses = [](c10::Device device) {
+    std::vector<double> of_rank0;
+    ProcessGroupOptions options;
+    options.backend = "gloo";
+    options.device = device;
+    options.timeout = absl::Minutes(2);
+    const absl::Status status =
+        testing::RunRanks(2, options, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+          auto module = std::make_shared<Halves>(device, device);
+          {
+            torch::NoGradGuard no_grad;
+            for (at::Tensor& parameter : module->parameters()) {
+              parameter.copy_((at::arange(parameter.numel()) * 37 % 101).view(parameter.sizes()).to(at::kFloat) / 303);
+            }
+          }
+          auto ddp = MakeDistributedDataParallel(module, group);
+          if (!ddp.ok()) return ddp.status();
+          AdamW optimizer(Parameters(module), torch::optim::AdamWOptions(1e-2));
+          const at::Tensor x = ((at::arange(8 * 16) + 5 * rank).view({8, 16}) % 11).to(at::kFloat) / 11;
+          for (int step = 0; step < kSteps; ++step) {
+            at::Tensor loss = (*ddp)->forward(x).square().mean();
+            (*ddp)->zero_grad();
+            loss.backward();
+            optimizer.step();
+            absl::StatusOr<double> mean = LossAveragedOverRanks(loss, *group);
+            if (!mean.ok()) return mean.status();
+            if (rank == 0) of_rank0.push_back(*mean);
+          }
+          at::Tensor sum = at::full({4}, rank + 1.0, at::TensorOptions().device(device).dtype(at::kBFloat16));
+          if (absl::Status reduced = group->AllReduce(sum); !reduced.ok()) return reduced;
+          EXPECT_EQ(sum[3].item<double>(), 3);
+          // All ranks have the same parameters.
+          for (const at::Tensor& parameter : module->parameters()) {
+            absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(parameter.detach());
+            if (!all.ok()) return all.status();
+            EXPECT_TRUE(at::equal((*all)[0], (*all)[1]));
+          }
+          return absl::OkStatus();
+        });
+    EXPECT_EQ(status, absl::OkStatus());
+    return of_rank0;
+  };
+  ExpectNear(losses(device_), losses(c10::Device(at::kCPU)));
 }
 
 TEST_F(DdpGpuTest, ModelOnTwoGpus) {

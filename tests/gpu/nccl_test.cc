@@ -1,11 +1,19 @@
+#include <ATen/Context.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/version.h>
 
+#include <cmath>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "tests/testing/process.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -37,22 +45,84 @@ class Nccl : public ::testing::Test {
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
 };
 
+// In a world of one most results equal the input, so a backend that does nothing would pass: what is gathered comes in
+// fresh memory, and the backend must have counted every operation.
 TEST_F(Nccl, Collectives_OfOneRank) {
   for (const char* backend : {"", "nccl", "cpu:gloo,cuda:nccl"}) {
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make(backend);
     ASSERT_TRUE(group.ok()) << group.status();
+    const auto nccl = (*group)->c10d()->getBackend(c10::DeviceType::CUDA);
+    EXPECT_EQ(nccl->getBackendName(), "nccl");
+    const uint64_t before = nccl->getSequenceNumberForGroup();
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       at::Tensor tensor = OnGpu(3);
       EXPECT_EQ((*group)->AllReduce(tensor, op), absl::OkStatus());
       EXPECT_EQ(tensor[999].item<double>(), 3);
     }
-    at::Tensor tensor = OnGpu(4);
+    at::Tensor tensor = at::arange(1000, at::TensorOptions().device(device_).dtype(at::kBFloat16));
     EXPECT_EQ((*group)->Broadcast(tensor), absl::OkStatus());
-    EXPECT_EQ((*group)->AllGather(tensor)->size(), 1u);
+    absl::StatusOr<std::vector<at::Tensor>> gathered = (*group)->AllGather(tensor);
+    ASSERT_TRUE(gathered.ok()) << gathered.status();
+    EXPECT_FALSE((*gathered)[0].is_alias_of(tensor));
+    EXPECT_TRUE(at::equal((*gathered)[0], tensor));
     EXPECT_EQ(*(*group)->BroadcastText("text"), "text");
     EXPECT_EQ((*group)->Barrier(), absl::OkStatus());
+    EXPECT_GE(nccl->getSequenceNumberForGroup(), before + 5);
+    EXPECT_EQ((*group)->Health(), absl::OkStatus());
     EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
   }
+}
+
+// A model on several GPUs sends from all of them; no device is bound.
+TEST_F(Nccl, TensorsOfTwoGpus_InOneGroup) {
+  if (at::getNumGPUs() < 2) GTEST_SKIP() << "this host has only one GPU";
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
+  ASSERT_TRUE(group.ok()) << group.status();
+  for (const int gpu : {0, 1}) {
+    at::Tensor tensor = at::full({1000}, 2.0, at::TensorOptions().device(c10::Device(at::kCUDA, gpu)));
+    EXPECT_EQ((*group)->AllReduce(tensor), absl::OkStatus());
+    EXPECT_EQ(tensor[0].item<double>(), 2);
+  }
+  EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
+}
+
+// Collectives wait on the GPU behind seconds of work when the abort comes: it returns, and what they leave does not count.
+TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
+  ASSERT_TRUE(group.ok()) << group.status();
+  at::Tensor warm = OnGpu(1);
+  ASSERT_EQ((*group)->AllReduce(warm), absl::OkStatus());
+  at::Tensor square = at::full({8192, 8192}, 1e-4, at::TensorOptions().device(device_));
+  at::Tensor sum = at::full({1 << 26}, 1.0, at::TensorOptions().device(device_));
+  for (int i = 0; i < 20; ++i) {
+    square = at::mm(square, square);
+    ASSERT_EQ((*group)->AllReduce(sum), absl::OkStatus());
+  }
+  std::thread([&] { (*group)->Abort("a peer is gone"); }).join();
+  EXPECT_EQ((*group)->Health().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(std::isfinite(square.sum().item<double>())) << "the device can still be used";
+  EXPECT_EQ((*group)->AllReduce(sum).code(), absl::StatusCode::kAborted);
+}
+
+// Rank 1 has joined but never enters the collective, so rank 0 waits inside the creation of the communicator.
+TEST_F(Nccl, Abort_WhileTheCommunicatorIsCreated_Returns) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  ProcessGroupOptions options;
+  options.backend = "nccl";
+  options.device = device_;
+  options.timeout = absl::Minutes(5);
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> other = absl::UnknownError("");
+  std::thread joining([&] { other = ProcessGroup::CreateWithStore(store, "g", 1, 2, options); });
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::CreateWithStore(store, "g", 0, 2, options);
+  joining.join();
+  ASSERT_TRUE(group.ok() && other.ok()) << group.status() << other.status();
+  absl::Status status;
+  std::thread stuck([&] { status = (*group)->AllReduce(OnGpu(1)); });
+  // The unique id is in the store once rank 0 is about to create the communicator.
+  EXPECT_TRUE(testing::Eventually([&] { return store->getNumKeys() > 4; }));
+  (*group)->Abort("rank 1 is gone");
+  stuck.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
 }
 
 TEST_F(Nccl, MixedGroup_MovesTensorsOfBothDevices) {

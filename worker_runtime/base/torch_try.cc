@@ -39,6 +39,15 @@ absl::StatusCode CodeOfText(absl::string_view text) {
   return absl::StatusCode::kInternal;
 }
 
+// What NCCL's results mean. A rank that NCCL lost is a lost connection, whatever the rest of the message says; c10d
+// explains every result at length, so words alone mislead.
+absl::StatusCode CodeOfNccl(absl::string_view text) {
+  if (HasOneOf(text, {"timeout", "timed out", "timing out"})) return absl::StatusCode::kDeadlineExceeded;
+  if (HasOneOf(text, {"ncclInvalidArgument", "ncclInvalidUsage"})) return absl::StatusCode::kInvalidArgument;
+  if (HasOneOf(text, {"ncclUnhandledCudaError"})) return absl::StatusCode::kInternal;
+  return absl::StatusCode::kUnavailable;
+}
+
 absl::StatusCode CodeOf(const c10::Error& error, absl::string_view text) {
   const auto is = [&error]<typename Type>(Type*) { return dynamic_cast<const Type*>(&error) != nullptr; };
   if (is(static_cast<c10::OutOfMemoryError*>(nullptr))) return absl::StatusCode::kResourceExhausted;
@@ -46,6 +55,7 @@ absl::StatusCode CodeOf(const c10::Error& error, absl::string_view text) {
       is(static_cast<c10::TypeError*>(nullptr)) || is(static_cast<c10::NotImplementedError*>(nullptr))) {
     return absl::StatusCode::kInvalidArgument;
   }
+  if (is(static_cast<c10::DistBackendError*>(nullptr)) && HasOneOf(text, {"NCCL", "nccl"})) return CodeOfNccl(text);
   const absl::StatusCode code = CodeOfText(text);
   // These come from sockets, never from an argument of the caller.
   if (is(static_cast<c10::DistNetworkError*>(nullptr)) || is(static_cast<c10::DistStoreError*>(nullptr))) {
@@ -74,6 +84,15 @@ absl::Status TorchTry(absl::string_view operation, absl::FunctionRef<absl::Statu
   } catch (...) {
     return Error(absl::StatusCode::kInternal, operation, "threw an exception that is not a std::exception");
   }
+}
+
+void ThrowIfError(const absl::Status& status) {
+  if (status.ok()) return;
+  const std::string text(status.message());
+  if (absl::IsDeadlineExceeded(status)) C10_THROW_ERROR(DistStoreError, absl::StrCat("timed out: ", text));
+  if (absl::IsUnavailable(status)) C10_THROW_ERROR(DistNetworkError, text);
+  TORCH_CHECK_VALUE(!absl::IsInvalidArgument(status), text);
+  TORCH_CHECK(false, text);
 }
 
 }  // namespace ddprun

@@ -1,12 +1,11 @@
 #include "worker_runtime/ddp/comm_hook.h"
 
-#include <c10/util/Exception.h>
-
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
 namespace {
@@ -24,14 +23,6 @@ CommHook::Future Completed(at::Tensor tensor) {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
   future->markCompleted(std::move(tensor));
   return future;
-}
-
-// Inside backward an error has to travel as an exception of LibTorch's, of the kind that ProcessGroup::Try turns back.
-void ThrowIfError(const absl::Status& status) {
-  if (status.ok()) return;
-  if (absl::IsDeadlineExceeded(status)) C10_THROW_ERROR(DistStoreError, absl::StrCat("timed out: ", status.message()));
-  if (absl::IsUnavailable(status)) C10_THROW_ERROR(DistNetworkError, std::string(status.message()));
-  TORCH_CHECK(false, std::string(status.message()));
 }
 
 CommHook CompressHook(std::string name, c10::ScalarType dtype, CommHook inner) {

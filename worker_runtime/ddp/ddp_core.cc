@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/ddp/bucket_policy.h"
 #include "worker_runtime/ddp/ddp_state.h"
 #include "worker_runtime/ddp/join.h"
@@ -146,6 +147,8 @@ void DdpCore::PreForward() {
   const bool with_grad = at::GradMode::is_enabled();
   if (with_grad) CheckLastBackwardFinished(state);
   if (with_grad && state.require_backward_grad_sync) {
+    // The step before used gradients that NCCL may have left half-reduced.
+    ThrowIfError(state.group->Health());
     state.logger->set_runtime_stats_and_log();
     state.reducer->prepare_for_forward();
   }

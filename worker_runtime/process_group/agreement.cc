@@ -1,7 +1,6 @@
 #include "worker_runtime/process_group/agreement.h"
 
 #include <ATen/ops/full.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -44,11 +43,7 @@ absl::StatusOr<std::string> FromStatusText(const std::string& text) {
 int RankIn(const ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
 int SizeOf(const ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
 
-c10::Device DeviceOf(const ProcessGroup& group) {
-  if (group.backend() != "nccl") return c10::DeviceType::CPU;
-  if (const std::optional<c10::Device> bound = group.c10d()->getBoundDeviceId()) return *bound;
-  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
-}
+c10::Device DeviceOf(const ProcessGroup& group) { return group.device(); }
 
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine) {
   if (SizeOf(group) == 1) return mine;

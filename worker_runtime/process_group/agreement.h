@@ -23,7 +23,7 @@ namespace ddprun {
 int RankIn(const ProcessGroup* group);
 int SizeOf(const ProcessGroup* group);
 
-// Where this group's tensors must live: the CPU, or the CUDA device that NCCL is bound to.
+// group.device().
 c10::Device DeviceOf(const ProcessGroup& group);
 
 // Collective: OK if all ranks pass OK; else the error of the lowest rank that failed, the same on all ranks.

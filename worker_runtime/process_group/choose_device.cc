@@ -23,6 +23,7 @@ absl::StatusOr<c10::Device> Gpu(int index, bool is_local_rank) {
     return absl::OkStatus();
   });
   if (!status.ok()) return absl::FailedPreconditionError(absl::StrCat("no usable GPU: ", status.message()));
+  if (status = CheckCudaWasLoadedInTime(); !status.ok()) return status;
   if (index >= count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no device cuda:", index, is_local_rank ? " (the GPU of this local rank)" : "", ": this process sees ",

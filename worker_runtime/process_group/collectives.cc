@@ -50,6 +50,7 @@ absl::Status ProcessGroup::Barrier(std::optional<absl::Duration> timeout) {
   return impl_->Try("barrier", limit, [&]() -> absl::Status {
     c10d::BarrierOptions options;
     options.timeout = absl::ToChronoMilliseconds(limit);
+    if (impl_->cuda_device.is_cuda()) options.device = impl_->cuda_device;
     const c10::intrusive_ptr<c10d::Backend> backend = c10d()->getDefaultBackend();
     backend->barrier(options)->wait();
     return absl::OkStatus();
@@ -99,20 +100,13 @@ absl::StatusOr<std::vector<at::Tensor>> ProcessGroup::AllGather(const at::Tensor
   return std::move(outputs[0]);
 }
 
-c10::Device ProcessGroup::DeviceForText() const {
-  for (const c10::Device device : c10d()->getDeviceTypes()) {
-    if (device.is_cpu()) return device;
-  }
-  return c10d()->getBoundDeviceId().value_or(c10::Device(c10::DeviceType::CUDA));
-}
-
 absl::StatusOr<std::string> ProcessGroup::BroadcastText(std::string text, int root) {
   if (absl::Status status = CheckRoot("broadcast of a text", root, size()); !status.ok()) return status;
   // The root's length also says that its text is too long, so that all ranks stop together.
   int64_t bytes = rank() == root ? static_cast<int64_t>(text.size()) : 0;
   absl::Status status = Try("broadcast of a text", [&]() -> absl::Status {
-    const c10::Device device = DeviceForText();
-    const auto options = at::TensorOptions().device(device.type());
+    const c10::Device device = this->device();
+    const auto options = at::TensorOptions().device(device);
     at::Tensor length = at::full({1}, bytes, options.dtype(at::kLong));
     if (absl::Status sent = Broadcast(length, root); !sent.ok()) return sent;
     bytes = length.item<int64_t>();

@@ -85,7 +85,12 @@ std::string Text(const Peers& peers, int rank, absl::Duration timeout, const Fai
              : absl::StrCat(": ", peers.Name(*cause.rank), " timed out in ", cause.reported->Operation(), ": ");
     return absl::StrCat(what, ExplainTimeout(peers, rank, own, reports));
   }
-  if (!cause.rank.has_value()) return absl::StrCat(": lost connection to another rank", because);
+  if (!cause.rank.has_value()) {
+    const std::vector<int> silent = Silent(peers, rank, reports);
+    const std::string suspects =
+        silent.empty() ? "" : absl::StrCat("; no report from ", peers.Names(silent), ": dead or stuck?");
+    return absl::StrCat(": lost connection to another rank", because, suspects);
+  }
   const std::string name = peers.Name(*cause.rank);
   if (!cause.reported.has_value()) {
     return absl::StrCat(": ", name, " exited or was killed; check its output", because);

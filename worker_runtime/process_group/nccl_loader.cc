@@ -1,5 +1,6 @@
 #include "worker_runtime/process_group/nccl_loader.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -73,6 +74,14 @@ absl::StatusOr<NcclPlugin*> Load() {
 }
 
 }  // namespace
+
+absl::Status CheckCudaWasLoadedInTime() {
+  if (at::hasCUDA()) return absl::OkStatus();
+  return Refused(
+      "LibTorch looked for CUDA before CUDA's library was loaded, and does not look again; call ChooseDevice (or "
+      "RunWorker, which does) before torch::manual_seed and torch::cuda::is_available, or link the program with "
+      "LibTorch's CUDA libraries");
+}
 
 bool HasGpu(const std::string& device_file, const char* visible_devices) {
   if (visible_devices != nullptr) {

@@ -18,6 +18,11 @@ inline constexpr char kNcclLibraryVariable[] = "DDPRUN_NCCL_LIBRARY";
 // paths searched); the dynamic linker rejected it; it is from another build.
 absl::StatusOr<NcclPlugin*> LoadNcclPlugin();
 
+// Once the plugin is loaded and a GPU is there. LibTorch looks for CUDA's library once, when something first asks for a
+// GPU, torch::manual_seed included; if the plugin is loaded only later, CUDA stays off for this process.
+// Errors: FailedPrecondition: too late; says what to do.
+absl::Status CheckCudaWasLoadedInTime();
+
 // Whether a CUDA program could find a GPU on this host, according to the driver's device file and CUDA_VISIBLE_DEVICES.
 // Loads nothing.
 bool HostHasGpu();

@@ -1,6 +1,7 @@
 #include "worker_runtime/process_group/process_group.h"
 
 #include <c10/util/Logging.h>
+#include <net/if.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -13,8 +14,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "rendezvous/base/mutex.h"
+#include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group_impl.h"
@@ -50,8 +54,14 @@ void PrepareProcess() {
 std::string WhereToListen(const ProcessGroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store,
                           bool several_hosts) {
   if (!options.interface.empty()) return options.interface;
-  const char* const name = getenv("GLOO_SOCKET_IFNAME");
-  if (name != nullptr && *name != '\0') return name;
+  const char* const names = getenv(worker_contract::kGlooInterface);
+  if (names != nullptr && *names != '\0') {
+    for (const absl::string_view name : absl::StrSplit(names, ',', absl::SkipEmpty())) {
+      const std::string interface(absl::StripAsciiWhitespace(name));
+      if (if_nametoindex(interface.c_str()) != 0) return interface;
+    }
+    return names;
+  }
   return AddressForPeers(store, several_hosts);
 }
 
@@ -77,12 +87,6 @@ int CountGroup(const std::string& round) {
   return made++;
 }
 
-// NCCL's device, with the local rank as the GPU's number where none is given.
-c10::Device CudaDevice(const ProcessGroupOptions& options, int local_rank) {
-  if (options.device.is_cuda() && options.device.has_index()) return options.device;
-  return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank));
-}
-
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -94,6 +98,7 @@ int ProcessGroup::size() const { return impl_->size; }
 const std::string& ProcessGroup::name() const { return impl_->name; }
 const std::string& ProcessGroup::backend() const { return impl_->backend_text; }
 absl::Duration ProcessGroup::timeout() const { return impl_->options.timeout; }
+c10::Device ProcessGroup::device() const { return impl_->device; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { return impl_->group; }
 const c10::intrusive_ptr<c10d::Store>& ProcessGroup::store() const { return impl_->store; }
 
@@ -103,7 +108,6 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerE
   options.timeout = std::min(options.timeout, kLongestTimeout);
   absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout);
   if (!store.ok()) return store.status();
-  if (options.device.is_cuda()) options.device = CudaDevice(options, env.local_rank);
   auto impl = std::make_unique<Impl>();
   impl->rank = env.rank;
   impl->size = env.world_size;
@@ -179,6 +183,12 @@ absl::Status ProcessGroup::Explain(absl::string_view operation, const absl::Stat
   return impl_->Explain(operation, thrown, timeout());
 }
 
+absl::Status ProcessGroup::Health() {
+  constexpr absl::string_view kOperation = "health check";
+  if (absl::Status status = impl_->Usable(kOperation); !status.ok()) return status;
+  return impl_->NcclHealth(kOperation, timeout());
+}
+
 void ProcessGroup::AwaitReaders() { impl_->AwaitReaders(); }
 
 void ProcessGroup::Abort(absl::string_view reason) { impl_->Abort(reason); }
@@ -209,12 +219,14 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   if (!choice.ok()) return choice.status();
   backend_text = choice->ToString();
   store = std::move(fresh_store);
+  if (absl::Status status = ResolveDevice(*choice); !status.ok()) return status;
   if (failure_store == nullptr) failure_store = SecondConnection(store);
   NcclPlugin* plugin = nullptr;
   if (choice->nccl()) {
     absl::StatusOr<NcclPlugin*> loaded = LoadNcclPlugin();
     if (!loaded.ok()) return loaded.status();
     plugin = *loaded;
+    if (absl::Status status = CheckCudaWasLoadedInTime(); !status.ok()) return status;
   }
   const bool checked = c10d::debug_level() == c10d::DebugLevel::Detail;
   Peer self = ThisProcess();
@@ -234,12 +246,27 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   }
   return TorchTry("", [&] {
     if (plugin != nullptr) {
-      nccl = plugin->Create(c10::make_intrusive<c10d::PrefixStore>("cuda", store), rank, size,
-                            CudaDevice(options, local_rank), absl::ToChronoMilliseconds(options.timeout));
+      nccl = plugin->Create(c10::make_intrusive<c10d::PrefixStore>("cuda", store), rank, size, cuda_device,
+                            absl::ToChronoMilliseconds(options.timeout));
     }
     MakeGroup(*choice, checked, unique_name);
     return absl::OkStatus();
   });
+}
+
+absl::Status ProcessGroup::Impl::ResolveDevice(const BackendChoice& choice) {
+  if (!options.device.is_cuda() && choice.gloo_for_cpu && !choice.nccl()) return absl::OkStatus();
+  cuda_device = options.device;
+  if (!cuda_device.is_cuda() || !cuda_device.has_index()) {
+    if (!local_rank.has_value()) {
+      return absl::InvalidArgumentError(
+          "the device needs an index, as in cuda:1; without one all ranks of a host would take the same GPU");
+    }
+    cuda_device = c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(*local_rank));
+  }
+  if (options.device.is_cuda()) options.device = cuda_device;
+  if (!choice.gloo_for_cpu) device = cuda_device;
+  return absl::OkStatus();
 }
 
 absl::Status ProcessGroup::Impl::ConnectGloo() {
@@ -264,7 +291,7 @@ absl::Status ProcessGroup::Impl::ConnectGloo() {
 // As torch.distributed's _new_process_group_helper puts one together.
 void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name) {
   group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  if (nccl != nullptr) group->setBoundDeviceId(CudaDevice(options, local_rank));
+  // No device is bound: c10d would refuse the tensors of a model's other devices.
   const auto set = [&](c10::DeviceType device, Backends type, c10::intrusive_ptr<c10d::Backend> backend) {
     // TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective first compares operation, shape and dtype among the ranks.
     if (checked) {

@@ -30,15 +30,16 @@ struct ProcessGroupOptions {
   // "gloo", "nccl", or one per device as in "cpu:gloo,cuda:nccl". Empty: chosen by `device`.
   std::string backend = "";
 
-  // The device of this rank's tensors: the CPU, or a CUDA device, to which NCCL binds. Used by NCCL, and to choose the
-  // backend if `backend` is empty. Without an index, a CUDA device gets the local rank as its index.
+  // The device of this rank's tensors, used to choose the backend if `backend` is empty, and by operations that make
+  // tensors of their own. Tensors of other devices can be sent as well (a model on several GPUs), if all ranks send from
+  // as many. Without an index, a CUDA device gets the local rank as its index; CreateWithStore needs one.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
 
   // Timeout of each operation, and of the rendezvous at creation.
   absl::Duration timeout = absl::Minutes(30);
 
-  // Interface name, or address of this host, on which Gloo listens. Empty: GLOO_SOCKET_IFNAME if set, else the source
-  // address of the route to MASTER_ADDR.
+  // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a
+  // list with commas) that this host has, else the source address of the route to MASTER_ADDR.
   std::string interface = "";
 };
 
@@ -89,6 +90,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const std::string& name() const;
   const std::string& backend() const;  // as in ProcessGroupOptions, resolved
   absl::Duration timeout() const;
+  // Where tensors for this group's operations must be: the CPU, unless it has NCCL alone. `device` of the options tells
+  // where the model is.
+  c10::Device device() const;
 
   // A group of some of this group's ranks (ascending, each at most once). Every rank of this group must call it with
   // the same arguments; ranks that are not in `ranks` get nullptr. Default options: those of this group.
@@ -115,6 +119,12 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // For code that catches exceptions itself with TorchTry: returns what Try would have returned for `thrown`.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
+  // OK, or why the group is unusable: it was aborted, it failed, or NCCL has failed in a collective that was enqueued
+  // earlier, which leaves garbage in its tensors. Costs a microsecond and waits for nothing. A result counts if it has
+  // left the GPU (item(), a copy to the host) and Health is OK afterwards: so before a step is committed and before a
+  // checkpoint is sealed. Try and DistributedDataParallel's forward check it too. Errors: as for operations.
+  absl::Status Health();
+
   // Makes every operation of this group and its subgroups that is in progress return at once. From then on all
   // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't be
   // reached. May be called from any thread, and more than once.
@@ -137,9 +147,6 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  private:
   class Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
-
-  // A device whose tensors one of the backends supports.
-  c10::Device DeviceForText() const;
 
   std::unique_ptr<Impl> impl_;
 };

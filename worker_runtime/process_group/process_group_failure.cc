@@ -29,7 +29,7 @@ constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
 bool IsOfConnections(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
-         thrown.message() == kWorkTimedOut;
+         absl::StrContains(thrown.message(), "nccl") || thrown.message() == kWorkTimedOut;
 }
 
 // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"
@@ -98,7 +98,32 @@ absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration
     returned = body();
     return absl::OkStatus();
   });
-  return thrown.ok() ? returned : Explain(operation, thrown, timeout);
+  if (!thrown.ok()) return Explain(operation, thrown, timeout);
+  return returned.ok() ? NcclHealth(operation, timeout) : returned;
+}
+
+absl::Status ProcessGroup::Impl::NcclHealth(absl::string_view operation, absl::Duration timeout) {
+  c10::intrusive_ptr<c10d::Backend> running;
+  {
+    MutexLock lock(&mutex_);
+    running = nccl;
+  }
+  if (running == nullptr) return absl::OkStatus();
+  c10d::ErrorType error = c10d::ErrorType::SUCCESS;
+  const absl::Status thrown = TorchTry("", [&] {
+    error = running->getError();
+    return absl::OkStatus();
+  });
+  if (!thrown.ok()) return Explain(operation, thrown, timeout);
+  switch (error) {
+    case c10d::ErrorType::SUCCESS: return absl::OkStatus();
+    case c10d::ErrorType::TIMEOUT:
+      return Explain(operation, absl::DeadlineExceededError("NCCL timed out in an earlier collective"), timeout);
+    case c10d::ErrorType::REMOTE_ERROR:
+      return Explain(operation, absl::UnavailableError("NCCL failed on another rank"), timeout);
+    case c10d::ErrorType::COMM_ERROR: break;
+  }
+  return Explain(operation, absl::UnavailableError("NCCL failed in an earlier collective"), timeout);
 }
 
 absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown,
@@ -119,7 +144,9 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
     board->Await(*cause.rank, kHearOthers);
     reports = board->Read();
   }
-  if (IsTimeout(FindCause(rank, own, reports))) {
+  // NCCL does not tell which connection broke: those that say nothing are suspected.
+  const FailureCause so_far = FindCause(rank, own, reports);
+  if (IsTimeout(so_far) || !so_far.rank.has_value()) {
     board->AwaitAll(kHearOthers);
     reports = board->Read();
   }
@@ -135,7 +162,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   const FailureCause cause = FindCause(rank, own, reports);
   for (int other = 0; other < size; ++other) {
     const bool silent = !reports.contains(other) && other != rank;
-    if (silent && (IsTimeout(cause) || cause.rank == other)) gone_.insert(other);
+    if (silent && (IsTimeout(cause) || !cause.rank.has_value() || cause.rank == other)) gone_.insert(other);
   }
   if (!failed_.ok())
     return absl::Status(failed_.code(),

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_PROCESS_GROUP_IMPL_H_
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -32,13 +33,15 @@ class ProcessGroup::Impl {
  public:
   int rank = 0;
   int size = 1;
-  int local_rank = 0;
+  std::optional<int> local_rank;  // unknown in CreateWithStore
   std::string name;
   std::string error_prefix;  // for subgroups, whose ranks differ from the job's
   std::string backend_text;
   bool store_on_rank_0 = false;  // the store ends with rank 0
   bool several_hosts = false;
   ProcessGroupOptions options;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);       // for tensors of the group's own
+  c10::Device cuda_device = c10::Device(c10::DeviceType::CPU);  // a GPU if it has CUDA tensors
 
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> failure_store;  // the same keys through another connection
@@ -57,6 +60,9 @@ class ProcessGroup::Impl {
 
   // See ProcessGroup; `timeout` is what the operation was given.
   absl::Status Try(absl::string_view operation, absl::Duration timeout, absl::FunctionRef<absl::Status()> body);
+
+  // OK, or the error of a collective that was enqueued earlier. Gloo has none: it waits for each.
+  absl::Status NcclHealth(absl::string_view operation, absl::Duration timeout);
 
   // The error for an exception that `operation` threw. If a connection failed, breaks all others, so that the failure
   // reaches all ranks at once, and the group stays failed.
@@ -80,6 +86,7 @@ class ProcessGroup::Impl {
  private:
   absl::Status FormInside(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name);
   absl::Status ConnectGloo();
+  absl::Status ResolveDevice(const BackendChoice& choice);
   void MakeGroup(const BackendChoice& choice, bool checked, const std::string& unique_name);
 
   FailureReport Describe(absl::string_view operation, const absl::Status& thrown);

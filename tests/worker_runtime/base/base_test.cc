@@ -55,6 +55,45 @@ TEST(TorchTry, Codes_SayWhatKindOfErrorItWas) {
   EXPECT_EQ(Thrown(5).code(), absl::StatusCode::kInternal);
 }
 
+TEST(TorchTry, ErrorsOfNccl_HaveTheCodeOfTheirResult) {
+  const auto code = [](const std::string& text) {
+    return TorchTry("", [&]() -> absl::Status { C10_THROW_ERROR(DistBackendError, text); }).code();
+  };
+  const std::string where = "NCCL error in: ProcessGroupNCCL.cpp:3690, NCCL version 2.28.9\n";
+  EXPECT_EQ(code(where + "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+                         "prematurely, expected a peer"),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(code(where + "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(code("NCCL communicator was aborted on rank 1."), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(code("NCCL timeout when waiting for nonblocking call to become successful."),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(code("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3) ran for 60012 milliseconds "
+                 "before timing out."),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(code(where + "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(where + "ncclUnhandledCudaError: Call to CUDA function failed."), absl::StatusCode::kInternal);
+}
+
+TEST(TorchTry, ThrowIfError_IsTheWayBack) {
+  for (const absl::Status& status : {absl::OkStatus(), absl::UnavailableError("lost rank 1"),
+                                     absl::InvalidArgumentError("step is -1"), absl::InternalError("bad")}) {
+    EXPECT_EQ(TorchTry("",
+                       [&] {
+                         ThrowIfError(status);
+                         return absl::OkStatus();
+                       }),
+              status);
+  }
+  EXPECT_EQ(TorchTry("",
+                     [] {
+                       ThrowIfError(absl::DeadlineExceededError("rank 1 is late"));
+                       return absl::OkStatus();
+                     }),
+            absl::DeadlineExceededError("timed out: rank 1 is late"));
+}
+
 TEST(LastWords, ErrorFile_IsWhatTheLauncherReads) {
   const std::string json = ErrorFileJson("rank 1: all \"went\" wrong\xff", absl::FromUnixSeconds(1700000000));
   const launcher::WorkerError error = launcher::ParseErrorFile(json);

@@ -393,6 +393,7 @@ TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
   const absl::Status first = RunRanks(2, [&of_rank0](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
     auto ddp = Wrap(std::make_shared<Scale>(), group);
     at::Tensor loss = ddp->forward(at::ones({4})).sum();
+    if (absl::Status status = group->Barrier(); !status.ok()) return status;
     if (rank == 1) return absl::CancelledError("no backward here");
     of_rank0 = group->Try("backward", [&]() -> absl::Status {
       loss.backward();
@@ -404,6 +405,19 @@ TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
   EXPECT_NE(of_rank0.message().find("rank 0"), std::string::npos) << of_rank0;
   EXPECT_NE(of_rank0.message().find("backward"), std::string::npos) << of_rank0;
   EXPECT_TRUE(absl::IsCancelled(first)) << first;
+}
+
+// What NCCL aborted in the step before must not be trained on.
+TEST(DdpTest, Forward_OfAGroupThatFailed_Throws) {
+  EXPECT_FALSE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+                 auto ddp = Wrap(std::make_shared<Scale>(), group);
+                 ddp->forward(at::ones({4})).sum().backward();
+                 group->Abort("a collective of the last step failed");
+                 EXPECT_THROW(ddp->forward(at::ones({4})), c10::Error);
+                 at::NoGradGuard no_grad;
+                 EXPECT_EQ(ddp->module()->forward(at::ones({4})).numel(), 4);
+                 return absl::OkStatus();
+               }).ok());
 }
 
 TEST(DdpTest, AfterAFailure_NewGroupAndNewWrapper_TrainTheSameModule) {

@@ -7,6 +7,7 @@
 
 #include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/failure_report.h"
+#include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 #include "worker_runtime/process_group/peers.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
@@ -96,6 +97,12 @@ TEST(FailureReport, Lines_KeepAll_TheFirstOfARankCounts) {
   EXPECT_TRUE(DecodeLines("3\nx\tlost\ta\t1\t1\tb\n3\todd\ta\t1\t1\tb\n").empty());
 }
 
+TEST(NcclPolicy, LaunchersDefaultIsReplaced_TheUsersChoiceStays) {
+  for (const char* value : {static_cast<const char*>(nullptr), "", "1"})
+    EXPECT_STREQ(NcclErrorHandlingToSet(value), "2");
+  for (const char* value : {"0", "2", "3"}) EXPECT_EQ(NcclErrorHandlingToSet(value), nullptr) << value;
+}
+
 // Ranks in a ring 0-1-2-3-4: rank 2 died, its neighbours saw it, theirs saw only them.
 TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
   const FailureReports reports = {{1, {.operation = "all_reduce", .lost = 2}},
@@ -110,7 +117,10 @@ TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
 
 TEST(FailureReport, LostWithoutAnAddress_TakesWhatOthersKnow) {
   const FailureReport own{.operation = "all_reduce", .detail = "Read error"};
-  EXPECT_THAT(Explained(0, own, {{0, own}}), HasSubstr("lost connection to another rank [Read error]"));
+  EXPECT_THAT(Explained(0, own, {{0, own}}),
+              HasSubstr("lost connection to another rank [Read error]; no report from "));
+  EXPECT_THAT(Explained(0, own, {{0, own}, {1, own}, {2, own}, {4, own}}),
+              HasSubstr("no report from rank 3 (host node-d, pid 103): dead or stuck?"));
   EXPECT_THAT(Explained(0, own, {{0, own}, {1, {.lost = 3}}}),
               HasSubstr("rank 3 (host node-d, pid 103) exited or was killed"));
   EXPECT_THAT(Explained(0, own, {{0, own}, {1, {.lost = 3}}, {3, {.kind = Kind::kAborted, .detail = "bad data"}}}),

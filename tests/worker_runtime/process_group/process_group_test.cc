@@ -117,6 +117,40 @@ TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
             absl::OkStatus());
 }
 
+// NCCL does not say which rank it lost: the one that reports nothing is named.
+TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
+  std::atomic<bool> over = false;
+  const absl::Status first = RunRanks(3, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    if (rank == 2) {
+      EXPECT_TRUE(Eventually([&] { return over.load(); }));
+      return absl::CancelledError("the end of the test");
+    }
+    const absl::Status status = group->Try("training", []() -> absl::Status {
+      C10_THROW_ERROR(DistBackendError,
+                      "NCCL error in: ProcessGroupNCCL.cpp:2500, remote process exited or there was a network error, "
+                      "NCCL version 2.28.9\nncclRemoteError: A call failed possibly due to a network error or a remote "
+                      "process exiting prematurely.");
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(Message(status), HasSubstr("no report from rank 2 (host "));
+    EXPECT_EQ(group->Health().code(), absl::StatusCode::kUnavailable);
+    static std::atomic<int> told = 0;
+    over = ++told == 2;
+    EXPECT_TRUE(Eventually([&] { return over.load(); }));
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(first.ok());
+}
+
+TEST(ProcessGroup, Health_IsOk_UntilTheGroupIsAborted) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_TRUE((*group)->device().is_cpu());
+  EXPECT_EQ((*group)->Health(), absl::OkStatus());
+  (*group)->Abort("enough");
+  EXPECT_EQ((*group)->Health(), absl::AbortedError("rank 0: health check: aborted: enough"));
+}
+
 // Rank 0 is stuck, because rank 1 does not come, until another thread of its aborts the group. (Two ranks, as an abort
 // cuts all connections of the process, and these ranks are threads of one.)
 TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
@@ -254,6 +288,9 @@ TEST(ProcessGroup, BadOptions_AreNamed) {
   options.backend = "mpi";
   EXPECT_THAT(error(0, 1, options), HasSubstr("backend \"mpi\""));
   options.backend = "gloo";
+  options.device = c10::Device(c10::DeviceType::CUDA);
+  EXPECT_THAT(error(0, 1, options), HasSubstr("the device needs an index, as in cuda:1"));
+  options.device = c10::Device(c10::DeviceType::CPU);
   options.timeout = absl::ZeroDuration();
   EXPECT_THAT(error(0, 1, options), HasSubstr("timeout"));
 }
@@ -266,6 +303,13 @@ TEST(ProcessGroup, Interface_ByNameOrAddress) {
     EXPECT_EQ(RunRanks(2, options, [](int, std::shared_ptr<ProcessGroup> group) { return group->Barrier(); }),
               absl::OkStatus());
   }
+}
+
+TEST(ProcessGroup, Interface_FirstOfTheListThatThisHostHas) {
+  setenv("GLOO_SOCKET_IFNAME", "no_such_if, lo,eth9", 1);
+  const absl::Status status = RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) { return group->Barrier(); });
+  unsetenv("GLOO_SOCKET_IFNAME");
+  EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {

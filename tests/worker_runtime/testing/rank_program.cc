@@ -13,7 +13,7 @@
 //   shapes      rank 1 passes a longer tensor
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
 //   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
-//   abort       all-reduces; a thread of it aborts the group when SIGUSR1 comes
+//   abort       all-reduces, and a thread aborts the group when SIGUSR1 comes; rank 0 stays out
 //   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
 //   many_lines  prints more than a pipe holds
 #include <ATen/ops/full.h>
@@ -106,6 +106,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   if (behaviour == "abort") AbortOnSignal(worker.group);
   Say(absl::StrCat("rank ", rank, " ready"));
+  if (behaviour == "abort" && rank == 0) pause();
   if (behaviour == "shutdown") return ShutDown(group);
   if (behaviour == "error" || behaviour == "throw" || behaviour == "crash" || behaviour == "uncaught") {
     // The launcher kills the others as soon as rank 1 fails: wait until all have printed their line.
