@@ -31,6 +31,14 @@ namespace {
 
 void Warn(const std::string& text) { std::fputs(absl::StrCat("ddprun checkpoint: ", text, "\n").c_str(), stderr); }
 
+absl::Status CheckFinite(int rank, int64_t step, const StateParts& parts) {
+  const absl::Status status = parts.CheckFinite();
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("checkpoint of step ", step, " was not saved, earlier ones are kept: rank ", rank,
+                                   ": ", status.message()));
+}
+
 // torchrun's default id says nothing.
 constexpr char kNoId[] = "none";
 
@@ -55,6 +63,7 @@ class Checkpointer::Impl {
   absl::StatusOr<CheckpointInfo> Resume();
   absl::Status Save(const Progress& progress);
   absl::Status Finish();
+  void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
   CheckpointStats stats() const;
 
  private:
@@ -71,8 +80,8 @@ class Checkpointer::Impl {
   void SaveInBackground(int64_t step, const StateParts& parts);
   absl::Status Write(int64_t step, CheckpointPart model, CheckpointPart state);
 
-  const std::shared_ptr<ProcessGroup> group_;  // nullptr: alone
-  std::unique_ptr<TrainingState> own_state_;   // nullptr: the trainer's
+  std::shared_ptr<ProcessGroup> group_;       // nullptr: alone
+  std::unique_ptr<TrainingState> own_state_;  // nullptr: the trainer's
   TrainingState& state_;
   const CheckpointerOptions options_;
   CheckpointFolder folder_;
@@ -153,9 +162,14 @@ absl::Status Checkpointer::Impl::Together(const std::string& call, absl::Functio
                                           absl::FunctionRef<absl::Status()> rank_zero) {
   RankMeeting meeting(group_.get(), call);
   absl::Status status = SizeOf(group_.get()) > 1 ? meeting.AwaitAll(group_->timeout()) : absl::OkStatus();
-  if (status.ok()) status = all();
   if (!status.ok()) return status;
-  if (RankIn(group_.get()) == 0) status = TorchTry("", rank_zero);
+  status = all();
+  // What fails on rank 0 alone must reach the others, too: they wait for its disk.
+  if (RankIn(group_.get()) == 0) {
+    if (status.ok()) status = TorchTry("", rank_zero);
+  } else if (!status.ok()) {
+    return status;
+  }
   return meeting.AwaitOutcome(0, status, options_.disk_timeout);
 }
 
@@ -201,13 +215,12 @@ absl::Status Checkpointer::Impl::Finish() {
 
 // Collective.
 absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Tensor* random) {
-  if (!options_.allow_non_finite) {
-    absl::Status finite = TorchTry("", [&] { return state_.CheckFinite(); });
-    if (!finite.ok()) {
-      finite = absl::Status(finite.code(), absl::StrCat("checkpoint of step ", progress.step,
-                                                        " was not saved, earlier ones are kept: rank ",
-                                                        RankIn(group_.get()), ": ", finite.message()));
-    }
+  // In the background, rank 0 checks the copy: this would wait for the device.
+  if (!options_.allow_non_finite && !options_.async) {
+    const absl::Status finite = TorchTry("", [&]() -> absl::Status {
+      const absl::StatusOr<StateParts> parts = state_.Parts();
+      return parts.ok() ? CheckFinite(RankIn(group_.get()), progress.step, *parts) : parts.status();
+    });
     if (absl::Status status = OutcomeOfAll(group_.get(), finite); !status.ok()) return status;
   }
   return Gather(random);
@@ -218,13 +231,17 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
   const at::Tensor mine = GetRandomState(state_.Accelerators());
   const bool alone = SizeOf(group_.get()) == 1;
   if (random_bytes_ == 0 || run_ == 0) {
-    at::Tensor most = at::tensor({mine.numel(), highest_run_}, at::kLong);
+    at::Tensor most = at::tensor({mine.numel(), highest_run_, run_, round_.round, round_.launcher_round}, at::kLong);
     if (!alone) {
       most = most.to(DeviceOf(*group_));
       if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
+      most = most.to(c10::DeviceType::CPU);
     }
-    random_bytes_ = most[0].item<int64_t>();
-    highest_run_ = most[1].item<int64_t>();
+    const int64_t* const agreed = most.const_data_ptr<int64_t>();
+    random_bytes_ = agreed[0];
+    highest_run_ = agreed[1];
+    run_ = agreed[2];
+    round_ = {agreed[3], agreed[4]};
     if (run_ == 0) BeginRun();
   }
   at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
@@ -286,11 +303,20 @@ absl::Status Checkpointer::Impl::SaveNow(int64_t step, const StateParts& parts) 
 void Checkpointer::Impl::SaveInBackground(int64_t step, const StateParts& parts) {
   model_snapshot_.Copy(parts.model.layout, parts.model.tensors);
   rest_snapshot_.Copy(parts.rest.layout, parts.rest.tensors);
-  writer_ = std::async(std::launch::async, [this, step, model = parts.model.layout, rest = parts.rest.layout] {
-    return TorchTry("", [&] {
-      model_snapshot_.Wait();
-      rest_snapshot_.Wait();
-      return Write(step, {model, model_snapshot_.Bytes()}, {rest, rest_snapshot_.Bytes()});
+  writer_ = std::async(std::launch::async, [this, step, parts = parts]() mutable {
+    return TorchTry("", [&]() -> absl::Status {
+      const auto copied = [](HostSnapshot& snapshot, StatePart* part) {
+        snapshot.Wait();
+        CheckpointPart file{part->layout, snapshot.Bytes()};
+        for (size_t i = 0; i < part->tensors.size(); ++i) {
+          part->tensors[i] = ReadableTensor(part->layout.tensors[i], file.bytes[i]);
+        }
+        return file;
+      };
+      CheckpointPart model = copied(model_snapshot_, &parts.model);
+      CheckpointPart rest = copied(rest_snapshot_, &parts.rest);
+      const absl::Status finite = options_.allow_non_finite ? absl::OkStatus() : CheckFinite(/*rank=*/0, step, parts);
+      return finite.ok() ? Write(step, std::move(model), std::move(rest)) : finite;
     });
   });
 }
@@ -300,6 +326,12 @@ absl::Status Checkpointer::Impl::Write(int64_t step, CheckpointPart model, Check
   const absl::Status status = folder_.Save({run_, step}, round_, std::move(model), std::move(state), options_.keep);
   last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
   return status;
+}
+
+void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
+  group_ = std::move(group);
+  round_.launcher_round = launcher_round;
+  random_bytes_ = 0;  // all must ask each other again
 }
 
 CheckpointStats Checkpointer::Impl::stats() const {
@@ -332,6 +364,9 @@ Checkpointer::~Checkpointer() = default;
 absl::StatusOr<CheckpointInfo> Checkpointer::Resume() { return impl_->Resume(); }
 absl::Status Checkpointer::Save(const Progress& progress) { return impl_->Save(progress); }
 absl::Status Checkpointer::Finish() { return impl_->Finish(); }
+void Checkpointer::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
+  impl_->Rebind(std::move(group), launcher_round);
+}
 CheckpointStats Checkpointer::stats() const { return impl_->stats(); }
 
 }  // namespace ddprun

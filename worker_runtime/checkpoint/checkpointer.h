@@ -126,6 +126,11 @@ class Checkpointer {
   // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.
   absl::Status Finish();
 
+  // Continues with another group, after the ranks have formed one anew in round `launcher_round` (DDPRUN_ROUND). Ranks that
+  // are new in it create their Checkpointer and need not call Resume: the next Save tells them which run it is. Not
+  // collective; all ranks that have a Checkpointer must call it.
+  void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
+
   CheckpointStats stats() const;
 
  private:

@@ -145,11 +145,13 @@ absl::StatusOr<std::string> RankMeeting::AwaitText(int root, const absl::StatusO
   const std::string key = NextKey();
   const auto key_of = [&key](int64_t n) { return absl::StrCat(key, "/from/", n); };
   if (group_->rank() == root) {
-    const absl::Status posted = WithStore([&](c10d::Store& store) {
-      store.set(key_of(number_), mine.ok() ? absl::StrCat("0 ", *mine) : StatusText(mine.status()));
-      if (number_ > 1) store.deleteKey(key_of(number_ - 1));
+    // Also if the group has failed: the others may not know it.
+    const absl::Status posted = TorchTry(call_, [&] {
+      group_->store()->set(key_of(number_), mine.ok() ? absl::StrCat("0 ", *mine) : StatusText(mine.status()));
+      if (number_ > 1) group_->store()->deleteKey(key_of(number_ - 1));
+      return absl::OkStatus();
     });
-    return posted.ok() ? mine : posted;
+    return posted.ok() || !mine.ok() ? mine : posted;
   }
   const absl::StatusOr<bool> there = AwaitKey(key_of(number_), timeout, [] {});
   if (!there.ok()) return there.status();

@@ -26,7 +26,6 @@ namespace {
 using nlohmann::json;
 using torch::optim::Optimizer;
 
-constexpr char kPrefix[] = "optimizer.state.";
 constexpr char kArchive[] = "optimizer.archive";
 
 // Names of the parameters of each group, in the group's order.
@@ -122,8 +121,6 @@ absl::Status CheckGroups(absl::string_view file, const OptimizerKind& kind, cons
 
 }  // namespace
 
-bool IsStoredByName(Optimizer& optimizer) { return KindOf(optimizer) != nullptr; }
-
 absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, Optimizer& optimizer) {
   const OptimizerKind* const kind = KindOf(optimizer);
   if (kind == nullptr) return Archive(optimizer);
@@ -143,7 +140,7 @@ absl::StatusOr<OptimizerState> GetOptimizerState(const ModuleState& module, Opti
       if (found == optimizer.state().end() || !seen.insert((*names)[g][p]).second) continue;
       for (const OptimizerKind::Field& field : kind->fields) {
         at::Tensor value = field.get(*found->second);
-        const std::string name = absl::StrCat(kPrefix, (*names)[g][p], ".", field.name);
+        const std::string name = absl::StrCat(kOptimizerStatePrefix, (*names)[g][p], ".", field.name);
         if (value.defined()) state.tensors.emplace_back(name, std::move(value));
       }
     }
@@ -183,7 +180,7 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
   loader.groups_ = groups;
   for (const SafetensorsTensor& tensor : header.tensors) {
     absl::string_view name = tensor.name;
-    if (!absl::ConsumePrefix(&name, kPrefix)) continue;
+    if (!absl::ConsumePrefix(&name, kOptimizerStatePrefix)) continue;
     const size_t dot = name.rfind('.');
     const auto parameter = parameters.find(name.substr(0, dot));
     const OptimizerKind::Field* field = nullptr;

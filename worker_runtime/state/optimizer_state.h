@@ -34,13 +34,12 @@ class Optimizer;
 // Functions that access tensors throw c10::Error like LibTorch: call them inside TorchTry.
 namespace ddprun {
 
+inline constexpr char kOptimizerStatePrefix[] = "optimizer.state.";
+
 struct OptimizerState {
   NamedTensors tensors;  // handles to the optimizer's own, not copies; `step` is made anew
   std::string groups;    // JSON
 };
-
-// Whether the optimizer is of a kind that is stored by parameter name.
-bool IsStoredByName(torch::optim::Optimizer& optimizer);
 
 // Errors: Unimplemented: an optimizer of another kind whose class does not implement save(); InvalidArgument: a
 // parameter that the module does not have.

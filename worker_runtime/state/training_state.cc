@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -121,6 +122,34 @@ std::vector<std::string> NotFinite(const NamedTensors& tensors, bool nan_only) {
 }
 
 }  // namespace
+
+absl::Status StateParts::CheckFinite() const {
+  std::map<std::string, at::Tensor> left;
+  for (size_t i = 0; i < model.tensors.size(); ++i) left.emplace(model.layout.tensors[i].name, model.tensors[i]);
+  NamedTensors trained, moments;
+  for (const std::string& name : parameters) {
+    // A tied one is there once.
+    if (auto found = left.extract(name)) trained.emplace_back(name, found.mapped());
+  }
+  const NamedTensors buffers(left.begin(), left.end());
+  for (size_t i = 0; i < rest.tensors.size(); ++i) {
+    const std::string& name = rest.layout.tensors[i].name;
+    if (absl::StartsWith(name, kOptimizerStatePrefix)) moments.emplace_back(name, rest.tensors[i]);
+  }
+  if (const std::vector<std::string> bad = NotFinite(trained, /*nan_only=*/false); !bad.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter \"", bad.front(), "\" has NaN or infinite values",
+                     bad.size() > 1 ? absl::StrCat(", as have ", bad.size() - 1, " others of ", trained.size()) : "",
+                     "; lower the learning rate, clip gradients, or skip steps whose loss is not finite"));
+  }
+  if (const std::vector<std::string> bad = NotFinite(buffers, /*nan_only=*/true); !bad.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("buffer \"", bad.front(), "\" has NaN values"));
+  }
+  if (const std::vector<std::string> bad = NotFinite(moments, /*nan_only=*/false); !bad.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("tensor \"", bad.front(), "\" has NaN or infinite values"));
+  }
+  return absl::OkStatus();
+}
 
 struct TrainingState::Committed {
   Scope scope = Scope::kStep;
@@ -248,7 +277,9 @@ absl::StatusOr<StateParts> TrainingState::Parts(std::map<std::string, std::strin
   if (!model_part.ok()) return model_part.status();
   absl::StatusOr<StatePart> rest_part = LayOut(rest, std::move(rest_metadata));
   if (!rest_part.ok()) return rest_part.status();
-  return StateParts{*std::move(model_part), *std::move(rest_part)};
+  StateParts parts{*std::move(model_part), *std::move(rest_part), {}};
+  for (const auto& item : module_.named_parameters()) parts.parameters.push_back(item.key());
+  return parts;
 }
 
 void TrainingState::Commit(Scope scope) {
@@ -386,30 +417,6 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root) {
   if (status.ok()) status = of_rest;
   if (status.ok() && loader) status = TorchTry("", [&] { return loader->Install(); });
   return agree(status);
-}
-
-absl::Status TrainingState::CheckFinite() const {
-  NamedTensors parameters, buffers;
-  for (const auto& item : module_.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  for (const auto& item : module_.named_buffers()) buffers.emplace_back(item.key(), item.value());
-  const std::vector<std::string> bad = NotFinite(parameters, /*nan_only=*/false);
-  if (!bad.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parameter \"", bad.front(), "\" has NaN or infinite values",
-                     bad.size() > 1 ? absl::StrCat(", as have ", bad.size() - 1, " others of ", parameters.size()) : "",
-                     "; lower the learning rate, clip gradients, or skip steps whose loss is not finite"));
-  }
-  // An infinite value may be meant, as in an attention mask.
-  if (const std::vector<std::string> nan = NotFinite(buffers, /*nan_only=*/true); !nan.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("buffer \"", nan.front(), "\" has NaN values"));
-  }
-  if (optimizer_ == nullptr || !IsStoredByName(*optimizer_)) return absl::OkStatus();
-  const absl::StatusOr<OptimizerState> state = GetOptimizerState(GetModuleState(module_), *optimizer_);
-  if (!state.ok()) return state.status();
-  if (const std::vector<std::string> moment = NotFinite(state->tensors, /*nan_only=*/false); !moment.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(moment.front(), " has NaN or infinite values"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ddprun

@@ -40,6 +40,12 @@ struct StatePart {
 struct StateParts {
   StatePart model;
   StatePart rest;
+  std::vector<std::string> parameters;  // names, in the module's order; the rest of the model are buffers
+
+  // OK if all parameters and the optimizer's state are finite and no buffer has a NaN. (An infinite value in a buffer may
+  // be meant, as in an attention mask.) An optimizer that is stored as an archive is not looked at.
+  // Errors: FailedPrecondition names the first parameter, in the module's order, that is not, and how many others.
+  absl::Status CheckFinite() const;
 };
 
 // What a training job needs in order to go on in another process: the module, its optimizer, and what the trainer adds.
@@ -99,10 +105,6 @@ class TrainingState {
   // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
   // the process group.
   absl::Status Broadcast(ProcessGroup& group, int root);
-
-  // OK if all parameters and the optimizer's state are finite and no buffer has a NaN.
-  // Errors: FailedPrecondition names the first parameter, in the module's order, that is not, and how many others.
-  absl::Status CheckFinite() const;
 
   // The state, with entries and tensors to be stored beside it.
   absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;

@@ -300,6 +300,10 @@ TEST(Checkpointer, Save_NotFinite_IsRefusedUnlessAllowed) {
   EXPECT_THAT(status.message(),
               HasSubstr("parameter \"blocks.0.weight\" has NaN or infinite values, as have 1 others"));
   EXPECT_TRUE(Make(net, &optimizer, {.folder = temp.File("all"), .allow_non_finite = true})->Save({.step = 3}).ok());
+  // In the background it is found when it is written.
+  auto async = Make(net, &optimizer, {.folder = temp.File("async"), .async = true});
+  EXPECT_TRUE(async->Save({.step = 3}).ok());
+  EXPECT_EQ(async->Finish(), status);
   EXPECT_EQ(checkpointer->Resume()->progress.step, 2);
 }
 

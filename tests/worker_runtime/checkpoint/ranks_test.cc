@@ -45,11 +45,12 @@ torch::nn::Linear Layer(int rank) {
   return layer;
 }
 
-absl::Status SaveAs(const Group& group, torch::nn::Module& module, const CheckpointerOptions& options, int64_t step) {
+absl::Status SaveAs(const Group& group, torch::nn::Module& module, const CheckpointerOptions& options, int64_t step,
+                    bool finish = true) {
   auto checkpointer = Checkpointer::Create(group, module, nullptr, options);
   if (!checkpointer.ok()) return checkpointer.status();
-  if (absl::Status status = (*checkpointer)->Save({.step = step}); !status.ok()) return status;
-  return (*checkpointer)->Finish();
+  const absl::Status status = (*checkpointer)->Save({.step = step});
+  return status.ok() && finish ? (*checkpointer)->Finish() : status;
 }
 
 absl::StatusOr<CheckpointInfo> ResumeAs(const Group& group, torch::nn::Module& module,
@@ -154,6 +155,34 @@ TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
   EXPECT_THAT(errors,
               Each(HasSubstr("step 2 was not saved, earlier ones are kept: rank 1: parameter \"bias\" has NaN")));
   EXPECT_EQ(CheckpointFolder(temp.path()).List().value(), (std::vector<CheckpointId>{{1, 1}}));
+}
+
+// Rank 1 was lost; rank 0 survives with its Checkpointer, and two new ones join it.
+TEST(CheckpointRanks, Rebind_SurvivorAndNewcomers_ContinueTheRun) {
+  TempDir temp;
+  torch::nn::Linear survivor_layer(2, 2);
+  std::unique_ptr<Checkpointer> survivor;
+  absl::Status status = RunRanks(2, [&](int rank, Group group) -> absl::Status {
+    torch::nn::Linear layer(2, 2);
+    auto made = Checkpointer::Create(group, rank == 0 ? *survivor_layer : *layer, nullptr, {.folder = temp.path()});
+    if (!made.ok()) return made.status();
+    if (absl::Status saved = (*made)->Save({.step = 1}); !saved.ok()) return saved;
+    if (rank == 0) survivor = *std::move(made);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    if (rank == 0) {
+      survivor->Rebind(group, 7);
+      return survivor->Save({.step = 2});
+    }
+    torch::nn::Linear layer(2, 2);
+    return SaveAs(group, *layer, {.folder = temp.path()}, 2, /*finish=*/false);
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(CheckpointFolder(temp.path()).List().value(), (std::vector<CheckpointId>{{1, 2}, {1, 1}}));
+  EXPECT_EQ(CheckpointFolder(temp.path()).Open({1, 2})->info.round, (CheckpointRound{1, 7}));
+  EXPECT_EQ(CheckpointFolder(temp.path()).Open({1, 2})->info.world_size, 3);
 }
 
 // Nodes without a shared folder: only rank 0 has files.
