@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
@@ -35,6 +36,9 @@ constexpr char kSomewhereFar[] = "192.0.2.1";
 // came as it.
 constexpr char kNobody[] = "?";
 constexpr int64_t kGivenUp = 1 << 20;
+
+// How long to wait for the store's answer before looking whether the wait was cancelled; c10d waits twice.
+constexpr absl::Duration kConnectOnce = absl::Milliseconds(400);
 
 // How long the store's host waits until the others have read why it gives up.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
@@ -192,7 +196,8 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
 
 }  // namespace
 
-absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout) {
+absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout,
+                                                               std::stop_token cancel) {
   if (env.world_size == 1) return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::HashStore>());
   if (env.master_addr.empty() || env.master_port <= 0) {
     return absl::InvalidArgumentError("MASTER_ADDR and MASTER_PORT are required for more than one rank");
@@ -201,9 +206,16 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& 
     if (absl::Status status = HostStore(env, timeout); !status.ok()) return status;
   }
   c10::intrusive_ptr<c10d::Store> store;
-  absl::Status status = QuietTry([&] {
-    store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, StoreOptions(env, timeout, /*host=*/false));
-  });
+  // c10d's wait for an answer can't be interrupted.
+  const absl::Duration once = cancel.stop_possible() ? std::min(timeout, kConnectOnce) : timeout;
+  const SteadyTime deadline = SteadyNow() + timeout;
+  absl::Status status;
+  do {
+    status = QuietTry([&] {
+      store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, StoreOptions(env, once, /*host=*/false));
+      store->setTimeout(absl::ToChronoMilliseconds(timeout));
+    });
+  } while (absl::IsDeadlineExceeded(status) && SteadyNow() < deadline && !cancel.stop_requested());
   if (!status.ok()) return StoreNotReached(env, timeout, status);
   LimitSilenceOfStore(env.master_port);
   return store;

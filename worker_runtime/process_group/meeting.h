@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,7 +24,9 @@ namespace ddprun {
 // because others may need it a little longer than rank 0's group exists. A world of one gets an in-memory store.
 // Errors: InvalidArgument without an address; Unavailable or DeadlineExceeded if it can't be hosted or reached, with
 // what to check. LibTorch's own log says nothing meanwhile, unless TORCH_CPP_LOG_LEVEL is set.
-absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout);
+// `cancel` ends the wait for a store that does not answer.
+absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout,
+                                                               std::stop_token cancel = {});
 
 // A second connection to the same store, with the same prefix; `store` itself if its type does not support that.
 c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store);

@@ -20,6 +20,7 @@
 #include "rendezvous/base/mutex.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/interruptible_store.h"
 #include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group_impl.h"
 
@@ -75,6 +76,10 @@ absl::Status CheckOptions(int rank, int size, const ProcessGroupOptions& options
   return absl::OkStatus();
 }
 
+absl::Status CreationCancelled(int rank) {
+  return absl::CancelledError(absl::StrCat("rank ", rank, ": the creation of the process group was cancelled"));
+}
+
 // How many groups this process has made for this round before. A process that lives through several rounds begins anew
 // in each, as those do that were started for it.
 int CountGroup(const std::string& round) {
@@ -106,7 +111,8 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerE
   if (absl::Status status = CheckOptions(env.rank, env.world_size, options); !status.ok()) return status;
   PrepareProcess();
   options.timeout = std::min(options.timeout, kLongestTimeout);
-  absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout);
+  absl::StatusOr<c10::intrusive_ptr<c10d::Store>> store = ConnectToStore(env, options.timeout, options.cancel);
+  if (!store.ok() && options.cancel.stop_requested()) return CreationCancelled(env.rank);
   if (!store.ok()) return store.status();
   auto impl = std::make_unique<Impl>();
   impl->rank = env.rank;
@@ -117,9 +123,12 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::Create(const WorkerE
   impl->several_hosts = env.local_world_size < env.world_size;
   impl->options = std::move(options);
   const std::string round = absl::StrCat("ddprun/", env.run_id, "/", env.round, "/", env.restart_count);
-  const int number = CountGroup(absl::StrCat(env.master_addr, ":", env.master_port, "/", round));
-  const std::string prefix = absl::StrCat(round, "/", number);
-  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(prefix, *store), absl::StrCat(number));
+  const std::string number =
+      impl->options.attempt.has_value()
+          ? absl::StrCat("attempt/", *impl->options.attempt)
+          : absl::StrCat(CountGroup(absl::StrCat(env.master_addr, ":", env.master_port, "/", round)));
+  absl::Status status = impl->Form(
+      c10::make_intrusive<InterruptibleStore>(absl::StrCat(round, "/", number), *store, impl->options.cancel), number);
   if (!status.ok()) return status;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
@@ -135,7 +144,8 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::CreateWithStore(c10:
   impl->size = size;
   impl->name = name;
   impl->options = std::move(options);
-  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(name, std::move(store)), name);
+  const std::stop_token cancel = impl->options.cancel;
+  absl::Status status = impl->Form(c10::make_intrusive<InterruptibleStore>(name, std::move(store), cancel), name);
   if (!status.ok()) return status;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
@@ -166,8 +176,9 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Sp
   impl->options = options.value_or(impl_->options);
   impl->options.timeout = std::min(impl->options.timeout, kLongestTimeout);
   if (absl::Status status = CheckOptions(own, impl->size, impl->options); !status.ok()) return status;
+  const std::stop_token cancel = impl->options.cancel;
   impl->failure_store = c10::make_intrusive<c10d::PrefixStore>(full_name, impl_->failure_store);
-  absl::Status status = impl->Form(c10::make_intrusive<c10d::PrefixStore>(full_name, impl_->store), full_name);
+  absl::Status status = impl->Form(c10::make_intrusive<InterruptibleStore>(full_name, impl_->store, cancel), full_name);
   if (!status.ok()) return status;
   std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
   absl::Status usable = impl_->AddSubgroup(group);
@@ -207,8 +218,10 @@ absl::Status ProcessGroup::Shutdown() {
 
 absl::Status ProcessGroup::Impl::Form(c10::intrusive_ptr<c10d::Store> fresh_store, const std::string& unique_name) {
   absl::Status status = FormInside(std::move(fresh_store), unique_name);
-  if (status.ok()) return status;
+  const bool cancelled = options.cancel.stop_requested();
+  if (status.ok() && !cancelled) return status;
   Release(/*healthy=*/false);
+  if (cancelled) return CreationCancelled(rank);
   return absl::Status(status.code(),
                       absl::StrCat(error_prefix, "rank ", rank, ": process group ", name, ": ", status.message()));
 }
@@ -246,8 +259,8 @@ absl::Status ProcessGroup::Impl::FormInside(c10::intrusive_ptr<c10d::Store> fres
   }
   return TorchTry("", [&] {
     if (plugin != nullptr) {
-      nccl = plugin->Create(c10::make_intrusive<c10d::PrefixStore>("cuda", store), rank, size, cuda_device,
-                            absl::ToChronoMilliseconds(options.timeout));
+      nccl = plugin->Create(c10::make_intrusive<InterruptibleStore>("cuda", store, aborted_.get_token()), rank, size,
+                            cuda_device, absl::ToChronoMilliseconds(options.timeout));
     }
     MakeGroup(*choice, checked, unique_name);
     return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,15 @@ struct ProcessGroupOptions {
 
   // Timeout of each operation, and of the rendezvous at creation.
   absl::Duration timeout = absl::Minutes(30);
+
+  // Number of this attempt to form the group, if somebody counts them for all ranks: then a rank that has given up
+  // attempts meets one that makes its first. The same on all ranks, and new in this round. Not set: the number of groups
+  // that this process has created in this round. Not used by CreateWithStore and NewSubgroup, whose name tells.
+  std::optional<uint64_t> attempt = std::nullopt;
+
+  // Cancels the creation when a stop is requested, from any thread: it then ends within a second, with Cancelled. A stop
+  // that is requested later ends only waits for the group's store.
+  std::stop_token cancel = {};
 
   // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a
   // list with commas) that this host has, else the source address of the route to MASTER_ADDR.
@@ -70,9 +80,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
   // Rendezvous with the other ranks through the store at MASTER_ADDR:MASTER_PORT, and connects to them. Rank 0 hosts
   // the store if no launcher does. A world of one needs no address. Can be called again after a failure or in a new
-  // round: each call in a process uses new keys, so all ranks must make the same sequence of calls. Waits up to
-  // `options.timeout` for the others; the error names the ranks that did not join. Until it returns, it can be aborted
-  // only by ending the store.
+  // round: each call in a process uses new keys, so all ranks must make the same sequence of calls, or pass the same
+  // `options.attempt`. Waits up to `options.timeout` for the others; the error names the ranks that did not join.
+  // Errors besides those of operations: Cancelled by `options.cancel`.
   static absl::StatusOr<std::shared_ptr<ProcessGroup>> Create(const WorkerEnv& env, ProcessGroupOptions options = {});
 
   // As Create, with a store that the ranks already share. `name` must not have been used in that store.

@@ -172,6 +172,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
 }
 
 void ProcessGroup::Impl::CutOff(Threads& aborting) {
+  aborted_.request_stop();
   c10::intrusive_ptr<c10d::Backend> running;
   {
     MutexLock lock(&mutex_);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,6 +101,7 @@ class ProcessGroup::Impl {
   // for their reports.
   std::vector<std::shared_ptr<FailureBoard>> AbortAll(absl::string_view reason, Threads& aborting);
 
+  std::stop_source aborted_;  // ends waits for the store inside NCCL
   Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);    // why the group is unusable
   std::set<int> gone_ ABSL_GUARDED_BY(mutex_);     // ranks without a failure report: do not wait for them

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <stop_token>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -273,6 +274,62 @@ TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
   EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 2, 3, brief).status()), HasSubstr("joined too late"));
   EXPECT_THAT(Message(ProcessGroup::CreateWithStore(store, "g", 0, 3, brief).status()),
               HasSubstr("already joined as this rank"));
+}
+
+TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::stop_source stop;
+  ProcessGroupOptions options;
+  options.timeout = absl::Hours(1);
+  options.cancel = stop.get_token();
+  absl::Status status;
+  std::thread creating([&] { status = ProcessGroup::CreateWithStore(store, "g", 0, 2, options).status(); });
+  EXPECT_TRUE(Eventually([&] { return store->check({"g/rank/0"}); }));
+  stop.request_stop();
+  creating.join();
+  EXPECT_EQ(status, absl::CancelledError("rank 0: the creation of the process group was cancelled"));
+}
+
+// Nobody listens there, and c10d would try for an hour.
+TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
+  std::stop_source stop;
+  ProcessGroupOptions options;
+  options.timeout = absl::Hours(1);
+  options.cancel = stop.get_token();
+  WorkerEnv env;
+  env.rank = 1;
+  env.world_size = 2;
+  env.master_addr = "127.0.0.1";
+  env.master_port = FreePort();
+  std::thread stopping([&] { stop.request_stop(); });
+  EXPECT_TRUE(absl::IsCancelled(ProcessGroup::Create(env, options).status()));
+  stopping.join();
+}
+
+// A survivor has given up attempts that a newcomer never made: the number that both were given brings them together.
+TEST(ProcessGroup, AttemptFromOutside_SurvivorsThird_MeetsTheNewcomersFirst) {
+  WorkerEnv env;
+  env.world_size = 2;
+  env.master_addr = "127.0.0.1";
+  env.master_port = FreePort();
+  const auto join = [&](int rank, uint64_t attempt, std::stop_token cancel) {
+    WorkerEnv own = env;
+    own.rank = rank;
+    return ProcessGroup::Create(own, {.timeout = absl::Minutes(1), .attempt = attempt, .cancel = std::move(cancel)});
+  };
+  for (const uint64_t attempt : {5, 6}) {
+    std::stop_source stop;
+    stop.request_stop();
+    EXPECT_TRUE(absl::IsCancelled(join(0, attempt, stop.get_token()).status()));
+  }
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> newcomers = absl::UnknownError("");
+  std::thread newcomer([&] { newcomers = join(1, 7, {}); });
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> survivors = join(0, 7, {});
+  newcomer.join();
+  ASSERT_TRUE(survivors.ok() && newcomers.ok()) << survivors.status() << newcomers.status();
+  std::thread last([&] { EXPECT_EQ((*newcomers)->Shutdown(), absl::OkStatus()); });
+  EXPECT_EQ((*survivors)->Shutdown(), absl::OkStatus());
+  last.join();
 }
 
 TEST(ProcessGroup, BadOptions_AreNamed) {

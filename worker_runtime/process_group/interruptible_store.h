@@ -1,0 +1,35 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_INTERRUPTIBLE_STORE_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_INTERRUPTIBLE_STORE_H_
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+#include <vector>
+
+namespace ddprun {
+
+// A store whose waits end when a stop is requested, with a c10::DistStoreError: c10d's wait until their timeout, in its
+// backends too. They end within kSlice, as the waits are made of short ones; without a possible stop they are not.
+// Threads: those of the store below.
+class InterruptibleStore : public c10d::PrefixStore {
+ public:
+  static constexpr std::chrono::milliseconds kSlice = std::chrono::milliseconds(100);
+
+  InterruptibleStore(const std::string& prefix, c10::intrusive_ptr<c10d::Store> store, std::stop_token stop)
+      : c10d::PrefixStore(prefix, std::move(store)), stop_(std::move(stop)) {}
+
+  std::vector<uint8_t> get(const std::string& key) override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+
+ private:
+  const std::stop_token stop_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_INTERRUPTIBLE_STORE_H_
