@@ -18,7 +18,9 @@
 #include "worker_runtime/ddp/join.h"
 #include "worker_runtime/ddp/model_agreement.h"
 #include "worker_runtime/ddp/output_sink.h"
+#include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/optim/zero_gradients.h"
+#include "worker_runtime/process_group/agreement.h"
 
 namespace ddprun {
 namespace {
@@ -93,6 +95,23 @@ void CheckLastBackwardFinished(const DdpState& state) {
               "DdpOptions::find_unused_parameters, or static_graph if the unused ones are the same in every iteration");
 }
 
+bool FitsSharedMemory(const TrainedParameters& trained) {
+  return std::all_of(trained.tensors.begin(), trained.tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.is_cpu() && SharedMemoryAllReduce::Supports(tensor.scalar_type());
+  });
+}
+
+// nullptr: some rank can't use it.
+absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> ShareMemory(const DdpState& state) {
+  absl::Status possible = absl::OkStatus();
+  if (!FitsSharedMemory(state.trained)) possible = absl::FailedPreconditionError("the parameters are not on the CPU");
+  possible = OutcomeOfAll(state.group.get(), possible);
+  absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared(nullptr);
+  if (possible.ok()) shared = SharedMemoryAllReduce::Create(state.group);
+  if (absl::IsFailedPrecondition(possible) || absl::IsFailedPrecondition(shared.status())) return nullptr;
+  return possible.ok() ? shared : possible;
+}
+
 absl::Status CheckModule(const torch::nn::Module& module, const TrainedParameters& trained) {
   if (trained.tensors.empty()) {
     return absl::InvalidArgumentError(
@@ -139,7 +158,13 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  return std::unique_ptr<DdpCore>(new DdpCore(std::move(state)));
+  std::unique_ptr<DdpCore> core(new DdpCore(std::move(state)));
+  if (!options.shared_memory || core->group()->size() == 1) return core;
+  absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> shared = ShareMemory(*core->state_);
+  if (!shared.ok()) return shared.status();
+  if (*shared == nullptr) return core;
+  if (status = core->RegisterCommHook((*shared)->Hook()); !status.ok()) return status;
+  return core;
 }
 
 void DdpCore::PreForward() {

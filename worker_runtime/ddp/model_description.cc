@@ -68,6 +68,7 @@ std::vector<std::pair<std::string, std::string>> DescribeOptions(const DdpOption
       {"bucket_cap_mb", options.bucket_cap_mb.has_value() ? absl::StrCat(*options.bucket_cap_mb) : "unset"},
       {"find_unused_parameters", yes_no(options.find_unused_parameters)},
       {"static_graph", yes_no(options.static_graph)},
+      {"shared_memory", yes_no(options.shared_memory)},
       {"broadcast_buffers", yes_no(options.broadcast_buffers)},
       {"initial_bucket_layout", layout},
   };

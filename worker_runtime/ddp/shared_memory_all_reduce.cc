@@ -25,7 +25,7 @@ absl::Status CheckTensor(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous()) {
     return absl::InvalidArgumentError("the shared-memory all-reduce supports only contiguous CPU tensors");
   }
-  if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kHalf && dtype != at::kBFloat16) {
+  if (!SharedMemoryAllReduce::Supports(dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the shared-memory all-reduce supports float, double, half and "
                      "bfloat16, not ",
@@ -35,6 +35,10 @@ absl::Status CheckTensor(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool SharedMemoryAllReduce::Supports(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+}
 
 absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> SharedMemoryAllReduce::Create(
     std::shared_ptr<ProcessGroup> group, size_t bytes_per_rank) {

@@ -15,7 +15,8 @@
 namespace ddprun {
 
 // An all-reduce through shared memory instead of sockets, for ranks that train on the CPU of one host. Makes a step of
-// a small GPT 6 % faster (benchmarks/README.md).
+// a small GPT 6 % faster (benchmarks/README.md). DdpOptions::shared_memory is the short way; this one tells why memory
+// can't be shared, and composes with other hooks:
 //
 //   auto shared = ddprun::SharedMemoryAllReduce::Create(group);
 //   if (!shared.ok()) return shared.status();
@@ -39,6 +40,9 @@ class SharedMemoryAllReduce : public std::enable_shared_from_this<SharedMemoryAl
   // ProcessGroup.
   static absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> Create(std::shared_ptr<ProcessGroup> group,
                                                                        size_t bytes_per_rank = kDefaultBytesPerRank);
+
+  // Whether it takes tensors of this dtype.
+  static bool Supports(at::ScalarType dtype);
 
   // Sets `tensor` to the sum over all ranks, each multiplied by `factor` first. Any shape, contiguous, on the CPU;
   // float, double, bfloat16 or half, summed in their own precision. The same shape and dtype on all ranks.

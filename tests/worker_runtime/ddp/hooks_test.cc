@@ -155,6 +155,32 @@ TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
   }
 }
 
+// The option alone, no hook: the same bits with two ranks. Where memory can't be used it has no effect.
+TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
+  const absl::Status status = RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    const auto train = [&](bool shared_memory, at::ScalarType dtype, bool* has_hook) -> at::Tensor {
+      auto module = std::make_shared<Scale>(8);
+      module->to(dtype);
+      auto ddp = MakeDistributedDataParallel(module, group, {.shared_memory = shared_memory});
+      TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
+      *has_hook = !(*ddp)->RegisterCommHook(AllReduceHook()).ok();
+      if (dtype != at::kFloat) return {};
+      (*ddp)->forward(at::arange(8).to(at::kDouble).add(group->rank()).div(7).to(at::kFloat)).sum().backward();
+      return module->weight.grad();
+    };
+    bool by_option = false, by_default = true;
+    const at::Tensor shared = train(true, at::kFloat, &by_option), sent = train(false, at::kFloat, &by_default);
+    EXPECT_TRUE(by_option);
+    EXPECT_FALSE(by_default);
+    EXPECT_TRUE(at::equal(shared, sent));
+    bool of_complex = true;
+    train(true, at::kComplexFloat, &of_complex);
+    EXPECT_FALSE(of_complex);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status, absl::OkStatus());
+}
+
 TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
   absl::Status waiting;
   const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
