@@ -13,7 +13,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 #include "worker_contract/environment.h"
+#include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/last_words.h"
+#include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
@@ -81,7 +83,7 @@ void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Statu
   Worker worker{*env, nullptr};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) TellFailure(worker, status);
-  End(status.ok() ? 0 : kFailed);
+  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNoUseRestarting : kFailed);
 }
 
 }  // namespace ddprun

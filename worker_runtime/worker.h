@@ -25,7 +25,8 @@ struct Worker {
 //
 // Does not return. Flushes the standard streams and exits without running LibTorch's static destructors, which take
 // 80 ms. Exit code: 0 if `body` returned OK; 1 if it returned or threw an error, which is printed in one line and
-// written to the launcher's error file, so that the failure summary on every node shows it; 2 if the environment is
+// written to the launcher's error file, so that the failure summary on every node shows it; 78 if that error
+// is NonRestartable (base/non_restartable.h), so that the launcher does not restart the job; 2 if the environment is
 // invalid. A worker that failed only because a peer died waits half a second for the launcher to stop it, so that the
 // launcher sees the peer's exit first. Sets the number of LibTorch's threads to OMP_NUM_THREADS if that is set.
 [[noreturn]] void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);

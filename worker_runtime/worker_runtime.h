@@ -2,6 +2,8 @@
 #define DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 
 // The whole worker runtime. Including single headers instead compiles faster.
+#include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/data/distributed_sampler.h"
@@ -17,8 +19,10 @@
 #include "worker_runtime/optim/zero_gradients.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/process_group/values.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
+#include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"
 
 #endif  // DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_

@@ -14,6 +14,8 @@
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
 //   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
 //   abort       all-reduces, and a thread aborts the group when SIGUSR1 comes; rank 0 stays out
+//   give_up     rank 1 returns an error that a restart would only meet again, the others all-reduce
+//   stop        asks in every step whether to stop, and prints the seconds that are left when it is to
 //   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
 //   many_lines  prints more than a pipe holds
 #include <ATen/ops/full.h>
@@ -22,6 +24,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -30,6 +34,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun {
@@ -99,12 +105,28 @@ void AbortOnSignal(std::shared_ptr<ProcessGroup> group) {
   }).detach();
 }
 
+absl::Status TrainUntilStopped(ProcessGroup& group, int rank) {
+  bool ready = false;
+  while (true) {
+    const absl::StatusOr<std::optional<absl::Time>> stop = StopRequested(group);
+    if (!stop.ok()) return stop.status();
+    if (stop->has_value()) {
+      const double left = absl::ToDoubleSeconds(**stop - absl::Now());
+      Say(absl::StrCat("rank ", rank, " stops, at most ", std::ceil(left / 10) * 10, " s left"));
+      return absl::OkStatus();
+    }
+    if (!ready) Say(absl::StrCat("rank ", rank, " ready"));
+    ready = true;
+  }
+}
+
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
   at::Tensor tensor = at::full({4}, 1.0f);
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   if (behaviour == "abort") AbortOnSignal(worker.group);
+  if (behaviour == "stop") return TrainUntilStopped(group, rank);
   Say(absl::StrCat("rank ", rank, " ready"));
   if (behaviour == "abort" && rank == 0) pause();
   if (behaviour == "shutdown") return ShutDown(group);
@@ -113,6 +135,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
     if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
   }
   if (behaviour == "ok") return absl::OkStatus();
+  if (behaviour == "give_up" && rank == 1) return NonRestartable(absl::InvalidArgumentError("--layers is -1"));
   if (behaviour == "error" && rank == 1) return absl::DataLossError("the data of rank 1 are bad");
   if (behaviour == "throw" && rank == 1) throw 5;
   if (behaviour == "crash" && rank == 1) WriteToNowhere();

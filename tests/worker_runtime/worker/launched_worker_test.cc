@@ -39,6 +39,13 @@ TEST(LaunchedWorker, UncaughtExceptionInAThread_TheSummaryHasItsTextAndTheStack)
   EXPECT_THAT(launcher.Err(), HasSubstr("Native stack (most recent call first):\n"));
 }
 
+TEST(LaunchedWorker, NonRestartableError_EndsTheJobWith78) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--max-restarts=3", "--no-python", kProgram, "give_up"});
+  EXPECT_EQ(launcher.Wait(), 78);
+  EXPECT_THAT(launcher.Err(), HasSubstr("rank 1: --layers is -1"));
+  EXPECT_EQ(Count(launcher.Out(), "rank 1 ready"), 1);
+}
+
 TEST(LaunchedWorker, AfterARestart_ANewGroupForms) {
   TempDir folder;
   // The first attempt fails on rank 1.

@@ -71,6 +71,17 @@ TEST(RunWorker, ErrorsAndExceptions_GoToTheErrorFile) {
   }
 }
 
+// The signal reaches one rank; all stop in the same step, with its deadline.
+TEST(StopRequested, SignalOfOneRank_StopsAll) {
+  RankProcesses ranks(3, "stop", 30, {{"DDPRUN_STOP_GRACE", "300"}});
+  ASSERT_TRUE(ranks.Ready());
+  ranks[1].Signal(SIGTERM);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks[rank].Wait(), 0) << ranks[rank].Err();
+    EXPECT_THAT(ranks[rank].Out(), HasSubstr("stops, at most 300 s left"));
+  }
+}
+
 TEST(RunWorker, TerminatedInAnotherThread_IsInTheErrorFile) {
   TempDir folder;
   RankProcesses ranks(2, "shapes", 30, {{"TORCHELASTIC_ERROR_FILE", folder.File("error")}});

@@ -1,0 +1,35 @@
+#ifndef DDPRUN_WORKER_RUNTIME_BASE_STATUS_MACROS_H_
+#define DDPRUN_WORKER_RUNTIME_BASE_STATUS_MACROS_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// For functions that return absl::Status or absl::StatusOr, as users of Abseil know them:
+//
+//   DDPRUN_RETURN_IF_ERROR(group->Barrier());
+//   DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, group));
+//   DDPRUN_ASSIGN_OR_RETURN(const double mean, ddprun::LossAveragedOverRanks(loss, *group));
+//
+// The second one declares a variable, or assigns to one, so it can't be the only statement of an `if`. A declaration with
+// a comma outside of parentheses (std::map<int, int> m) needs auto.
+#define DDPRUN_RETURN_IF_ERROR(expression)                                \
+  do {                                                                    \
+    if (absl::Status ddprun_status = (expression); !ddprun_status.ok()) { \
+      return ddprun_status;                                               \
+    }                                                                     \
+  } while (false)
+
+#define DDPRUN_ASSIGN_OR_RETURN(variable, expression) \
+  DDPRUN_ASSIGN_OR_RETURN_(DDPRUN_JOIN_(ddprun_status_or_, __LINE__), variable, expression)
+
+#define DDPRUN_ASSIGN_OR_RETURN_(status_or, variable, expression) \
+  auto status_or = (expression);                                  \
+  if (!status_or.ok()) return std::move(status_or).status();      \
+  variable = *std::move(status_or)
+
+#define DDPRUN_JOIN_(a, b) DDPRUN_JOIN_INNER_(a, b)
+#define DDPRUN_JOIN_INNER_(a, b) a##b
+
+#endif  // DDPRUN_WORKER_RUNTIME_BASE_STATUS_MACROS_H_

@@ -1,0 +1,27 @@
+#ifndef DDPRUN_WORKER_RUNTIME_STOP_REQUESTED_H_
+#define DDPRUN_WORKER_RUNTIME_STOP_REQUESTED_H_
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+
+// Whether the job is being stopped (SIGTERM from the launcher, because of a signal, SLURM's preemption or time limit),
+// and when the worker is killed: the same answer on all ranks in the same step, although the signal reaches them at
+// different times. Collective; costs a round trip, so call it every few steps.
+//
+//   absl::StatusOr<std::optional<absl::Time>> stop = ddprun::StopRequested(*worker.group);
+//   if (!stop.ok()) return stop.status();
+//   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
+//
+// The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once before
+// the first step, and regularly from then on. The time to save is DDPRUN_STOP_GRACE, 30 s if not set; the earliest
+// deadline of all ranks counts. Errors: those of ProcessGroup's operations.
+absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_STOP_REQUESTED_H_
