@@ -19,6 +19,7 @@
 #include "worker_runtime/optim/zero_gradients.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/process_group/tensor_collectives.h"
 #include "worker_runtime/process_group/values.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
