@@ -64,13 +64,13 @@ void Keep(const at::Tensor& now, at::Tensor* kept) {
   }
 }
 
-// Some values of each parameter, as bytes of one tensor per device: what an optimizer's step changes. LibTorch's
+// Some values of each parameter, in one tensor per device and dtype: what an optimizer's step changes. LibTorch's
 // optimizers write to `data()`, which does not count as a new version of the parameter.
 std::vector<at::Tensor> Samples(const torch::nn::Module& module) {
   constexpr int64_t kValues = 8;
   std::map<std::string, std::vector<at::Tensor>> devices;
   for (const at::Tensor& parameter : module.parameters()) {
-    if (!parameter.defined() || parameter.numel() == 0 || parameter.layout() != at::kStrided) continue;
+    if (!parameter.defined() || parameter.numel() == 0 || !parameter.is_non_overlapping_and_dense()) continue;
     const at::Tensor flat = parameter.detach().as_strided({std::min(kValues, parameter.numel())}, {1});
     devices[absl::StrCat(parameter.device().str(), c10::toString(parameter.scalar_type()))].push_back(flat);
   }

@@ -86,7 +86,8 @@ class TrainingState {
   // without replaying; see DistributedSampler::set_epoch.
   absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");
 
-  // Marks the state between two training steps, to which Rollback returns.
+  // Marks the state between two training steps, to which Rollback returns. Both may throw c10::Error, like LibTorch
+  // (out of memory): call them within ProcessGroup::Try or RunWorker.
   enum class Scope {
     // What a step changes before the optimizer's: buffers (BatchNorm), gradients (accumulated under no_sync), random
     // numbers, learning rates, and everything added. Cheap.
