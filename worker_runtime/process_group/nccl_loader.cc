@@ -78,9 +78,8 @@ absl::StatusOr<NcclPlugin*> Load() {
 absl::Status CheckCudaWasLoadedInTime() {
   if (at::hasCUDA()) return absl::OkStatus();
   return Refused(
-      "LibTorch looked for CUDA before CUDA's library was loaded, and does not look again; call ChooseDevice (or "
-      "RunWorker, which does) before torch::manual_seed and torch::cuda::is_available, or link the program with "
-      "LibTorch's CUDA libraries");
+      "LibTorch looked for CUDA before CUDA's library was loaded, and does not look again; call ChooseDevice before "
+      "torch::manual_seed and torch::cuda::is_available, or link the program with LibTorch's CUDA libraries");
 }
 
 bool HasGpu(const std::string& device_file, const char* visible_devices) {
