@@ -223,7 +223,9 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
     });
     if (absl::Status status = OutcomeOfAll(group_.get(), finite); !status.ok()) return status;
   }
-  return Gather(random);
+  if (absl::Status status = Gather(random); !status.ok() || group_ == nullptr) return status;
+  // Gather came after all earlier collectives: one of them that was aborted on a GPU has left garbage in the state.
+  return group_->Health();
 }
 
 // Collective. The random state of all ranks, [ranks, bytes]. The first time, also what all must know of each other.
