@@ -1,12 +1,25 @@
 #include "launcher/core/round_failures.h"
 
+#include <signal.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace ddprun::launcher {
 namespace {
 
-// Whether a worker that ended so may have done it because of a signal to stop that it or one of its peers got.
-bool MayBeASignalsWork(FailureClass failure_class) { return failure_class >= FailureClass::kOwnError; }
+// A batch system that gives a node up kills the processes there one after the other.
+constexpr absl::Duration kKillSpread = absl::Milliseconds(50);
+
+// How long to hold back a cause, if those that may be a signal's work are held back for `longest`.
+absl::Duration HoldOf(const FailureEvidence& cause, absl::Duration longest) {
+  const FailureClass failure_class = Classify(cause);
+  // It or one of its peers may have got a signal to stop.
+  if (failure_class >= FailureClass::kOwnError) return longest;
+  // The next process to be killed may be this launcher: then its node is lost, and no worker has failed.
+  if (failure_class == FailureClass::kCrash && cause.failure.signal == SIGKILL) return std::min(longest, kKillSpread);
+  return absl::ZeroDuration();
+}
 
 }  // namespace
 
@@ -28,14 +41,15 @@ void RoundFailures::Add(const std::vector<FailureEvidence>& found, SteadyTime no
   }
   if (!cause_) {
     cause_ = found[best];
-    due_.Set(now + hold_);
+    due_.Set(now + HoldOf(*cause_, hold_));
   } else if (Caused(found[best], *cause_)) {
     siblings_.push_back(cause_->failure);
     cause_ = found[best];
   } else {
     siblings_.push_back(found[best].failure);
   }
-  if (!MayBeASignalsWork(Classify(*cause_))) due_.Set(now);
+  const absl::Duration hold = HoldOf(*cause_, hold_);
+  if (hold < hold_ && now + hold < due_.at()) due_.Set(now + hold);
 }
 
 bool RoundFailures::Take(SteadyTime now) { return due_.Take(now); }

@@ -364,7 +364,7 @@ class BatchAgentMachineTest : public AgentMachineTest {
   static WorkerEnd Failed(int rank, FailureClass failure_class) {
     WorkerFailure failure = Failure(rank);
     switch (failure_class) {
-      case FailureClass::kCrash: break;
+      case FailureClass::kCrash: failure.signal = SIGSEGV; break;
       case FailureClass::kAskedToStop: failure.signal = SIGTERM; break;
       case FailureClass::kPeerError: failure.signal = SIGPIPE; break;
       default:

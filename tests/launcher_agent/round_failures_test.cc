@@ -50,6 +50,26 @@ TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
   EXPECT_TRUE(error.Take(kNow + kHold));
 }
 
+// All of the node may be killed, the launcher next.
+TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
+  RoundFailures kill(kHold), alone(absl::ZeroDuration());
+  kill.Add({BySignal(0, SIGKILL)}, kNow);
+  EXPECT_FALSE(kill.Take(kNow));
+  EXPECT_EQ(kill.NextDeadline(), kNow + absl::Milliseconds(50));
+  kill.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(20));
+  EXPECT_TRUE(kill.Take(kNow + absl::Milliseconds(50))) << "counted from the first";
+  alone.Add({BySignal(0, SIGKILL)}, kNow);
+  EXPECT_TRUE(alone.Take(kNow)) << "no batch system";
+}
+
+TEST(RoundFailuresTest, HeldBack_AKilledWorkerAfterALostPeer_CutsTheWaitShort) {
+  RoundFailures failures(kHold);
+  failures.Add({LostPeer(0)}, kNow);
+  failures.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(10));
+  EXPECT_TRUE(failures.Take(kNow + absl::Milliseconds(60)));
+  EXPECT_EQ(failures.cause().rank, 1);
+}
+
 TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
   RoundFailures failures(kHold);
   failures.Add({LostPeer(0)}, kNow);
