@@ -379,10 +379,10 @@ TEST(CheckpointRanks, Resume_ExceptionWhileReceiving_NobodyIsLeftWaiting) {
 TEST(CheckpointRanks, Resume_OtherWorldSizes_Work) {
   TempDir temp;
   const CheckpointerOptions options = {.folder = temp.path()};
-  EXPECT_TRUE(RunRanks(2, [&](int rank, Group group) {
-                torch::nn::Linear layer = Layer(rank);
-                return SaveAs(group, *layer, options, 3);
-              }).ok());
+  ExpectRanksSucceed(2, [&](int rank, Group group) {
+    torch::nn::Linear layer = Layer(rank);
+    return SaveAs(group, *layer, options, 3);
+  });
   const auto state = LoadTensors(CheckpointFolder(temp.path()).Open({1, 3})->state->path());
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->tensors.at("random.cpu").size(0), 2);  // one generator per rank

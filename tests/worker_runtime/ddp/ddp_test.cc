@@ -38,61 +38,60 @@ std::shared_ptr<DistributedDataParallel<M>> Wrap(std::shared_ptr<M> module, std:
 }
 
 TEST(DdpTest, Create_ParametersAndBuffers_BecomeRank0s) {
-  EXPECT_TRUE(RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                module->register_buffer("steps", at::full({1}, 10 + rank, at::kLong));
-                torch::NoGradGuard no_grad;
-                module->weight.fill_(rank + 5);
-                Wrap(module, group);
-                EXPECT_TRUE(at::equal(module->weight, at::full({4}, 5.0)));
-                EXPECT_EQ(module->named_buffers()["steps"].item<int64_t>(), 10);
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    module->register_buffer("steps", at::full({1}, 10 + rank, at::kLong));
+    torch::NoGradGuard no_grad;
+    module->weight.fill_(rank + 5);
+    Wrap(module, group);
+    EXPECT_TRUE(at::equal(module->weight, at::full({4}, 5.0)));
+    EXPECT_EQ(module->named_buffers()["steps"].item<int64_t>(), 10);
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Create_WithoutInitSync_TouchesNothing) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                torch::NoGradGuard no_grad;
-                module->weight.fill_(rank + 5);
-                Wrap(module, group, {.init_sync = false});
-                EXPECT_TRUE(at::equal(module->weight, at::full({4}, rank + 5.0)));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    torch::NoGradGuard no_grad;
+    module->weight.fill_(rank + 5);
+    Wrap(module, group, {.init_sync = false});
+    EXPECT_TRUE(at::equal(module->weight, at::full({4}, rank + 5.0)));
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Create_ShapesDiffer_SameErrorOnAllRanks) {
-  EXPECT_TRUE(RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>(rank == 2 ? 5 : 4);
-                const absl::Status status = MakeDistributedDataParallel(module, group).status();
-                EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-                EXPECT_EQ(status.message(),
-                          "parameter \"weight\" has shape [4] on rank 0 and [5] on rank 2; build the same model in the "
-                          "same order on all ranks");
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>(rank == 2 ? 5 : 4);
+    const absl::Status status = MakeDistributedDataParallel(module, group).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(status.message(),
+              "parameter \"weight\" has shape [4] on rank 0 and [5] on rank 2; build the same model in the "
+              "same order on all ranks");
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Create_OptionsDiffer_Error) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                DdpOptions options{.static_graph = rank == 1};
-                const absl::Status status =
-                    MakeDistributedDataParallel(std::make_shared<Scale>(), group, options).status();
-                EXPECT_EQ(status.message(),
-                          "static_graph is false on rank 0 and true on rank 1; use the same DdpOptions on all ranks");
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    DdpOptions options{.static_graph = rank == 1};
+    const absl::Status status = MakeDistributedDataParallel(std::make_shared<Scale>(), group, options).status();
+    EXPECT_EQ(status.message(),
+              "static_graph is false on rank 0 and true on rank 1; use the same DdpOptions on all ranks");
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Create_NothingToTrain_Error) {
-  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                module->weight.set_requires_grad(false);
-                const absl::Status status = MakeDistributedDataParallel(module, group).status();
-                EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-                EXPECT_NE(status.message().find("no parameter that requires a gradient"), std::string::npos) << status;
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    module->weight.set_requires_grad(false);
+    const absl::Status status = MakeDistributedDataParallel(module, group).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find("no parameter that requires a gradient"), std::string::npos) << status;
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Backward_AveragesGradients_InAllModes) {
@@ -103,34 +102,34 @@ TEST(DdpTest, Backward_AveragesGradients_InAllModes) {
       {"static", {.static_graph = true}},
       {"static view", {.gradient_as_bucket_view = true, .static_graph = true}},
   };
-  EXPECT_TRUE(RunRanks(3, [&modes](int rank, std::shared_ptr<ProcessGroup> group) {
-                for (const auto& [name, options] : modes) {
-                  auto module = std::make_shared<Scale>();
-                  auto ddp = Wrap(module, group, options);
-                  for (int step = 1; step <= 3; ++step) {
-                    ddp->zero_grad();
-                    (*ddp)(at::full({4}, (rank + 1.0) * step)).sum().backward();
-                    EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 2.0 * step)))
-                        << name << ": " << module->weight.grad();
-                  }
-                }
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(3, [&modes](int rank, std::shared_ptr<ProcessGroup> group) {
+    for (const auto& [name, options] : modes) {
+      auto module = std::make_shared<Scale>();
+      auto ddp = Wrap(module, group, options);
+      for (int step = 1; step <= 3; ++step) {
+        ddp->zero_grad();
+        (*ddp)(at::full({4}, (rank + 1.0) * step)).sum().backward();
+        EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 2.0 * step)))
+            << name << ": " << module->weight.grad();
+      }
+    }
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, NoSync_AddsUpLocally_ThenAveragesTheSum) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                auto ddp = Wrap(module, group);
-                {
-                  auto no_sync = ddp->no_sync();
-                  ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
-                  EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, rank + 1.0)));
-                }
-                ddp->forward(at::full({4}, 10.0 * (rank + 1))).sum().backward();
-                EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 1.5 + 15)));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    auto ddp = Wrap(module, group);
+    {
+      auto no_sync = ddp->no_sync();
+      ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
+      EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, rank + 1.0)));
+    }
+    ddp->forward(at::full({4}, 10.0 * (rank + 1))).sum().backward();
+    EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 1.5 + 15)));
+    return absl::OkStatus();
+  });
 }
 
 // The module's own forward instead of the wrapper's: without the error the ranks would drift apart.
@@ -194,18 +193,18 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
 }
 
 TEST(DdpTest, ZeroGrad_WithBucketViews_BothWays) {
-  EXPECT_TRUE(RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                auto ddp = Wrap(module, group, {.gradient_as_bucket_view = true});
-                ddp->forward(at::ones({4})).sum().backward();
-                ddp->zero_grad(/*set_to_none=*/false);
-                EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, 0.0)));
-                ddp->forward(at::ones({4})).sum().backward();
-                EXPECT_TRUE(at::equal(module->weight.grad(), at::ones({4})));
-                ddp->zero_grad();
-                EXPECT_FALSE(module->weight.grad().defined());
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    auto ddp = Wrap(module, group, {.gradient_as_bucket_view = true});
+    ddp->forward(at::ones({4})).sum().backward();
+    ddp->zero_grad(/*set_to_none=*/false);
+    EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, 0.0)));
+    ddp->forward(at::ones({4})).sum().backward();
+    EXPECT_TRUE(at::equal(module->weight.grad(), at::ones({4})));
+    ddp->zero_grad();
+    EXPECT_FALSE(module->weight.grad().defined());
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, UnusedParameter_WithoutTheOption_NextForwardNamesItAndTheOption) {
@@ -232,17 +231,17 @@ TEST(DdpTest, UnusedParameter_WithoutTheOption_NextForwardNamesItAndTheOption) {
 }
 
 TEST(DdpTest, FindUnused_BranchUsedBySomeRanks_AveragedWithZeros) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Forked>();
-                auto ddp = Wrap(module, group, {.find_unused_parameters = true});
-                ddp->forward(at::ones({1, 3}), /*use_both=*/rank == 1).sum().backward();
-                EXPECT_TRUE(at::allclose(module->spare->bias.grad(), at::full({2}, 0.5)));
-                EXPECT_TRUE(at::allclose(module->used->bias.grad(), at::full({2}, 1.0)));
-                ddp->zero_grad();
-                ddp->forward(at::ones({1, 3})).sum().backward();
-                EXPECT_FALSE(module->spare->bias.grad().defined()) << "used by nobody, so left alone";
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Forked>();
+    auto ddp = Wrap(module, group, {.find_unused_parameters = true});
+    ddp->forward(at::ones({1, 3}), /*use_both=*/rank == 1).sum().backward();
+    EXPECT_TRUE(at::allclose(module->spare->bias.grad(), at::full({2}, 0.5)));
+    EXPECT_TRUE(at::allclose(module->used->bias.grad(), at::full({2}, 1.0)));
+    ddp->zero_grad();
+    ddp->forward(at::ones({1, 3})).sum().backward();
+    EXPECT_FALSE(module->spare->bias.grad().defined()) << "used by nobody, so left alone";
+    return absl::OkStatus();
+  });
 }
 
 // All kinds of outputs in one.
@@ -266,41 +265,41 @@ struct ManyOutputs : torch::nn::Module {
 };
 
 TEST(DdpTest, Outputs_OfManyKinds_NotAllInTheLoss) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                for (const bool is_static : {false, true}) {
-                  auto module = std::make_shared<ManyOutputs>();
-                  auto ddp = Wrap(module, group, {.find_unused_parameters = !is_static, .static_graph = is_static});
-                  for (int step = 0; step < 3; ++step) {
-                    ddp->zero_grad();
-                    auto [output, list, maybe, text, by_name] = ddp->forward(at::full({2}, rank + 1.0));
-                    EXPECT_EQ(text, "text");
-                    EXPECT_EQ(by_name["key"].second, 7);
-                    (output.second.sum() + by_name["key"].first.sum()).backward();
-                    EXPECT_TRUE(at::allclose(module->weights[1].grad(), at::full({2}, 1.5)));
-                    EXPECT_TRUE(at::allclose(module->weights[4].grad(), at::full({2}, 1.5)));
-                  }
-                }
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    for (const bool is_static : {false, true}) {
+      auto module = std::make_shared<ManyOutputs>();
+      auto ddp = Wrap(module, group, {.find_unused_parameters = !is_static, .static_graph = is_static});
+      for (int step = 0; step < 3; ++step) {
+        ddp->zero_grad();
+        auto [output, list, maybe, text, by_name] = ddp->forward(at::full({2}, rank + 1.0));
+        EXPECT_EQ(text, "text");
+        EXPECT_EQ(by_name["key"].second, 7);
+        (output.second.sum() + by_name["key"].first.sum()).backward();
+        EXPECT_TRUE(at::allclose(module->weights[1].grad(), at::full({2}, 1.5)));
+        EXPECT_TRUE(at::allclose(module->weights[4].grad(), at::full({2}, 1.5)));
+      }
+    }
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Buffers_AreRank0s_BeforeEveryForward) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
-                auto ddp = Wrap(module, group);
-                for (int step = 0; step < 3; ++step) {
-                  ddp->zero_grad();
-                  ddp->forward(at::randn({8, 3}) + rank).sum().backward();
-                }
-                const at::Tensor mean = module->named_buffers()["1.running_mean"];
-                absl::StatusOr<std::vector<at::Tensor>> means = group->AllGather(mean);
-                EXPECT_TRUE(means.ok());
-                EXPECT_FALSE(at::equal((*means)[0], (*means)[1])) << "each rank's last batch is in it";
-                torch::NoGradGuard no_grad;
-                ddp->forward(at::randn({8, 3}));
-                module->eval();
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+    auto ddp = Wrap(module, group);
+    for (int step = 0; step < 3; ++step) {
+      ddp->zero_grad();
+      ddp->forward(at::randn({8, 3}) + rank).sum().backward();
+    }
+    const at::Tensor mean = module->named_buffers()["1.running_mean"];
+    absl::StatusOr<std::vector<at::Tensor>> means = group->AllGather(mean);
+    EXPECT_TRUE(means.ok());
+    EXPECT_FALSE(at::equal((*means)[0], (*means)[1])) << "each rank's last batch is in it";
+    torch::NoGradGuard no_grad;
+    ddp->forward(at::randn({8, 3}));
+    module->eval();
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, TiedWeightsAndSparseEmbedding_Train) {
@@ -315,77 +314,74 @@ TEST(DdpTest, TiedWeightsAndSparseEmbedding_Train) {
     torch::nn::Embedding words{nullptr};
     torch::nn::Linear a{nullptr}, b{nullptr};
   };
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Tied>();
-                DdpOptions options{.find_unused_parameters = true};
-                auto ddp = Wrap(module, group, options);
-                for (int step = 0; step < 2; ++step) {
-                  ddp->zero_grad();
-                  ddp->forward(at::arange(2) + rank).sum().backward();
-                }
-                EXPECT_TRUE(module->words->weight.grad().is_sparse());
-                absl::StatusOr<std::vector<at::Tensor>> grads =
-                    group->AllGather(module->words->weight.grad().to_dense());
-                EXPECT_TRUE(grads.ok() && at::equal((*grads)[0], (*grads)[1]));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Tied>();
+    DdpOptions options{.find_unused_parameters = true};
+    auto ddp = Wrap(module, group, options);
+    for (int step = 0; step < 2; ++step) {
+      ddp->zero_grad();
+      ddp->forward(at::arange(2) + rank).sum().backward();
+    }
+    EXPECT_TRUE(module->words->weight.grad().is_sparse());
+    absl::StatusOr<std::vector<at::Tensor>> grads = group->AllGather(module->words->weight.grad().to_dense());
+    EXPECT_TRUE(grads.ok() && at::equal((*grads)[0], (*grads)[1]));
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, BucketLayout_RebuiltAfterTheFirstStep_CanBeGivenToANewOne) {
-  EXPECT_TRUE(RunRanks(2, [](int, std::shared_ptr<ProcessGroup> group) {
-                const auto make = [] {
-                  return std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2));
-                };
-                const DdpOptions small{.bucket_cap_mb = 0.00001};
-                auto ddp = Wrap(make(), group, small);
-                EXPECT_EQ(ddp->bucket_layout().size(), 1);
-                const auto step = [](auto& wrapper) { wrapper->forward(at::ones({1, 3})).sum().backward(); };
-                step(ddp);
-                step(ddp);
-                const BucketLayout rebuilt = ddp->bucket_layout();
-                EXPECT_GT(rebuilt.size(), 1);
-                DdpOptions given = small;
-                given.initial_bucket_layout = rebuilt;
-                auto next = Wrap(make(), group, given);
-                EXPECT_EQ(next->bucket_layout(), rebuilt);
-                step(next);
-                step(next);
-                EXPECT_EQ(next->bucket_layout(), rebuilt);
-                given.initial_bucket_layout->pop_back();
-                EXPECT_TRUE(absl::IsInvalidArgument(MakeDistributedDataParallel(make(), group, given).status()));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int, std::shared_ptr<ProcessGroup> group) {
+    const auto make = [] { return std::make_shared<SequentialImpl>(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2)); };
+    const DdpOptions small{.bucket_cap_mb = 0.00001};
+    auto ddp = Wrap(make(), group, small);
+    EXPECT_EQ(ddp->bucket_layout().size(), 1);
+    const auto step = [](auto& wrapper) { wrapper->forward(at::ones({1, 3})).sum().backward(); };
+    step(ddp);
+    step(ddp);
+    const BucketLayout rebuilt = ddp->bucket_layout();
+    EXPECT_GT(rebuilt.size(), 1);
+    DdpOptions given = small;
+    given.initial_bucket_layout = rebuilt;
+    auto next = Wrap(make(), group, given);
+    EXPECT_EQ(next->bucket_layout(), rebuilt);
+    step(next);
+    step(next);
+    EXPECT_EQ(next->bucket_layout(), rebuilt);
+    given.initial_bucket_layout->pop_back();
+    EXPECT_TRUE(absl::IsInvalidArgument(MakeDistributedDataParallel(make(), group, given).status()));
+    return absl::OkStatus();
+  });
 }
 
 // From three ranks on the order of additions depends on the buckets.
 TEST(DdpTest, InitialBucketLayout_NewWrapperGoesOnWithTheSameBits) {
-  EXPECT_TRUE(RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                const DdpOptions small{.bucket_cap_mb = 0.001};
-                const auto train = [&](bool interrupted) {
-                  auto module = std::make_shared<SequentialImpl>(torch::nn::Linear(7, 60), torch::nn::Linear(60, 9),
-                                                                 torch::nn::Linear(9, 30));
-                  Fill(*module);
-                  auto ddp = Wrap(module, group, small);
-                  torch::optim::SGD optimizer(module->parameters(), 0.1);
-                  for (int step = 0; step < 6; ++step) {
-                    if (interrupted && step == 3) {
-                      DdpOptions next = small;
-                      next.initial_bucket_layout = ddp->bucket_layout();
-                      ddp.reset();
-                      ddp = Wrap(module, group, next);
-                    }
-                    ddp->zero_grad();
-                    ddp->forward(Inputs(step, rank)).square().mean().backward();
-                    optimizer.step();
-                  }
-                  return module;
-                };
-                const std::shared_ptr<SequentialImpl> whole = train(false), resumed = train(true);
-                for (size_t i = 0; i < whole->parameters().size(); ++i) {
-                  EXPECT_TRUE(at::equal(whole->parameters()[i], resumed->parameters()[i]));
-                }
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    const DdpOptions small{.bucket_cap_mb = 0.001};
+    const auto train = [&](bool interrupted) {
+      auto module = std::make_shared<SequentialImpl>(torch::nn::Linear(7, 60), torch::nn::Linear(60, 9),
+                                                     torch::nn::Linear(9, 30));
+      Fill(*module);
+      auto ddp = Wrap(module, group, small);
+      torch::optim::SGD optimizer(module->parameters(), 0.1);
+      for (int step = 0; step < 6; ++step) {
+        if (interrupted && step == 3) {
+          DdpOptions next = small;
+          next.initial_bucket_layout = ddp->bucket_layout();
+          ddp.reset();
+          ddp = Wrap(module, group, next);
+        }
+        ddp->zero_grad();
+        ddp->forward(Inputs(step, rank)).square().mean().backward();
+        optimizer.step();
+      }
+      return module;
+    };
+    const std::shared_ptr<SequentialImpl> whole = train(false), resumed = train(true);
+    for (size_t i = 0; i < whole->parameters().size(); ++i) {
+      EXPECT_TRUE(at::equal(whole->parameters()[i], resumed->parameters()[i]));
+    }
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
@@ -421,73 +417,73 @@ TEST(DdpTest, Forward_OfAGroupThatFailed_Throws) {
 }
 
 TEST(DdpTest, AfterAFailure_NewGroupAndNewWrapper_TrainTheSameModule) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
-                for (const bool view : {false, true}) {
-                  const DdpOptions options{.gradient_as_bucket_view = view};
-                  const std::string name = view ? "view" : "plain";
-                  absl::StatusOr<std::shared_ptr<ProcessGroup>> broken =
-                      ProcessGroup::CreateWithStore(group->store(), "broken " + name, rank, 2, {});
-                  if (!broken.ok()) return broken.status();
-                  auto module = std::make_shared<Scale>();
-                  auto ddp = Wrap(module, *broken, options);
-                  ddp->forward(at::ones({4})).sum().backward();
-                  (*broken)->Abort("a test");
-                  const absl::Status failed = (*broken)->Try("step", [&]() -> absl::Status {
-                    ddp->forward(at::ones({4})).sum().backward();
-                    return absl::OkStatus();
-                  });
-                  EXPECT_TRUE(absl::IsAborted(failed)) << failed;
-                  ddp.reset();
-                  broken->reset();
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    for (const bool view : {false, true}) {
+      const DdpOptions options{.gradient_as_bucket_view = view};
+      const std::string name = view ? "view" : "plain";
+      absl::StatusOr<std::shared_ptr<ProcessGroup>> broken =
+          ProcessGroup::CreateWithStore(group->store(), "broken " + name, rank, 2, {});
+      if (!broken.ok()) return broken.status();
+      auto module = std::make_shared<Scale>();
+      auto ddp = Wrap(module, *broken, options);
+      ddp->forward(at::ones({4})).sum().backward();
+      (*broken)->Abort("a test");
+      const absl::Status failed = (*broken)->Try("step", [&]() -> absl::Status {
+        ddp->forward(at::ones({4})).sum().backward();
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(absl::IsAborted(failed)) << failed;
+      ddp.reset();
+      broken->reset();
 
-                  absl::StatusOr<std::shared_ptr<ProcessGroup>> fresh =
-                      ProcessGroup::CreateWithStore(group->store(), "fresh " + name, rank, 2, {});
-                  if (!fresh.ok()) return fresh.status();
-                  ddp = Wrap(module, *fresh, options);
-                  for (int step = 0; step < 3; ++step) {
-                    ddp->zero_grad();
-                    ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
-                    EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 1.5)));
-                  }
-                  ddp.reset();
-                  if (absl::Status status = (*fresh)->Shutdown(); !status.ok()) return status;
-                }
-                return absl::OkStatus();
-              }).ok());
+      absl::StatusOr<std::shared_ptr<ProcessGroup>> fresh =
+          ProcessGroup::CreateWithStore(group->store(), "fresh " + name, rank, 2, {});
+      if (!fresh.ok()) return fresh.status();
+      ddp = Wrap(module, *fresh, options);
+      for (int step = 0; step < 3; ++step) {
+        ddp->zero_grad();
+        ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
+        EXPECT_TRUE(at::allclose(module->weight.grad(), at::full({4}, 1.5)));
+      }
+      ddp.reset();
+      if (absl::Status status = (*fresh)->Shutdown(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, GraphThatOutlivesTheWrapper_RunsBackwardAlone) {
-  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
-                auto module = std::make_shared<Scale>();
-                auto ddp = Wrap(module, group, {.static_graph = true});
-                at::Tensor loss = ddp->forward(at::full({4}, 3.0)).sum();
-                ddp.reset();
-                loss.backward();
-                EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, 3.0)));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+    auto module = std::make_shared<Scale>();
+    auto ddp = Wrap(module, group, {.static_graph = true});
+    at::Tensor loss = ddp->forward(at::full({4}, 3.0)).sum();
+    ddp.reset();
+    loss.backward();
+    EXPECT_TRUE(at::equal(module->weight.grad(), at::full({4}, 3.0)));
+    return absl::OkStatus();
+  });
 }
 
 TEST(DdpTest, EvalWithoutGradients_TalksToNobody) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                auto ddp = Wrap(std::make_shared<Scale>(), group);
-                if (rank == 1) return absl::OkStatus();
-                torch::NoGradGuard no_grad;
-                for (int i = 0; i < 3; ++i) ddp->forward(at::ones({4}));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    auto ddp = Wrap(std::make_shared<Scale>(), group);
+    if (rank == 1) return absl::OkStatus();
+    torch::NoGradGuard no_grad;
+    for (int i = 0; i < 3; ++i) ddp->forward(at::ones({4}));
+    return absl::OkStatus();
+  });
 }
 
 TEST(LossTest, OfThisRank_AndAveraged) {
-  EXPECT_TRUE(RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                const at::Tensor loss = at::full({}, rank + 1.0, at::kDouble);
-                EXPECT_EQ(LossOfThisRank(loss), rank + 1);
-                absl::StatusOr<double> averaged = LossAveragedOverRanks(loss, *group);
-                EXPECT_TRUE(averaged.ok());
-                EXPECT_EQ(*averaged, 2);
-                EXPECT_EQ(loss.item<double>(), rank + 1) << "the caller's loss stays as it is";
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(3, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    const at::Tensor loss = at::full({}, rank + 1.0, at::kDouble);
+    EXPECT_EQ(LossOfThisRank(loss), rank + 1);
+    absl::StatusOr<double> averaged = LossAveragedOverRanks(loss, *group);
+    EXPECT_TRUE(averaged.ok());
+    EXPECT_EQ(*averaged, 2);
+    EXPECT_EQ(loss.item<double>(), rank + 1) << "the caller's loss stays as it is";
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

@@ -28,56 +28,55 @@ std::shared_ptr<DistributedDataParallel<Scale>> WithHook(std::shared_ptr<Process
 }
 
 TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                int calls = 0;
-                auto ddp = WithHook(group, SynchronousHook("own", [&](at::Tensor bucket, ProcessGroup& of) {
-                                      ++calls;
-                                      EXPECT_TRUE(at::equal(bucket, at::full({4}, rank + 1.0)));
-                                      EXPECT_EQ(of.rank(), rank);
-                                      bucket.fill_(42);
-                                      return absl::OkStatus();
-                                    }));
-                ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
-                EXPECT_EQ(calls, 1);
-                EXPECT_TRUE(at::equal(ddp->module()->weight.grad(), at::full({4}, 42.0)));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    int calls = 0;
+    auto ddp = WithHook(group, SynchronousHook("own", [&](at::Tensor bucket, ProcessGroup& of) {
+                          ++calls;
+                          EXPECT_TRUE(at::equal(bucket, at::full({4}, rank + 1.0)));
+                          EXPECT_EQ(of.rank(), rank);
+                          bucket.fill_(42);
+                          return absl::OkStatus();
+                        }));
+    ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
+    EXPECT_EQ(calls, 1);
+    EXPECT_TRUE(at::equal(ddp->module()->weight.grad(), at::full({4}, 42.0)));
+    return absl::OkStatus();
+  });
 }
 
 TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
-  EXPECT_TRUE(RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
-                for (const bool half : {false, true}) {
-                  auto ddp = WithHook(group, half ? Fp16CompressHook() : Bf16CompressHook());
-                  ddp->forward(at::full({4}, 1 + rank * 0.001)).sum().backward();
-                  const at::Tensor grad = ddp->module()->weight.grad();
-                  EXPECT_EQ(grad.scalar_type(), at::kFloat);
-                  EXPECT_TRUE(at::allclose(grad, at::full({4}, 1.0005), half ? 1e-3 : 1e-2));
-                  EXPECT_FALSE(at::allclose(grad, at::full({4}, 1.0005), 1e-6, 1e-9)) << "it was rounded";
-                }
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
+    for (const bool half : {false, true}) {
+      auto ddp = WithHook(group, half ? Fp16CompressHook() : Bf16CompressHook());
+      ddp->forward(at::full({4}, 1 + rank * 0.001)).sum().backward();
+      const at::Tensor grad = ddp->module()->weight.grad();
+      EXPECT_EQ(grad.scalar_type(), at::kFloat);
+      EXPECT_TRUE(at::allclose(grad, at::full({4}, 1.0005), half ? 1e-3 : 1e-2));
+      EXPECT_FALSE(at::allclose(grad, at::full({4}, 1.0005), 1e-6, 1e-9)) << "it was rounded";
+    }
+    return absl::OkStatus();
+  });
 }
 
 TEST(CommHookTest, SecondHook_FailedPrecondition) {
-  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
-                auto ddp = WithHook(group, AllReduceHook());
-                EXPECT_TRUE(absl::IsFailedPrecondition(ddp->RegisterCommHook(Fp16CompressHook())));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+    auto ddp = WithHook(group, AllReduceHook());
+    EXPECT_TRUE(absl::IsFailedPrecondition(ddp->RegisterCommHook(Fp16CompressHook())));
+    return absl::OkStatus();
+  });
 }
 
 TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
-  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) {
-                auto ddp = WithHook(group, SynchronousHook("bad", [](at::Tensor, ProcessGroup&) {
-                                      return absl::InternalError("the hook broke");
-                                    }));
-                const absl::Status status = group->Try("backward", [&] {
-                  ddp->forward(at::ones({4})).sum().backward();
-                  return absl::OkStatus();
-                });
-                EXPECT_NE(status.message().find("backward: the hook broke"), std::string::npos) << status;
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
+    auto ddp = WithHook(
+        group, SynchronousHook("bad", [](at::Tensor, ProcessGroup&) { return absl::InternalError("the hook broke"); }));
+    const absl::Status status = group->Try("backward", [&] {
+      ddp->forward(at::ones({4})).sum().backward();
+      return absl::OkStatus();
+    });
+    EXPECT_NE(status.message().find("backward: the hook broke"), std::string::npos) << status;
+    return absl::OkStatus();
+  });
 }
 
 TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
@@ -104,14 +103,14 @@ TEST(SharedMemoryAllReduceTest, SumsOfAllSizesAndDtypes) {
 }
 
 TEST(SharedMemoryAllReduceTest, TensorsItCanNotTake_InvalidArgument) {
-  EXPECT_TRUE(RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
-                auto shared = SharedMemoryAllReduce::Create(group);
-                if (!shared.ok()) return shared.status();
-                EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4, 4}).t().narrow(0, 0, 2))));
-                EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4}, at::kLong))));
-                EXPECT_TRUE(absl::IsInvalidArgument(SharedMemoryAllReduce::Create(group, 100).status()));
-                return absl::OkStatus();
-              }).ok());
+  ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    auto shared = SharedMemoryAllReduce::Create(group);
+    if (!shared.ok()) return shared.status();
+    EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4, 4}).t().narrow(0, 0, 2))));
+    EXPECT_TRUE(absl::IsInvalidArgument((*shared)->AllReduce(at::ones({4}, at::kLong))));
+    EXPECT_TRUE(absl::IsInvalidArgument(SharedMemoryAllReduce::Create(group, 100).status()));
+    return absl::OkStatus();
+  });
 }
 
 // Trains a small network and returns its parameters in one tensor.

@@ -1,5 +1,7 @@
 #include "tests/worker_runtime/testing/ranks.h"
 
+#include <gtest/gtest.h>
+
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -76,5 +78,7 @@ absl::Status RunRanks(int n, RankBody body) {
   options.timeout = absl::Minutes(1);
   return RunRanks(n, options, body);
 }
+
+void ExpectRanksSucceed(int n, RankBody body) { EXPECT_EQ(RunRanks(n, body), absl::OkStatus()); }
 
 }  // namespace ddprun::testing

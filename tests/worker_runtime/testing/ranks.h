@@ -20,6 +20,9 @@ absl::Status RunRanks(int n, RankBody body);
 // The same with other options; their timeout counts as given (default here: one minute).
 absl::Status RunRanks(int n, const ProcessGroupOptions& options, RankBody body);
 
+// Runs them and expects no error.
+void ExpectRanksSucceed(int n, RankBody body);
+
 }  // namespace ddprun::testing
 
 #endif  // DDPRUN_TESTS_WORKER_RUNTIME_TESTING_RANKS_H_
