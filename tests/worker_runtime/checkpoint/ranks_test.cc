@@ -30,6 +30,7 @@ namespace {
 using ::testing::AllOf;
 using testing::Bits;
 using ::testing::Each;
+using testing::ExpectRanksSucceed;
 using ::testing::HasSubstr;
 using testing::HookedFiles;
 using testing::RunRanks;
