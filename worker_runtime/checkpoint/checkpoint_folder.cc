@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -94,18 +95,21 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
   const absl::StatusOr<std::vector<CheckpointId>> ids = List();
   if (!names.ok() || !ids.ok()) return;
   std::vector<KnownCheckpoint> known;
+  std::map<int64_t, std::string> states;  // by step
   for (const CheckpointId id : *ids) {
-    if (id.run == saved.run) known.push_back({id.step, Open(id).ok()});
+    if (id.run != saved.run) continue;
+    const absl::StatusOr<StoredCheckpoint> stored = Open(id);
+    known.push_back({id.step, stored.ok()});
+    if (stored.ok() && stored->state != nullptr) states[id.step] = stored->state->path();
   }
   const std::vector<int64_t> remove = StepsToRemove(known, saved.step, keep);
   std::set<std::string> used;
   for (const KnownCheckpoint& checkpoint : known) {
-    const CheckpointId id = {saved.run, checkpoint.step};
     if (std::find(remove.begin(), remove.end(), checkpoint.step) != remove.end()) {
       // What can't be removed now is tried again at the next save.
-      files_.Remove(Path(ModelFileName(id))).IgnoreError();
-    } else if (const absl::StatusOr<StoredCheckpoint> kept = Open(id); kept.ok() && kept->state != nullptr) {
-      used.insert(kept->state->path());
+      files_.Remove(Path(ModelFileName({saved.run, checkpoint.step}))).IgnoreError();
+    } else if (const auto state = states.find(checkpoint.step); state != states.end()) {
+      used.insert(state->second);
     }
   }
   for (const std::string& name : *names) {

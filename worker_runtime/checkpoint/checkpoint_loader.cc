@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<CheckpointOffer>> CheckpointLoader::GatherOffers() {
   const at::Tensor numbers = at::tensor({int64_t{mine.found}, mine.id.run, mine.id.step, mine.round.round,
                                          mine.round.launcher_round, fingerprint, highest_run_},
                                         at::kLong);
-  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(numbers.to(DeviceOf(*group_)));
+  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(numbers.to(group_->device()));
   if (!all.ok()) return all.status();
   std::vector<CheckpointOffer> offers;
   fingerprints_.clear();

@@ -235,7 +235,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
   if (random_bytes_ == 0 || run_ == 0) {
     at::Tensor most = at::tensor({mine.numel(), highest_run_, run_, round_.round, round_.launcher_round}, at::kLong);
     if (!alone) {
-      most = most.to(DeviceOf(*group_));
+      most = most.to(group_->device());
       if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
       most = most.to(c10::DeviceType::CPU);
     }
@@ -252,7 +252,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     *random = padded.unsqueeze(0);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(padded.to(DeviceOf(*group_)));
+  absl::StatusOr<std::vector<at::Tensor>> all = group_->AllGather(padded.to(group_->device()));
   if (all.ok()) *random = at::stack(*all).to(c10::DeviceType::CPU);
   return all.status();
 }

@@ -43,13 +43,11 @@ absl::StatusOr<std::string> FromStatusText(const std::string& text) {
 int RankIn(const ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
 int SizeOf(const ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
 
-c10::Device DeviceOf(const ProcessGroup& group) { return group.device(); }
-
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine) {
   if (SizeOf(group) == 1) return mine;
   int64_t lowest = mine.ok() ? group->size() : group->rank();
   const absl::Status agreed = group->Try("agree on the outcome", [&]() -> absl::Status {
-    const at::Tensor failed = at::full({1}, lowest, at::TensorOptions(at::kLong).device(DeviceOf(*group)));
+    const at::Tensor failed = at::full({1}, lowest, at::TensorOptions(at::kLong).device(group->device()));
     if (absl::Status status = group->AllReduce(failed, ReduceOp::kMin); !status.ok()) return status;
     lowest = failed.item<int64_t>();
     return absl::OkStatus();

@@ -23,9 +23,6 @@ namespace ddprun {
 int RankIn(const ProcessGroup* group);
 int SizeOf(const ProcessGroup* group);
 
-// group.device().
-c10::Device DeviceOf(const ProcessGroup& group);
-
 // Collective: OK if all ranks pass OK; else the error of the lowest rank that failed, the same on all ranks.
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine);
 

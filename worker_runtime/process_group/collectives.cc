@@ -8,23 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/process_group/process_group_impl.h"
+#include "worker_runtime/process_group/reduce_op.h"
 
 // A process group's operations.
 namespace ddprun {
 namespace {
 
 constexpr int64_t kMaxTextBytes = 64 << 20;
-
-c10d::ReduceOp ToC10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
-    case ReduceOp::kAverage: return c10d::ReduceOp::AVG;
-    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
-    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
-  }
-  return c10d::ReduceOp::SUM;
-}
 
 // What a backend would refuse with less clear words, or with the end of the process.
 absl::Status CheckTensor(absl::string_view operation, const at::Tensor& tensor) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker_runtime/process_group/reduce_op.h"
 
 namespace ddprun {
 namespace {
@@ -38,17 +39,6 @@ absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, i
       absl::StrCat(operation, ": rank ", peer, " is not another rank of this group of ", group.size()));
 }
 
-c10d::ReduceOp ToC10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage: return c10d::ReduceOp::SUM;  // Gloo has no average
-    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
-    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
-  }
-  return c10d::ReduceOp::SUM;
-}
-
 }  // namespace
 
 absl::Status AllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input) {
@@ -72,7 +62,8 @@ absl::Status ReduceScatterTensor(ProcessGroup& group, at::Tensor output, const a
     std::vector<at::Tensor> outputs = {output};
     std::vector<std::vector<at::Tensor>> inputs = {input.chunk(group.size())};
     c10d::ReduceScatterOptions options;
-    options.reduceOp = ToC10d(op);
+    // Gloo has no average.
+    options.reduceOp = ToC10d(op == ReduceOp::kAverage ? ReduceOp::kSum : op);
     group.c10d()->reduce_scatter(outputs, inputs, options)->wait();
     if (op == ReduceOp::kAverage) output.div_(group.size());
     return absl::OkStatus();

@@ -80,7 +80,7 @@ absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, c
   const std::vector<SafetensorsTensor>& tensors = sent.header.tensors;
   const bool sends = group.rank() == root;
   char* const memory = static_cast<char*>(buffer.mutable_data_ptr());
-  const c10::Device device = DeviceOf(group);
+  const c10::Device device = group.device();
   absl::Status status;
   for (size_t first = 0; first < tensors.size();) {
     const size_t last = EndOfPiece(tensors, first);
