@@ -41,7 +41,7 @@ void RoundFailures::Add(const std::vector<FailureEvidence>& found, SteadyTime no
   }
   if (!cause_) {
     cause_ = found[best];
-    due_.Set(now + HoldOf(*cause_, hold_));
+    due_.Set(now + hold_);
   } else if (Caused(found[best], *cause_)) {
     siblings_.push_back(cause_->failure);
     cause_ = found[best];
