@@ -50,7 +50,7 @@ End Install(const std::string& arguments, Environment environment = {}) {
 std::set<std::string> Files(const std::string& folder) {
   std::set<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (!entry.is_directory()) files.insert(fs::relative(entry.path(), folder));
+    if (!entry.is_directory()) files.insert(entry.path().lexically_relative(folder));  // a temporary file may be gone
   }
   return files;
 }
