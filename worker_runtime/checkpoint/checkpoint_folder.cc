@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/random_id.h"
-#include "worker_runtime/checkpoint/atomic_file.h"
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/atomic_file.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/string_view.h"
 #include "worker_runtime/checkpoint/checkpoint_info.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
-#include "worker_runtime/checkpoint/file_system.h"
-#include "worker_runtime/checkpoint/safetensors_file.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/file_system.h"
+#include "worker_runtime/safetensors/safetensors_file.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 namespace ddprun {
 

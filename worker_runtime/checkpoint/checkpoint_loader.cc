@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker_runtime/checkpoint/checksum.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/checksum.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 namespace ddprun {
 namespace {

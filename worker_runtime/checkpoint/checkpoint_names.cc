@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker_runtime/checkpoint/checkpoint_info.h"
-#include "worker_runtime/checkpoint/file_system.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 namespace torch::nn {
 class Module;

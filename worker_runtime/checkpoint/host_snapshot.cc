@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 namespace ddprun {
 

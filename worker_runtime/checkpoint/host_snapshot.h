@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 namespace ddprun {
 

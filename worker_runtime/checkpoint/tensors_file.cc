@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/checkpoint/file_system.h"
-#include "worker_runtime/checkpoint/safetensors_file.h"
-#include "worker_runtime/checkpoint/state_match.h"
+#include "worker_runtime/safetensors/file_system.h"
+#include "worker_runtime/safetensors/safetensors_file.h"
 #include "worker_runtime/state/module_state.h"
+#include "worker_runtime/state/state_match.h"
 
 namespace ddprun {
 namespace {

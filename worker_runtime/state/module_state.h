@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "worker_runtime/checkpoint/state_match.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
+#include "worker_runtime/state/state_match.h"
 
 namespace torch::nn {
 class Module;

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/module_state.h"
 
 namespace torch::optim {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 // LibTorch's default random number generators (dropout, randn, ...). Functions throw c10::Error like LibTorch.
 namespace ddprun {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 #include "worker_runtime/state/module_state.h"
 #include "worker_runtime/state/optimizer_state.h"
 #include "worker_runtime/state/training_state.h"

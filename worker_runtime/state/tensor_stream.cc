@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/checkpoint/checksum.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
 #include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/safetensors/checksum.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 namespace ddprun {
 namespace {

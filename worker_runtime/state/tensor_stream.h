@@ -9,9 +9,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
-#include "worker_runtime/checkpoint/seal.h"
 #include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/seal.h"
 
 // Tensors that one rank sends to all others: those of a file, or of its own state.
 namespace ddprun {

@@ -18,7 +18,7 @@
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

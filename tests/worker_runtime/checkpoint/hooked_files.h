@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "worker_runtime/checkpoint/file_system.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun::testing {
 

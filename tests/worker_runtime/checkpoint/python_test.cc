@@ -13,10 +13,10 @@
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 namespace ddprun {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/module_state.h"
 
 namespace ddprun {

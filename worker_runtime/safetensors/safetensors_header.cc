@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 #include <algorithm>
 #include <cstddef>

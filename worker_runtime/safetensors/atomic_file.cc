@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/atomic_file.h"
+#include "worker_runtime/safetensors/atomic_file.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/seal.h"
+#include "worker_runtime/safetensors/seal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

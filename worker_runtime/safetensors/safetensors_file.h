@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_FILE_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_FILE_H_
+#ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_SAFETENSORS_FILE_H_
+#define DDPRUN_WORKER_RUNTIME_SAFETENSORS_SAFETENSORS_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker_runtime/checkpoint/file_system.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
-#include "worker_runtime/checkpoint/seal.h"
+#include "worker_runtime/safetensors/file_system.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
+#include "worker_runtime/safetensors/seal.h"
 
 namespace ddprun {
 
@@ -75,4 +75,4 @@ absl::Status WriteSafetensors(
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_SAFETENSORS_FILE_H_
+#endif  // DDPRUN_WORKER_RUNTIME_SAFETENSORS_SAFETENSORS_FILE_H_

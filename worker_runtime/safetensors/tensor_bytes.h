@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_TENSOR_BYTES_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_TENSOR_BYTES_H_
+#ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_TENSOR_BYTES_H_
+#define DDPRUN_WORKER_RUNTIME_SAFETENSORS_TENSOR_BYTES_H_
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 // Tensors as bytes in a file. Functions that copy throw c10::Error like LibTorch: call them inside TorchTry.
 namespace ddprun {
@@ -45,4 +45,4 @@ absl::Status CheckValues(absl::string_view file, const SafetensorsTensor& tensor
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_TENSOR_BYTES_H_
+#endif  // DDPRUN_WORKER_RUNTIME_SAFETENSORS_TENSOR_BYTES_H_

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_
+#ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_ATOMIC_FILE_H_
+#define DDPRUN_WORKER_RUNTIME_SAFETENSORS_ATOMIC_FILE_H_
 
 #include <memory>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/checkpoint/file_system.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 namespace ddprun {
 
@@ -46,4 +46,4 @@ bool IsTemporaryName(absl::string_view name);
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_ATOMIC_FILE_H_
+#endif  // DDPRUN_WORKER_RUNTIME_SAFETENSORS_ATOMIC_FILE_H_

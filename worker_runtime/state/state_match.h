@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_STATE_MATCH_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_STATE_MATCH_H_
+#ifndef DDPRUN_WORKER_RUNTIME_STATE_STATE_MATCH_H_
+#define DDPRUN_WORKER_RUNTIME_STATE_STATE_MATCH_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 // Matches the tensors of a file with those of a module. PURE.
 namespace ddprun {
@@ -33,4 +33,4 @@ std::string ShapeText(const std::vector<int64_t>& shape);
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_STATE_MATCH_H_
+#endif  // DDPRUN_WORKER_RUNTIME_STATE_STATE_MATCH_H_

@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/tensor_bytes.h"
+#include "worker_runtime/safetensors/tensor_bytes.h"
 
 #include <ATen/Functions.h>
 

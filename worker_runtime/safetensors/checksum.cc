@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/checkpoint/seal.h"
+#include "worker_runtime/safetensors/seal.h"
 
 namespace ddprun {
 namespace {

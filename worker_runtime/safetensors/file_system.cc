@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/file_system.h"
+#include "worker_runtime/safetensors/file_system.h"
 
 #include <dirent.h>
 #include <fcntl.h>

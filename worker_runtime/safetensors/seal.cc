@@ -1,8 +1,8 @@
-#include "worker_runtime/checkpoint/seal.h"
+#include "worker_runtime/safetensors/seal.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/safetensors_file.h"
+#include "worker_runtime/safetensors/safetensors_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/text.h"
-#include "worker_runtime/checkpoint/atomic_file.h"
-#include "worker_runtime/checkpoint/checksum.h"
+#include "worker_runtime/safetensors/atomic_file.h"
+#include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
+#ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_SEAL_H_
+#define DDPRUN_WORKER_RUNTIME_SAFETENSORS_SEAL_H_
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker_runtime/checkpoint/safetensors_header.h"
+#include "worker_runtime/safetensors/safetensors_header.h"
 
 // Checksums inside a safetensors file, in metadata that other readers ignore. PURE.
 //
@@ -37,4 +37,4 @@ absl::StatusOr<std::optional<Seal>> ReadSeal(absl::string_view file, absl::strin
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_SEAL_H_
+#endif  // DDPRUN_WORKER_RUNTIME_SAFETENSORS_SEAL_H_

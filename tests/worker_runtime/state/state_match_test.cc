@@ -1,4 +1,4 @@
-#include "worker_runtime/checkpoint/state_match.h"
+#include "worker_runtime/state/state_match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKSUM_H_
-#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKSUM_H_
+#ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_CHECKSUM_H_
+#define DDPRUN_WORKER_RUNTIME_SAFETENSORS_CHECKSUM_H_
 
 #include <cstdint>
 #include <memory>
@@ -37,4 +37,4 @@ std::optional<uint64_t> ChecksumFromText(absl::string_view text);
 
 }  // namespace ddprun
 
-#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKSUM_H_
+#endif  // DDPRUN_WORKER_RUNTIME_SAFETENSORS_CHECKSUM_H_
