@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "worker_runtime/optim/parameter_groups.h"
 #include "worker_runtime/optim/zero_gradients.h"
 
 namespace ddprun {
@@ -35,20 +36,6 @@ double BiasCorrection1(const AdamWOptions& options, int64_t step) {
 }
 double RootOfBiasCorrection2(const AdamWOptions& options, int64_t step) {
   return std::pow(1 - std::pow(std::get<1>(options.betas()), static_cast<double>(step)), 0.5);
-}
-
-void CheckEachOnce(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-  std::unordered_map<const void*, size_t> seen;
-  size_t index = 0;
-  for (const torch::optim::OptimizerParamGroup& group : groups) {
-    for (const at::Tensor& parameter : group.params()) {
-      const auto [first, is_new] = seen.emplace(parameter.unsafeGetTensorImpl(), index);
-      TORCH_CHECK_VALUE(is_new, "AdamW: parameters ", first->second, " and ", index, " are the same tensor, of shape ",
-                        parameter.sizes(), ", and would be stepped twice; pass each parameter once (tied weights: ",
-                        "ddprun::Parameters(module) instead of module->parameters())");
-      ++index;
-    }
-  }
 }
 
 }  // namespace
@@ -111,18 +98,18 @@ void StepForeach(const Batch& batch, const AdamWOptions& options) {
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults, AdamWKernel kernel)
     : torch::optim::AdamW(std::move(parameters), std::move(defaults)), kernel_(kernel) {
-  CheckEachOnce(param_groups());
+  CheckEachOnce("AdamW", param_groups());
 }
 
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults, AdamWKernel kernel)
     : torch::optim::AdamW(groups, std::move(defaults)), kernel_(kernel) {
-  CheckEachOnce(param_groups());
+  CheckEachOnce("AdamW", param_groups());
 }
 
 void AdamW::add_param_group(const torch::optim::OptimizerParamGroup& group) {
   std::vector<torch::optim::OptimizerParamGroup> groups = param_groups();
   groups.push_back(group);
-  CheckEachOnce(groups);
+  CheckEachOnce("AdamW", groups);
   torch::optim::AdamW::add_param_group(group);
 }
 
