@@ -1,5 +1,6 @@
 #include "worker_runtime/worker.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +17,9 @@
 #include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/choose_device.h"
 
 namespace ddprun {
 namespace {
@@ -37,10 +40,19 @@ void SetThreads() {
   if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
 }
 
-absl::Status Run(Worker& worker, const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(worker.env, options);
-  if (!group.ok()) return group.status();
-  worker.group = *std::move(group);
+absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
+  DDPRUN_ASSIGN_OR_RETURN(worker.device, ChooseDevice(worker.env, options.device));
+  // Only now: seeding looks for CUDA, and LibTorch looks once.
+  if (options.seed.has_value()) {
+    DDPRUN_RETURN_IF_ERROR(TorchTry("torch::manual_seed", [&] {
+      at::manual_seed(*options.seed);
+      return absl::OkStatus();
+    }));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(worker.group, ProcessGroup::Create(worker.env, {.backend = options.backend,
+                                                                          .device = worker.device,
+                                                                          .timeout = options.timeout,
+                                                                          .interface = options.interface}));
   absl::Status returned;
   absl::Status status = TorchTry("", [&] {
     returned = body(worker);
@@ -66,7 +78,7 @@ void TellFailure(const Worker& worker, const absl::Status& status) {
 
 }  // namespace
 
-void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
+void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   // A reader of our output that goes away must not end a training.
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
@@ -80,7 +92,7 @@ void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Statu
   }
   SetThreads();
   SayLastWordsOnCrash(env->rank);
-  Worker worker{*env, nullptr};
+  Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) TellFailure(worker, status);
   End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNoUseRestarting : kFailed);

@@ -1,26 +1,50 @@
 #ifndef DDPRUN_WORKER_RUNTIME_WORKER_H_
 #define DDPRUN_WORKER_RUNTIME_WORKER_H_
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun {
 
+struct WorkerOptions {
+  // Where this worker computes, in the words of ChooseDevice (process_group/choose_device.h): "cpu", "cuda" (the GPU of
+  // its local rank), "auto" (that GPU if the host has one), or one GPU as in "cuda:1". A GPU becomes the current device
+  // of the thread that runs the body.
+  std::string device = "cpu";
+
+  // Given to torch::manual_seed before the body runs; the same on all ranks, as in Python's scripts. For random numbers
+  // that differ between ranks (dropout), seed with seed + rank once the model is made. Not set: each process starts with
+  // a random seed of its own.
+  std::optional<uint64_t> seed = std::nullopt;
+
+  // As in ProcessGroupOptions.
+  std::string backend = "";
+  absl::Duration timeout = absl::Minutes(30);
+  std::string interface = "";
+};
+
 // The argument of a training function.
 struct Worker {
   WorkerEnv env;
   std::shared_ptr<ProcessGroup> group;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  // for the module and the batches
 };
 
-// The main function of a trainer in one call: reads the environment, creates the process group, runs `body`, and shuts
-// the group down.
+// The main function of a trainer in one call: reads the environment, sets LibTorch's threads (OMP_NUM_THREADS, if that is
+// set), device and seed, creates the process group, runs `body`, and shuts the group down.
 //
 //   int main() {
-//     ddprun::RunWorker({.timeout = absl::Minutes(5)}, [](ddprun::Worker& worker) -> absl::Status { ... });
+//     ddprun::RunWorker({.device = "auto", .seed = 1}, [](ddprun::Worker& worker) -> absl::Status { ... });
 //   }
 //
 // Does not return. Flushes the standard streams and exits without running LibTorch's static destructors, which take
@@ -28,8 +52,8 @@ struct Worker {
 // written to the launcher's error file, so that the failure summary on every node shows it; 78 if that error
 // is NonRestartable (base/non_restartable.h), so that the launcher does not restart the job; 2 if the environment is
 // invalid. A worker that failed only because a peer died waits half a second for the launcher to stop it, so that the
-// launcher sees the peer's exit first. Sets the number of LibTorch's threads to OMP_NUM_THREADS if that is set.
-[[noreturn]] void RunWorker(const ProcessGroupOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
+// launcher sees the peer's exit first.
+[[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun
 

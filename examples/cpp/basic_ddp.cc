@@ -12,32 +12,31 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/parameters.h"
 
 namespace {
 
-absl::Status Train(ddprun::Worker& worker, at::Device device, int steps) {
+absl::Status Train(ddprun::Worker& worker, int steps) {
   // Every rank starts with different weights; DistributedDataParallel broadcasts rank 0's.
   torch::manual_seed(worker.env.rank);
   examples::ToyModel model;
-  model->to(device);
-  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
-  if (!ddp.ok()) return ddp.status();
+  model->to(worker.device);
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
 
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
-    const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
-    const at::Tensor loss = at::mse_loss((*ddp)->forward(inputs), labels);
-    (*ddp)->zero_grad();
+    const at::Tensor inputs = at::randn({20, 10}).to(worker.device), labels = at::randn({20, 5}).to(worker.device);
+    const at::Tensor loss = at::mse_loss(ddp->forward(inputs), labels);
+    ddp->zero_grad();
     loss.backward();  // also averages the gradients over the ranks
     optimizer.step();
 
-    const absl::StatusOr<double> average = ddprun::LossAveragedOverRanks(loss, *worker.group);
-    if (!average.ok()) return average.status();
+    DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker.group));
     examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f  averaged over ranks %.4f", step, worker.env.rank,
-                                  ddprun::LossOfThisRank(loss), *average));
+                                  ddprun::LossOfThisRank(loss), average));
   }
   double sum = 0;
   for (const at::Tensor& parameter : model->parameters()) sum += parameter.sum().item<double>();
@@ -55,7 +54,6 @@ int main(int argc, char** argv) {
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
   examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
-  return examples::Run(common.spawn, options,
-                       [&](ddprun::Worker& worker) { return Train(worker, options.device, steps); });
+  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)},
+                       [&](ddprun::Worker& worker) { return Train(worker, steps); });
 }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/nn/parameters.h"
@@ -31,41 +32,36 @@ struct Job {
   std::unique_ptr<ddprun::Checkpointer> checkpointer;
 };
 
-absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, at::Device device, const std::string& folder) {
+absl::StatusOr<Job> MakeJob(ddprun::Worker& worker, const std::string& folder) {
   Job job;
-  job.model->to(device);
+  job.model->to(worker.device);
   job.optimizer = std::make_unique<ddprun::AdamW>(ddprun::Parameters(job.model));
-  auto checkpointer = ddprun::Checkpointer::Create(worker.group, *job.model, job.optimizer.get(), {.folder = folder});
-  if (!checkpointer.ok()) return checkpointer.status();
-  job.checkpointer = *std::move(checkpointer);
+  DDPRUN_ASSIGN_OR_RETURN(job.checkpointer, ddprun::Checkpointer::Create(worker.group, *job.model, job.optimizer.get(),
+                                                                         {.folder = folder}));
   return job;
 }
 
-absl::Status SaveAndLoad(ddprun::Worker& worker, at::Device device, const std::string& folder) {
-  absl::StatusOr<Job> trained = MakeJob(worker, device, folder);
-  if (!trained.ok()) return trained.status();
+absl::Status SaveAndLoad(ddprun::Worker& worker, const std::string& folder) {
+  DDPRUN_ASSIGN_OR_RETURN(const Job trained, MakeJob(worker, folder));
   {
-    auto ddp = ddprun::MakeDistributedDataParallel(trained->model, worker.group);
-    if (!ddp.ok()) return ddp.status();
-    const at::Tensor inputs = at::randn({20, 10}).to(device), labels = at::randn({20, 5}).to(device);
-    at::mse_loss((*ddp)->forward(inputs), labels).backward();
-    trained->optimizer->step();
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(trained.model, worker.group));
+    const at::Tensor inputs = at::randn({20, 10}).to(worker.device), labels = at::randn({20, 5}).to(worker.device);
+    at::mse_loss(ddp->forward(inputs), labels).backward();
+    trained.optimizer->step();
   }
-  if (absl::Status status = trained->checkpointer->Save({.step = 1}); !status.ok()) return status;
+  DDPRUN_RETURN_IF_ERROR(trained.checkpointer->Save({.step = 1}));
   if (worker.env.rank == 0) examples::Say(absl::StrCat("rank 0 has saved step 1 to ", folder));
 
   // Like a job after a restart: different initial weights.
-  absl::StatusOr<Job> loaded = MakeJob(worker, device, folder);
-  if (!loaded.ok()) return loaded.status();
-  const absl::StatusOr<ddprun::CheckpointInfo> info = loaded->checkpointer->Resume();
-  if (!info.ok()) return info.status();
-  const std::vector<at::Tensor> before = trained->model->parameters(), after = loaded->model->parameters();
+  DDPRUN_ASSIGN_OR_RETURN(const Job loaded, MakeJob(worker, folder));
+  DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo info, loaded.checkpointer->Resume());
+  const std::vector<at::Tensor> before = trained.model->parameters(), after = loaded.model->parameters();
   for (size_t i = 0; i < before.size(); ++i) {
     if (!at::equal(before[i], after[i])) return absl::InternalError("what was loaded is not what was saved");
   }
-  examples::Say(absl::StrCat("rank ", worker.env.rank, " has loaded step ", info->progress.step, " onto ",
+  examples::Say(absl::StrCat("rank ", worker.env.rank, " has loaded step ", info.progress.step, " onto ",
                              after[0].device().str(), ": the same parameters"));
-  return loaded->checkpointer->Finish();
+  return loaded.checkpointer->Finish();
 }
 
 }  // namespace
@@ -77,9 +73,8 @@ int main(int argc, char** argv) {
   app.add_option("--folder", folder, "where the checkpoint goes")->required();
   examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
-  return examples::Run(common.spawn, options, [&](ddprun::Worker& worker) {
+  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)}, [&](ddprun::Worker& worker) {
     torch::manual_seed(worker.env.rank);
-    return SaveAndLoad(worker, options.device, folder);
+    return SaveAndLoad(worker, folder);
   });
 }

@@ -12,22 +12,22 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/parameters.h"
 
 namespace {
 
-absl::Status Train(ddprun::Worker& worker, at::Device device) {
+absl::Status Train(ddprun::Worker& worker) {
   examples::Say(absl::StrFormat("rank %d of %d starts on %s, restarts so far %d", worker.env.rank,
                                 worker.env.world_size, worker.group->backend(), worker.env.restart_count));
   examples::ToyModel model;
-  model->to(device);
-  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
-  if (!ddp.ok()) return ddp.status();
+  model->to(worker.device);
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.001));
-  const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}).to(device));
-  const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(device));
+  const at::Tensor outputs = ddp->forward(at::randn({20, 10}).to(worker.device));
+  const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(worker.device));
   loss.backward();
   optimizer.step();
   examples::Say(
@@ -42,6 +42,5 @@ int main(int argc, char** argv) {
   examples::CommonFlags common;
   examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
-  return examples::Run(common.spawn, options, [&](ddprun::Worker& worker) { return Train(worker, options.device); });
+  return examples::Run(common.spawn, {.device = examples::DeviceFor(common)}, Train);
 }

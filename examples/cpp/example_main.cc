@@ -10,8 +10,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "worker_runtime/env/worker_env.h"
-#include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/spawn/spawn.h"
 
 namespace examples {
@@ -61,26 +59,18 @@ void AddCommonFlags(CLI::App& app, CommonFlags* flags) {
       ->capture_default_str();
 }
 
-ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags) {
-  const std::map<std::string, std::string> wishes = {{"auto", "auto"}, {"gloo", "cpu"}, {"nccl", "cuda"}};
-  const auto wish = wishes.find(flags.backend);
-  if (wish == wishes.end()) {
+std::string DeviceFor(const CommonFlags& flags) {
+  const std::map<std::string, std::string> devices = {{"auto", "auto"}, {"gloo", "cpu"}, {"nccl", "cuda"}};
+  const auto device = devices.find(flags.backend);
+  if (device == devices.end()) {
     UsageError(absl::StrCat("--backend is ", flags.backend, ", but must be auto, gloo or nccl"));
   }
-  const absl::StatusOr<ddprun::WorkerEnv> env = ddprun::WorkerEnv::FromEnvironment();
-  if (!env.ok()) return {};                             // RunWorker reports the error
-  if (flags.spawn != 0 && !env->launched()) return {};  // this process only starts the workers
-  const absl::StatusOr<at::Device> device = ddprun::ChooseDevice(*env, wish->second);
-  if (!device.ok()) {
-    std::cerr << program_invocation_short_name << ": " << device.status().message() << std::endl;
-    _exit(1);
-  }
-  return {.device = *device};
+  return device->second;
 }
 
-int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body) {
+int Run(int spawn, const ddprun::WorkerOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body) {
   if (spawn == 0) ddprun::RunWorker(options, body);
-  const absl::Status status = ddprun::Spawn(spawn, {.process_group = options}, body);
+  const absl::Status status = ddprun::Spawn(spawn, {.worker = options}, body);
   if (status.ok()) return 0;
   std::cerr << program_invocation_short_name << ": " << std::string(status.message()) << std::endl;
   return 1;

@@ -7,7 +7,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/worker.h"
 
 // Shared by the main functions of all examples.
@@ -31,13 +30,13 @@ struct CommonFlags {
 };
 void AddCommonFlags(CLI::App& app, CommonFlags* flags);
 
-// The process group options for --backend: "gloo" on the CPU, "nccl" on the GPU of this worker's local rank, "auto" on
-// that GPU if there is one. The trainer's tensors use the same `device`. Exits if the backend is not available.
-ddprun::ProcessGroupOptions GroupFor(const CommonFlags& flags);
+// The device for --backend: "gloo" is the CPU, "nccl" the GPU of a worker's local rank, "auto" that GPU if there is one.
+// Exits like ParseFlags if it is none of them.
+std::string DeviceFor(const CommonFlags& flags);
 
 // Runs `body` in this process, if a launcher started it; or, if `spawn` is not 0, in that many workers that this
 // process starts. Returns the exit code for main, or exits itself.
-int Run(int spawn, const ddprun::ProcessGroupOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body);
+int Run(int spawn, const ddprun::WorkerOptions& options, absl::FunctionRef<absl::Status(ddprun::Worker&)> body);
 
 // Prints one line with one write, so that lines of several workers never mix.
 void Say(absl::string_view text);

@@ -5,7 +5,6 @@
 //   ddprun --standalone --nproc-per-node=2 --no-python model_parallel --backend=nccl       rank i on GPUs 2i and 2i+1
 #include <ATen/Functions.h>
 #include <torch/optim/sgd.h>
-#include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -13,27 +12,27 @@
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/parameters.h"
 
 namespace {
 
-absl::Status Train(ddprun::Worker& worker, at::DeviceType type, int steps) {
+absl::Status Train(ddprun::Worker& worker, int steps) {
   const int first_index = 2 * worker.env.local_rank;
+  const at::DeviceType type = worker.device.type();
   const bool gpu = type == at::kCUDA;
   const at::Device first = gpu ? at::Device(type, first_index) : at::Device(type);
   const at::Device second = gpu ? at::Device(type, first_index + 1) : at::Device(type);
-  torch::manual_seed(1);
   examples::ToyModel model(first, second);
-  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
-  if (!ddp.ok()) return ddp.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= steps; ++step) {
     // The inputs go to the first device, the labels to the second, where the outputs are.
-    const at::Tensor outputs = (*ddp)->forward(at::randn({20, 10}));
+    const at::Tensor outputs = ddp->forward(at::randn({20, 10}));
     const at::Tensor loss = at::mse_loss(outputs, at::randn({20, 5}).to(second));
-    (*ddp)->zero_grad();
+    ddp->zero_grad();
     loss.backward();
     optimizer.step();
     examples::Say(absl::StrFormat("step %d  rank %d's loss %.4f on %s and %s", step, worker.env.rank,
@@ -51,7 +50,6 @@ int main(int argc, char** argv) {
   app.add_option("--steps", steps, "optimizer steps")->check(examples::AtLeast(1))->capture_default_str();
   examples::AddCommonFlags(app, &common);
   examples::ParseFlags(app, argc, argv);
-  const ddprun::ProcessGroupOptions options = examples::GroupFor(common);
-  return examples::Run(common.spawn, options,
-                       [&](ddprun::Worker& worker) { return Train(worker, options.device.type(), steps); });
+  return examples::Run(common.spawn, {.device = examples::DeviceFor(common), .seed = 1},
+                       [&](ddprun::Worker& worker) { return Train(worker, steps); });
 }

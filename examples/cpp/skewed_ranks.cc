@@ -8,7 +8,6 @@
 // ending a job because a rank was late costs more than detecting a hung rank some minutes later.
 #include <ATen/Functions.h>
 #include <torch/optim/sgd.h>
-#include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
 
@@ -17,6 +16,7 @@
 #include "absl/time/time.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/toy_model.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/nn/parameters.h"
 
@@ -31,17 +31,15 @@ struct Flags {
 };
 
 absl::Status Train(ddprun::Worker& worker, const Flags& flags) {
-  torch::manual_seed(1);
   examples::ToyModel model;
-  auto ddp = ddprun::MakeDistributedDataParallel(model, worker.group);
-  if (!ddp.ok()) return ddp.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, worker.group));
   torch::optim::SGD optimizer(ddprun::Parameters(model), torch::optim::SGDOptions(0.1));
   const bool slow = worker.env.rank == flags.slow_rank;
   for (int step = 1; step <= flags.steps; ++step) {
     if (slow) absl::SleepFor(absl::Seconds(flags.delay));  // simulates slow samples
     const absl::Time began = absl::Now();
-    const at::Tensor loss = at::mse_loss((*ddp)->forward(at::randn({20, 10})), at::randn({20, 5}));
-    (*ddp)->zero_grad();
+    const at::Tensor loss = at::mse_loss(ddp->forward(at::randn({20, 10})), at::randn({20, 5}));
+    ddp->zero_grad();
     loss.backward();  // the fast ranks wait for the slow one here
     optimizer.step();
     examples::Say(absl::StrCat("step ", step, ": rank ", worker.env.rank,
@@ -65,6 +63,6 @@ int main(int argc, char** argv) {
   app.add_option("--spawn", flags.spawn, "start this many workers itself; 0: a launcher did")
       ->check(examples::AtLeast(0));
   examples::ParseFlags(app, argc, argv);
-  return examples::Run(flags.spawn, {.backend = "gloo", .timeout = absl::Seconds(flags.timeout)},
+  return examples::Run(flags.spawn, {.seed = 1, .timeout = absl::Seconds(flags.timeout)},
                        [&](ddprun::Worker& worker) { return Train(worker, flags); });
 }

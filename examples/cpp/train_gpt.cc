@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "examples/cpp/example_main.h"
 #include "examples/cpp/gpt/trainer.h"
+#include "worker_runtime/base/status_macros.h"
 
 namespace {
 
@@ -62,15 +63,14 @@ Flags ReadFlags(int argc, char** argv) {
   return flags;
 }
 
-absl::Status TrainAndSample(ddprun::Worker& worker, at::Device device, const gpt::TrainOptions& options) {
+absl::Status TrainAndSample(ddprun::Worker& worker, const gpt::TrainOptions& options) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   examples::Say(absl::StrCat("rank ", worker.env.rank, " of ", worker.env.world_size, ": pid ", getpid(), " on ", host,
                              ", ", worker.group->backend(), ", restarts so far ", worker.env.restart_count));
-  absl::StatusOr<std::unique_ptr<gpt::Trainer>> trainer = gpt::Trainer::Create(worker, device, options);
-  if (!trainer.ok()) return trainer.status();
-  if (absl::Status status = (*trainer)->Train(); !status.ok()) return status;
-  (*trainer)->Sample();
+  DDPRUN_ASSIGN_OR_RETURN(const auto trainer, gpt::Trainer::Create(worker, options));
+  DDPRUN_RETURN_IF_ERROR(trainer->Train());
+  trainer->Sample();
   return absl::OkStatus();
 }
 
@@ -78,7 +78,8 @@ absl::Status TrainAndSample(ddprun::Worker& worker, at::Device device, const gpt
 
 int main(int argc, char** argv) {
   const Flags flags = ReadFlags(argc, argv);
-  const ddprun::ProcessGroupOptions group = examples::GroupFor(flags.common);
-  return examples::Run(flags.common.spawn, group,
-                       [&](ddprun::Worker& worker) { return TrainAndSample(worker, group.device, flags.train); });
+  const ddprun::WorkerOptions options = {.device = examples::DeviceFor(flags.common),
+                                         .seed = static_cast<uint64_t>(flags.train.seed)};
+  return examples::Run(flags.common.spawn, options,
+                       [&](ddprun::Worker& worker) { return TrainAndSample(worker, flags.train); });
 }

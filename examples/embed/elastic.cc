@@ -25,49 +25,45 @@ class Spirals : public torch::data::datasets::Dataset<Spirals> {
 };
 
 absl::Status Train(int epochs, ddprun::Worker& worker) {
-  torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::ReLU(),
                             torch::nn::Linear(64, 2));
+  net->to(worker.device);
   torch::optim::AdamW optimizer(ddprun::Parameters(net), torch::optim::AdamWOptions(3e-3));
 
-  auto ddp = ddprun::MakeDistributedDataParallel(net, worker.group);
-  if (!ddp.ok()) return ddp.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(net, worker.group));
 
   Spirals spirals;
   const int ranks = worker.group->size();
-  auto sampler =
-      ddprun::DistributedSampler::Create(*spirals.size(), {.num_replicas = ranks, .rank = worker.group->rank()});
-  if (!sampler.ok()) return sampler.status();
-  auto loader = torch::data::make_data_loader(spirals.map(torch::data::transforms::Stack<>()), *sampler,
+  DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::DistributedSampler::Create(
+                                            *spirals.size(), {.num_replicas = ranks, .rank = worker.group->rank()}));
+  auto loader = torch::data::make_data_loader(spirals.map(torch::data::transforms::Stack<>()), sampler,
                                               /*batch_size=*/(40 + ranks - 1) / ranks);
 
-  auto checkpoints = ddprun::Checkpointer::Create(worker.group, *net, &optimizer, {.folder = "checkpoints"});
-  if (!checkpoints.ok()) return checkpoints.status();
-  auto saved = (*checkpoints)->Resume();
-  if (!saved.ok()) return saved.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpoints,
+                          ddprun::Checkpointer::Create(worker.group, *net, &optimizer, {.folder = "checkpoints"}));
+  DDPRUN_ASSIGN_OR_RETURN(auto saved, checkpoints->Resume());
 
-  int64_t step = saved->progress.step;
-  for (int epoch = saved->progress.epoch; epoch < epochs; ++epoch) {
-    sampler->set_epoch(epoch);
+  int64_t step = saved.progress.step;
+  for (int epoch = saved.progress.epoch; epoch < epochs; ++epoch) {
+    sampler.set_epoch(epoch);
     torch::Tensor loss;
     for (auto& batch : *loader) {
-      loss = torch::nn::functional::cross_entropy((*ddp)->forward(batch.data), batch.target);
+      loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data.to(worker.device)),
+                                                  batch.target.to(worker.device));
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
       ++step;
     }
-    auto mean = ddprun::LossAveragedOverRanks(loss, *worker.group);
-    if (!mean.ok()) return mean.status();
-    if (worker.group->rank() == 0) std::printf("epoch %d: loss %.4f\n", epoch, *mean);
-    auto done = (*checkpoints)->Save({.step = step, .epoch = epoch + 1});
-    if (!done.ok()) return done;
+    DDPRUN_ASSIGN_OR_RETURN(double mean, ddprun::LossAveragedOverRanks(loss, *worker.group));
+    if (worker.group->rank() == 0) std::printf("epoch %d: loss %.4f\n", epoch, mean);
+    DDPRUN_RETURN_IF_ERROR(checkpoints->Save({.step = step, .epoch = epoch + 1}));
   }
   if (worker.group->rank() == 0) torch::save(net, "spirals.pt");
-  return (*checkpoints)->Finish();
+  return checkpoints->Finish();
 }
 
 int main(int argc, char** argv) {
   const int epochs = argc > 1 ? std::atoi(argv[1]) : 10;
-  ddprun::RunWorker({}, [&](ddprun::Worker& worker) { return Train(epochs, worker); });
+  ddprun::RunWorker({.device = "auto", .seed = 1}, [&](ddprun::Worker& worker) { return Train(epochs, worker); });
 }

@@ -7,27 +7,15 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/optim/adamw.h"
-#include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"
 
-absl::Status Train(c10::Device device, ddprun::Worker& worker);
+absl::Status Train(ddprun::Worker& worker);
 void Evaluate();
 
-int MainOnGpus() {
-  const auto env = ddprun::WorkerEnv::FromEnvironment();
-  const auto device = env.ok() ? ddprun::ChooseDevice(*env, "auto") : env.status();
-  if (!device.ok()) {
-    std::cerr << device.status().message() << "\n";
-    return 2;
-  }
-  ddprun::RunWorker({.device = *device}, [&](ddprun::Worker& worker) { return Train(*device, worker); });
-}
-
 int MainThatSpawns() {
-  const absl::Status status =
-      ddprun::Spawn(4, {}, [](ddprun::Worker& worker) { return Train(c10::DeviceType::CPU, worker); });
+  const absl::Status status = ddprun::Spawn(4, {.worker = {.device = "auto", .seed = 1}}, Train);
   if (!status.ok()) std::cerr << status.message() << "\n";
   return status.ok() ? 0 : 1;
 }

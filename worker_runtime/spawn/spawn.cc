@@ -77,7 +77,7 @@ void BecomeWorker(const SpawnMark& mark, int call, const SpawnOptions& options,
   unsetenv(kSpawnVariable);  // not for programs that this one starts
   if (ftruncate(mark.error_fd, 0) != 0) fprintf(stderr, "Spawn: the error file is gone: %s\n", strerror(errno));
   fcntl(mark.error_fd, F_SETFD, FD_CLOEXEC);
-  RunWorker(options.process_group, body);
+  RunWorker(options.worker, body);
 }
 
 // ---- in the process that called ----

@@ -4,13 +4,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun {
 
 struct SpawnOptions {
-  ProcessGroupOptions process_group = {};
+  WorkerOptions worker = {};
 
   // After a failure the other workers get SIGTERM, and SIGKILL if they are still running after this time.
   absl::Duration grace = absl::Seconds(10);

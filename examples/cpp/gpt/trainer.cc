@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <torch/nn/utils/clip_grad.h>
-#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/cpp/example_main.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/parameters.h"
 
@@ -31,7 +31,6 @@ Config WithVocabulary(Config config, const ddprun::TextDataset& dataset) {
 }
 
 Model MakeModel(const TrainOptions& options, const ddprun::TextDataset& dataset, at::Device device) {
-  torch::manual_seed(options.seed);
   Model model(WithVocabulary(options.model, dataset));
   model->to(device);
   return model;
@@ -50,53 +49,46 @@ ddprun::AdamW MakeOptimizer(const TrainOptions& options, const Model& model) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker, at::Device device,
-                                                         const TrainOptions& options) {
-  const absl::StatusOr<std::string> text = ReadText(options.text);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<ddprun::TextDataset> dataset = ddprun::TextDataset::FromText(*text, options.model.block_size);
-  if (!dataset.ok()) return dataset.status();
-  if (absl::Status status = Check(WithVocabulary(options.model, *dataset)); !status.ok()) return status;
-  absl::StatusOr<ddprun::DistributedSampler> sampler = ddprun::DistributedSampler::Create(
-      dataset->block_count(),
-      {.num_replicas = worker.group->size(), .rank = worker.group->rank(), .seed = options.seed, .drop_last = true});
-  if (!sampler.ok()) return sampler.status();
-  if (sampler->size() < options.batch_size) {
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker, const TrainOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadText(options.text));
+  DDPRUN_ASSIGN_OR_RETURN(auto dataset, ddprun::TextDataset::FromText(text, options.model.block_size));
+  DDPRUN_RETURN_IF_ERROR(Check(WithVocabulary(options.model, dataset)));
+  DDPRUN_ASSIGN_OR_RETURN(
+      auto sampler, ddprun::DistributedSampler::Create(dataset.block_count(), {.num_replicas = worker.group->size(),
+                                                                               .rank = worker.group->rank(),
+                                                                               .seed = options.seed,
+                                                                               .drop_last = true}));
+  if (sampler.size() < options.batch_size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", sampler->size(), " blocks for each rank, fewer than ",
+        absl::StrCat("the text has ", sampler.size(), " blocks for each rank, fewer than ",
                      "--batch-size=", options.batch_size, ": take a longer text, a smaller batch or shorter blocks"));
   }
-  std::unique_ptr<Trainer> trainer(new Trainer(worker, device, options, *std::move(dataset), *std::move(sampler)));
-  auto ddp = ddprun::MakeDistributedDataParallel(trainer->model_, worker.group);
-  if (!ddp.ok()) return ddp.status();
-  trainer->ddp_ = *std::move(ddp);
-  if (absl::Status status = trainer->LoadSnapshot(); !status.ok()) return status;
+  std::unique_ptr<Trainer> trainer(new Trainer(worker, options, std::move(dataset), std::move(sampler)));
+  DDPRUN_ASSIGN_OR_RETURN(trainer->ddp_, ddprun::MakeDistributedDataParallel(trainer->model_, worker.group));
+  DDPRUN_RETURN_IF_ERROR(trainer->LoadSnapshot());
   return trainer;
 }
 
-Trainer::Trainer(ddprun::Worker& worker, at::Device device, const TrainOptions& options, ddprun::TextDataset dataset,
+Trainer::Trainer(ddprun::Worker& worker, const TrainOptions& options, ddprun::TextDataset dataset,
                  ddprun::DistributedSampler sampler)
     : worker_(worker),
-      device_(device),
       options_(options),
       dataset_(std::move(dataset)),
       sampler_(std::move(sampler)),
-      model_(MakeModel(options, dataset_, device)),
+      model_(MakeModel(options, dataset_, worker.device)),
       optimizer_(MakeOptimizer(options, model_)) {}
 
 absl::Status Trainer::LoadSnapshot() {
   if (options_.snapshot.empty()) return absl::OkStatus();
-  auto checkpointer = ddprun::Checkpointer::Create(worker_.group, *model_, &optimizer_, {.folder = options_.snapshot});
-  if (!checkpointer.ok()) return checkpointer.status();
-  checkpointer_ = *std::move(checkpointer);
-  const absl::StatusOr<ddprun::CheckpointInfo> info = checkpointer_->Resume();
-  if (!info.ok()) return info.status();
-  if (info->path.empty()) return absl::OkStatus();
-  const ddprun::Progress& progress = info->progress;
+  DDPRUN_ASSIGN_OR_RETURN(
+      checkpointer_, ddprun::Checkpointer::Create(worker_.group, *model_, &optimizer_, {.folder = options_.snapshot}));
+  DDPRUN_ASSIGN_OR_RETURN(const ddprun::CheckpointInfo info, checkpointer_->Resume());
+  if (info.path.empty()) return absl::OkStatus();
+  const ddprun::Progress& progress = info.progress;
   const auto vocabulary = progress.user.find(kVocabulary);
   if (vocabulary == progress.user.end() || vocabulary->second != dataset_.vocabulary()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(info->path, " is of another text: remove the folder, or give its text with --text"));
+        absl::StrCat(info.path, " is of another text: remove the folder, or give its text with --text"));
   }
   step_ = progress.step;
   sampler_.set_epoch(progress.epoch, progress.sampler_position / worker_.group->size());
@@ -106,13 +98,13 @@ absl::Status Trainer::LoadSnapshot() {
 
 absl::Status Trainer::SaveSnapshot() {
   if (checkpointer_ == nullptr) return absl::OkStatus();
-  const absl::Status status = checkpointer_->Save({.step = step_,
-                                                   .epoch = sampler_.epoch(),
-                                                   .sampler_position = sampler_.position() * worker_.group->size(),
-                                                   .sampler_seed = static_cast<uint64_t>(options_.seed),
-                                                   .user = {{kVocabulary, dataset_.vocabulary()}}});
-  if (status.ok() && worker_.env.rank == 0) Say(absl::StrCat("snapshot of step ", step_, " saved"));
-  return status;
+  DDPRUN_RETURN_IF_ERROR(checkpointer_->Save({.step = step_,
+                                              .epoch = sampler_.epoch(),
+                                              .sampler_position = sampler_.position() * worker_.group->size(),
+                                              .sampler_seed = static_cast<uint64_t>(options_.seed),
+                                              .user = {{kVocabulary, dataset_.vocabulary()}}}));
+  if (worker_.env.rank == 0) Say(absl::StrCat("snapshot of step ", step_, " saved"));
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Train() {
@@ -123,11 +115,9 @@ absl::Status Trainer::Train() {
     const bool last = step_ == options_.steps;
     if (step_ % options_.log_every == 0 || step_ == 1 || last) {
       const double seconds = absl::ToDoubleSeconds(ddprun::SteadyNow() - began);
-      if (absl::Status status = Report(loss, static_cast<double>(step_ - first) / seconds); !status.ok()) return status;
+      DDPRUN_RETURN_IF_ERROR(Report(loss, static_cast<double>(step_ - first) / seconds));
     }
-    if (step_ % options_.snapshot_every == 0 || last) {
-      if (absl::Status status = SaveSnapshot(); !status.ok()) return status;
-    }
+    if (step_ % options_.snapshot_every == 0 || last) DDPRUN_RETURN_IF_ERROR(SaveSnapshot());
   }
   return checkpointer_ == nullptr ? absl::OkStatus() : checkpointer_->Finish();
 }
@@ -139,7 +129,7 @@ ddprun::TextDataset::Example Trainer::NextBatch() {
     blocks = sampler_.next(options_.batch_size);
   }
   const ddprun::TextDataset::Example batch = dataset_.get_batch(*blocks);
-  return {batch.tokens.to(device_), batch.targets.to(device_)};
+  return {batch.tokens.to(worker_.device), batch.targets.to(worker_.device)};
 }
 
 at::Tensor Trainer::Step(const ddprun::TextDataset::Example& batch) {
@@ -162,13 +152,12 @@ void Trainer::SetLearningRate() {
 
 absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
   // Each rank has the loss of its own batch; their average is that of the whole global batch.
-  const absl::StatusOr<double> average = ddprun::LossAveragedOverRanks(loss, *worker_.group);
-  if (!average.ok()) return average.status();
+  DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker_.group));
   if (worker_.env.rank != 0) return absl::OkStatus();
   const int64_t tokens = options_.batch_size * options_.model.block_size * worker_.group->size();
   Say(absl::StrFormat(
       "step %4d/%d  epoch %d  rank 0's loss %.3f  averaged over ranks %.3f  (%.1f steps/s, %.0f tokens/s)", step_,
-      options_.steps, sampler_.epoch(), ddprun::LossOfThisRank(loss), *average, steps_per_second,
+      options_.steps, sampler_.epoch(), ddprun::LossOfThisRank(loss), average, steps_per_second,
       steps_per_second * static_cast<double>(tokens)));
   return absl::OkStatus();
 }
@@ -176,7 +165,7 @@ absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
 void Trainer::Sample() {
   if (worker_.env.rank != 0 || options_.sample == 0) return;
   model_->eval();
-  const at::Tensor start = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(device_));
+  const at::Tensor start = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(worker_.device));
   const std::string text = dataset_.Decode(model_->generate(start, options_.sample, /*temperature=*/0.7));
   Say(absl::StrCat("--- sample of generated text ---\n", absl::StripAsciiWhitespace(text), "\n--- end of sample ---"));
 }

@@ -31,7 +31,7 @@ struct TrainOptions {
   double lr = 3e-3;
   double weight_decay = 0.1;
   ddprun::AdamWKernel kernel = ddprun::AdamWKernel::kFused;
-  int64_t seed = 1;
+  int64_t seed = 1;             // of the order of samples
   std::string snapshot;         // folder of checkpoints; empty: none
   int64_t snapshot_every = 50;  // steps
   int64_t log_every = 20;       // steps
@@ -44,8 +44,7 @@ class Trainer {
  public:
   // Collective, like the other methods. Errors: InvalidArgument if text, model and batch size don't match, or a
   // snapshot is from another text or model; those of ReadText, Checkpointer::Resume and ProcessGroup.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ddprun::Worker& worker, at::Device device,
-                                                         const TrainOptions& options);
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(ddprun::Worker& worker, const TrainOptions& options);
 
   // Trains until the last step. Throws like LibTorch.
   absl::Status Train();
@@ -54,7 +53,7 @@ class Trainer {
   void Sample();
 
  private:
-  Trainer(ddprun::Worker& worker, at::Device device, const TrainOptions& options, ddprun::TextDataset dataset,
+  Trainer(ddprun::Worker& worker, const TrainOptions& options, ddprun::TextDataset dataset,
           ddprun::DistributedSampler sampler);
 
   absl::Status LoadSnapshot();
@@ -66,7 +65,6 @@ class Trainer {
   absl::Status Report(const at::Tensor& loss, double steps_per_second);
 
   ddprun::Worker& worker_;
-  const at::Device device_;
   const TrainOptions options_;
   const ddprun::TextDataset dataset_;
   ddprun::DistributedSampler sampler_;

@@ -1,7 +1,7 @@
 // A worker of one behaviour, for tests of ranks that are processes:
-//   rank_program BEHAVIOUR [SECONDS]
+//   rank_program BEHAVIOUR [SECONDS [DEVICE]]
 // prints "rank R ready" when its group stands and has done one all-reduce, and ends by RunWorker. SECONDS is the
-// group's timeout (30).
+// group's timeout (30), DEVICE that of WorkerOptions (cpu).
 //
 //   loop        all-reduces until something fails
 //   loop_alone  rank 2 stays out: it sleeps in another place; the others all-reduce
@@ -17,8 +17,13 @@
 //   give_up     rank 1 returns an error that a restart would only meet again, the others all-reduce
 //   stop        asks in every step whether to stop, and prints the seconds that are left when it is to
 //   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
+//   settings    prints its device, its threads, and whether its random numbers are those of seed 7
 //   many_lines  prints more than a pipe holds
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +125,14 @@ absl::Status TrainUntilStopped(ProcessGroup& group, int rank) {
   }
 }
 
+absl::Status ShowSettings(const Worker& worker) {
+  const at::Tensor number = at::rand({1});
+  at::manual_seed(7);
+  Say(absl::StrCat("device ", worker.device.str(), ", ", at::get_num_threads(), " threads, ",
+                   at::equal(number, at::rand({1})) ? "seed 7" : "another seed"));
+  return absl::OkStatus();
+}
+
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
@@ -129,6 +142,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "stop") return TrainUntilStopped(group, rank);
   Say(absl::StrCat("rank ", rank, " ready"));
   if (behaviour == "abort" && rank == 0) pause();
+  if (behaviour == "settings") return ShowSettings(worker);
   if (behaviour == "shutdown") return ShutDown(group);
   if (behaviour == "error" || behaviour == "throw" || behaviour == "crash" || behaviour == "uncaught") {
     // The launcher kills the others as soon as rank 1 fails: wait until all have printed their line.
@@ -162,7 +176,7 @@ int main(int argc, char** argv) {
   // Before any thread exists.
   const sigset_t signals = ddprun::AbortSignals();
   if (behaviour == "abort") pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ddprun::ProcessGroupOptions options;
-  options.timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
-  ddprun::RunWorker(options, [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });
+  const absl::Duration timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
+  ddprun::RunWorker({.device = argc > 3 ? argv[3] : "cpu", .seed = 7, .timeout = timeout},
+                    [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });
 }

@@ -28,6 +28,25 @@ TEST(RunWorker, Success_EndsAllInOrder) {
   }
 }
 
+TEST(RunWorker, SetsDeviceSeedAndThreads) {
+  for (const char* device : {"cpu", "auto"}) {
+    Process alone({kProgram, "settings", "30", device}, {{"CUDA_VISIBLE_DEVICES", "-1"}, {"OMP_NUM_THREADS", "3"}});
+    EXPECT_EQ(alone.Wait(), 0);
+    EXPECT_EQ(alone.Out(), "rank 0 ready\ndevice cpu, 3 threads, seed 7\n");
+    EXPECT_EQ(alone.Err(), "");
+  }
+}
+
+TEST(RunWorker, DeviceThatIsNotThere_IsOneLine) {
+  for (const auto& [device, why] :
+       std::map<std::string, std::string>{{"tpu", "device \"tpu\": must be auto, cpu, cuda, or one GPU as in cuda:1"},
+                                          {"cuda", "nccl: this host has no usable NVIDIA GPU"}}) {
+    Process alone({kProgram, "ok", "30", device}, {{"CUDA_VISIBLE_DEVICES", "-1"}});
+    EXPECT_EQ(alone.Wait(), 1);
+    EXPECT_THAT(alone.Err(), StartsWith("rank 0: " + why));
+  }
+}
+
 TEST(RunWorker, BadEnvironment_EndsWith2_AndIsInTheErrorFile) {
   TempDir folder;
   const std::string file = folder.File("error.json");
