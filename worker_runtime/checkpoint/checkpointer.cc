@@ -42,15 +42,17 @@ absl::Status CheckFinite(int rank, int64_t step, const StateParts& parts) {
 // torchrun's default id says nothing.
 constexpr char kNoId[] = "none";
 
+FileSystem& FilesFor(const CheckpointerOptions& options) {
+  if (options.files != nullptr) return *options.files;
+  return options.async ? FileSystem::Direct() : FileSystem::Real();
+}
+
 }  // namespace
 
 class Checkpointer::Impl {
  public:
   Impl(std::shared_ptr<ProcessGroup> group, TrainingState& state, const CheckpointerOptions& options)
-      : group_(std::move(group)),
-        state_(state),
-        options_(options),
-        folder_(options.folder, options.files != nullptr ? *options.files : FileSystem::Real()) {}
+      : group_(std::move(group)), state_(state), options_(options), folder_(options.folder, FilesFor(options)) {}
 
   ~Impl() {
     AwaitWriter();

@@ -5,8 +5,10 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -18,8 +20,14 @@ void HostSnapshot::Reserve(uint64_t bytes, bool pinned) {
   const bool fits = memory_.defined() && static_cast<uint64_t>(memory_.numel()) >= bytes && pinned_ == pinned;
   if (fits) return;
   memory_ = at::Tensor();  // first, so that never two of them are there
-  memory_ = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  const uint64_t with_room = bytes + kSafetensorsDataAlignment;
+  memory_ = at::empty({static_cast<int64_t>(with_room)}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  const uint64_t beyond = reinterpret_cast<uintptr_t>(memory_.const_data_ptr()) % kSafetensorsDataAlignment;
+  const uint64_t skipped = beyond == 0 ? 0 : kSafetensorsDataAlignment - beyond;
+  memory_ = memory_.narrow(0, static_cast<int64_t>(skipped), static_cast<int64_t>(bytes));
   pinned_ = pinned;
+  // Fewer page faults in the first copy. Only a hint.
+  if (!pinned) ::madvise(memory_.mutable_data_ptr(), bytes, MADV_HUGEPAGE);
 }
 
 HostSnapshot::Lane& HostSnapshot::LaneOf(c10::Device device) {

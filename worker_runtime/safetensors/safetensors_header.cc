@@ -42,7 +42,6 @@ constexpr DtypeRow kDtypes[] = {
 };
 
 constexpr char kMetadataKey[] = "__metadata__";
-constexpr uint64_t kDataAlignment = 64;
 // More dimensions than any tensor has, so that a hostile shape ends early.
 constexpr size_t kMaxDimensions = 64;
 // What of a file's own words goes into an error.
@@ -274,7 +273,7 @@ std::string SafetensorsHeaderText(const SafetensorsHeader& header) {
   }
   // Bytes that are no UTF-8 would make an unreadable file; they are replaced.
   std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  while ((kSafetensorsPrefixBytes + text.size()) % kDataAlignment != 0) text.push_back(' ');
+  while ((kSafetensorsPrefixBytes + text.size()) % kSafetensorsDataAlignment != 0) text.push_back(' ');
   return text;
 }
 

@@ -79,7 +79,11 @@ inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
                                                     std::map<std::string, std::string> metadata);
 
-// The JSON text of a header, padded with spaces so that the data begins at a multiple of 64 bytes in the file.
+// The data of a file that we write begins at a multiple of this: a page, so that mapped tensors are aligned and the data
+// can be written past the page cache.
+inline constexpr uint64_t kSafetensorsDataAlignment = 4096;
+
+// The JSON text of a header, padded with spaces so that the data begins at a multiple of kSafetensorsDataAlignment.
 std::string SafetensorsHeaderText(const SafetensorsHeader& header);
 // The eight bytes for a text of this length.
 std::string SafetensorsPrefix(uint64_t text_bytes);

@@ -1,15 +1,20 @@
 #include "worker_runtime/safetensors/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 
@@ -88,6 +93,65 @@ TEST(MakeFolder, NestedOrTaken_MakesOrSaysSo) {
   ASSERT_TRUE(WriteAll(folder.File("file"), "x", FileSystem::Real()).ok());
   EXPECT_THAT(MakeFolder(folder.File("file")).message(), HasSubstr("file"));
   EXPECT_FALSE(MakeFolder(folder.File("file")).ok());
+}
+
+// Bytes at a page's beginning, none of them equal to the one a page before.
+absl::string_view PageAligned(std::vector<char>& memory, size_t bytes) {
+  memory.resize(bytes + 4096);
+  char* const begin = memory.data() + (4096 - reinterpret_cast<uintptr_t>(memory.data()) % 4096) % 4096;
+  for (size_t i = 0; i < bytes; ++i) begin[i] = static_cast<char>(i % 251);
+  return {begin, bytes};
+}
+
+// How much of a file is in the page cache.
+size_t CachedPages(const std::string& path, size_t bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  ::close(fd);
+  std::vector<unsigned char> cached((bytes + 4095) / 4096);
+  EXPECT_EQ(::mincore(mapping, bytes, cached.data()), 0);
+  ::munmap(mapping, bytes);
+  return static_cast<size_t>(std::count_if(cached.begin(), cached.end(), [](unsigned char c) { return (c & 1) != 0; }));
+}
+
+TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
+  // A disk, and memory, where O_DIRECT may not be possible.
+  for (const std::string& where : {TempDir().path(), std::string("/dev/shm")}) {
+    const std::string path = absl::StrCat(where, ".", ::getpid(), ".direct");
+    std::vector<char> memory;
+    const absl::string_view bytes = PageAligned(memory, (20 << 20) + 5);
+    std::string expected;
+    auto file = AtomicFile::Create(path, FileSystem::Direct());
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto append = [&](absl::string_view piece) {
+      EXPECT_EQ((*file)->Append(piece), absl::OkStatus());
+      absl::StrAppend(&expected, piece);
+    };
+    append(std::string(4096, 'h'));     // from anywhere
+    append(bytes);                      // in large pieces, then five bytes
+    append(bytes.substr(0, 8192));      // at a place that is not aligned
+    append(bytes.substr(1, 4096 - 5));  // memory that is not aligned
+    append(bytes.substr(4096, 2 * 4096));
+    append("");
+    EXPECT_EQ((*file)->Commit(), absl::OkStatus());
+    EXPECT_TRUE(testing::ReadFile(path) == expected) << where;
+    ::unlink(path.c_str());
+  }
+}
+
+TEST(FileSystemDirect, LargePiece_IsNotInThePageCache) {
+  TempDir folder;
+  const std::string probe = folder.File("probe");
+  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+  if (fd < 0) GTEST_SKIP() << "no O_DIRECT on the file system of " << folder.path();
+  ::close(fd);
+  constexpr size_t kBytes = 16 << 20;
+  std::vector<char> memory;
+  const absl::string_view bytes = PageAligned(memory, kBytes);
+  ASSERT_TRUE(WriteAll(folder.File("real"), bytes, FileSystem::Real()).ok());
+  ASSERT_TRUE(WriteAll(folder.File("direct"), bytes, FileSystem::Direct()).ok());
+  EXPECT_GT(CachedPages(folder.File("real"), kBytes), kBytes / 4096 / 2);
+  EXPECT_EQ(CachedPages(folder.File("direct"), kBytes), 0u);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(SafetensorsHeader, TextAndParse_RoundTrip_KeepsAll) {
                         {{"step", "7"}, {"note", "line\nend \"q\""}});
   ASSERT_TRUE(header.ok()) << header.status();
   const std::string text = SafetensorsHeaderText(*header);
-  EXPECT_EQ((text.size() + 8) % 64, 0u);
+  EXPECT_EQ((text.size() + 8) % kSafetensorsDataAlignment, 0u);
   const uint64_t file_bytes = 8 + text.size() + header->data_bytes();
   EXPECT_EQ(SafetensorsTextBytes("f", SafetensorsPrefix(text.size()), file_bytes).value(), text.size());
   const auto parsed = ParseSafetensorsHeader("f", text, file_bytes);
@@ -185,11 +185,13 @@ TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
       {{"ddprun.step", "12"}});
   ASSERT_TRUE(layout.ok());
   const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77)).text;
-  const std::string plain = SafetensorsHeaderText(*layout);
+  // Without the padding, so that most of the damage is not in it.
+  std::string plain = SafetensorsHeaderText(*layout);
+  plain.resize(plain.find_last_not_of(' ') + 1);
   std::mt19937 random(20240517);
   int accepted = 0, refused = 0;
   for (int round = 0; round < 20000; ++round) {
-    const std::string& text = round % 2 == 0 ? sealed : plain;
+    const std::string& text = round % 8 == 0 ? sealed : plain;
     const std::string whole =
         absl::StrCat(SafetensorsPrefix(text.size()), text, std::string(layout->data_bytes(), 'x'));
     const std::string file = DamagedCopy(whole, random);
