@@ -31,6 +31,7 @@ SECTIONS = {
     "checkpoint": other_sections.checkpoint,
     "sampler": other_sections.sampler,
     "dataparallel": step_sections.dataparallel,
+    "zero": step_sections.zero,
 }
 TINY_GPT = ("--layers", "1", "--heads", "2", "--width", "32", "--block", "16")
 

@@ -112,6 +112,34 @@ def hook(setup):
     print_table("Gradients through shared memory", ["", "", "ms", "best ms", "to Gloo", "CPU to Gloo"], rows)
 
 
+def zero(setup):
+    """The optimizer's state divided among the ranks (ZeRO-1) against AdamW on each."""
+    large = ("--layers", "4", "--width", "512", "--batch", "1")
+    sizes = [("GPT", (), "gpt"), ("GPT of 13 M parameters", large, "gpt"), ("MLP", (), "mlp")]
+    rows = []
+    for what, more, model in sizes[2:] if setup.quick else sizes:
+        flags = (*setup.model_flags(model), *FUSED_VIEW, *more)
+        whole, sharded, python = "AdamW", "ZeRO-1", "ZeRO-1 in Python"
+        trainers = [
+            Trainer(whole, "C++", flags),
+            Trainer(sharded, "C++", (*flags, "--zero")),
+            Trainer("AdamW in Python", "Python", flags),
+            Trainer(python, "Python", (*flags, "--zero")),
+        ]
+        with started(trainers, setup.programs, setup.folder) as ranks:
+            steps = in_turn(ranks, setup.rounds, setup.steps(model))
+            state = {name: [answer["bytes"] for answer in one.ask("state")] for name, one in ranks.items()}
+        for name, one in steps.items():
+            kept = " ".join(f"{bytes:,}" for bytes in state[name])
+            rows.append([what, name, *show(one, steps[whole], steps[python])[:-1], kept])
+    print_table(
+        "ZeRO-1: AdamW, 2 ranks",
+        ["", "", "ms", "best ms", "to AdamW", "to Python's ZeRO-1", "bytes of state, rank 0 and 1"],
+        rows,
+        ["Fused AdamW and gradients as views."],
+    )
+
+
 def dataparallel(setup):
     """Replicas in one process (DataParallel) against a process per rank (DDP), with the same total batch."""
     batch = 8

@@ -27,6 +27,7 @@
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/worker.h"
 
 namespace ddprun::bench {
@@ -39,6 +40,7 @@ struct Flags {
   std::string optimizer = "default";
   std::optional<double> bucket_cap_mb;
   bool bucket_view = false;
+  bool zero = false;
   std::string sync = "overlap";
   std::string hook = "none";
   std::string checkpoints;
@@ -56,6 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--optimizer", flags.optimizer)->check(CLI::IsMember({"default", "fused"}));
   app.add_option("--bucket-cap-mb", flags.bucket_cap_mb);
   app.add_flag("--bucket-view", flags.bucket_view);
+  app.add_flag("--zero", flags.zero, "divide the optimizer's state among the ranks");
   app.add_option("--sync", flags.sync)->check(CLI::IsMember({"overlap", "none"}));
   app.add_option("--hook", flags.hook)->check(CLI::IsMember({"none", "shared-memory"}));
   app.add_option("--checkpoints", flags.checkpoints, "folder for the command save");
@@ -158,6 +161,7 @@ class Trainer {
       const Run run = Steps(count);
       return absl::StrFormat("{\"seconds\": %s, \"cpu\": %.9f, \"loss\": %.9g}", Json(run.seconds), run.cpu, run.loss);
     }
+    if (word == "state") return absl::StrFormat("{\"bytes\": %d}", StateBytes());
     std::string kind;
     if (word == "save" && words >> kind >> count && (kind == "sync" || kind == "async")) return Save(kind, count);
     return absl::InvalidArgumentError(absl::StrCat("step_trainer: no such command: ", line));
@@ -167,9 +171,26 @@ class Trainer {
   Trainer(const Flags& flags, const Worker& worker, Batches batches, std::shared_ptr<Ddp> ddp)
       : flags_(flags), worker_(worker), batches_(std::move(batches)), ddp_(std::move(ddp)) {
     const std::vector<at::Tensor> parameters = ddp_->module()->parameters();
-    const torch::optim::AdamWOptions options(1e-3);
-    optimizer_ = flags.optimizer == "fused" ? std::make_unique<AdamW>(parameters, options, AdamWKernel::kFused)
-                                            : std::make_unique<AdamW>(parameters, options);
+    const auto make = [&flags](const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+      const torch::optim::AdamWOptions options(1e-3);
+      return flags.optimizer == "fused" ? std::make_unique<AdamW>(groups, options, AdamWKernel::kFused)
+                                        : std::make_unique<AdamW>(groups, options);
+    };
+    if (flags.zero) {
+      optimizer_ = std::make_unique<ZeroRedundancyOptimizer>(worker.group, parameters, make);
+    } else {
+      optimizer_ = make({torch::optim::OptimizerParamGroup(parameters)});
+    }
+  }
+
+  // Of the moments that this rank keeps.
+  int64_t StateBytes() const {
+    int64_t bytes = 0;
+    for (const auto& [parameter, state] : optimizer_->state()) {
+      const auto& moments = static_cast<const torch::optim::AdamWParamState&>(*state);
+      bytes += static_cast<int64_t>(moments.exp_avg().nbytes() + moments.exp_avg_sq().nbytes());
+    }
+    return bytes;
   }
 
   at::Tensor ForwardAndBackward(const at::Tensor& x, const at::Tensor& y) {
@@ -189,7 +210,7 @@ class Trainer {
   Worker worker_;
   Batches batches_;
   std::shared_ptr<Ddp> ddp_;
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::map<std::string, std::unique_ptr<Checkpointer>> checkpointers_;  // by kind of save
   int64_t done_ = 0;
 };

@@ -5,6 +5,7 @@ steps and ends. Without, it obeys commands on standard input, one a line, and an
 
     steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last one}
     save KIND N     saves, trains N steps     {"held": seconds, "seconds": [per step], "bytes": size of the checkpoint}
+    state           nothing                   {"bytes": of the optimizer's moments on this rank}
 """
 
 import argparse
@@ -19,6 +20,7 @@ import torch
 import torch.distributed
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"))
 import gpt_model  # noqa: E402
@@ -40,6 +42,7 @@ def read_flags():
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
     parser.add_argument("--bucket-cap-mb", type=float)
     parser.add_argument("--bucket-view", action="store_true")
+    parser.add_argument("--zero", action="store_true", help="divide the optimizer's state among the ranks")
     parser.add_argument("--sync", choices=["overlap", "none"], default="overlap")
     parser.add_argument("--checkpoints", default="", help="folder for the command save")
     parser.add_argument("--steps", type=int, default=0)
@@ -102,7 +105,10 @@ class Trainer:
             self.model, gradient_as_bucket_view=flags.bucket_view, **options
         )
         fused = {"fused": True} if flags.optimizer == "fused" else {}
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
+        if flags.zero:
+            self.optimizer = ZeroRedundancyOptimizer(self.model.parameters(), torch.optim.AdamW, lr=1e-3, **fused)
+        else:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, **fused)
         self.done = 0
         self.saved = 0
 
@@ -149,8 +155,15 @@ class Trainer:
         held = time.perf_counter() - began
         return {"held": held, "seconds": self.steps(steps)["seconds"], "bytes": size}
 
+    def state_bytes(self):
+        optimizer = self.optimizer.optim if self.flags.zero else self.optimizer
+        moments = [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v) and v.dim() > 0]
+        return sum(moment.nbytes for moment in moments)
+
     def obey(self, line):
         word, *rest = line.split()
+        if word == "state":
+            return {"bytes": self.state_bytes()}
         if word == "steps":
             return self.steps(int(rest[0]))
         if word == "save":

@@ -22,10 +22,12 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Large enough that latency does not count, small enough that the buffers of all that is on its way do not undo the
-// saving of memory.
-constexpr int64_t kChunkBytes = 8 * 1024 * 1024;
-constexpr size_t kChunksOnTheirWay = 4;
+// Smaller parameters are sent together, because each message has a latency; larger ones from their own memory, because
+// copying them takes longer.
+constexpr size_t kSmallBytes = 256 * 1024;
+constexpr size_t kChunkBytes = 1024 * 1024;
+// Buffers of all that is on its way must not undo the saving of memory.
+constexpr size_t kChunksOnTheirWay = 16;
 
 void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGroup>& groups) {
   ModelDescription description;
@@ -44,7 +46,6 @@ void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGr
 struct Sending {
   Sending(const std::vector<at::Tensor>& parameters, int owner, c10d::ProcessGroup& group, bool is_owner)
       : parameters(parameters), receives(!is_owner) {
-    // A large one needs no buffer.
     in_place = parameters.size() == 1 && parameters.front().is_contiguous();
     if (in_place) {
       flat = parameters.front().detach();
@@ -129,15 +130,16 @@ void ZeroRedundancyOptimizer::PlanChunks() {
   for (const OptimizerParamGroup& group : param_groups_) {
     for (const at::Tensor& parameter : group.params()) {
       const int owner = OwnerOf(parameter);
-      const auto fits = [&parameter](const Chunk& chunk) {
+      const size_t bytes = parameter.nbytes();
+      const auto fits = [&parameter, bytes](const Chunk& chunk) {
         const at::Tensor& first = chunk.parameters.front();
         return first.dtype() == parameter.dtype() && first.device() == parameter.device() &&
-               chunk.bytes + static_cast<int64_t>(parameter.nbytes()) <= kChunkBytes;
+               std::max(first.nbytes(), bytes) < kSmallBytes && chunk.bytes + bytes <= kChunkBytes;
       };
       auto chunk = std::find_if(of_owner[owner].begin(), of_owner[owner].end(), fits);
       if (chunk == of_owner[owner].end()) chunk = of_owner[owner].insert(chunk, Chunk{.owner = owner});
       chunk->parameters.push_back(parameter);
-      chunk->bytes += static_cast<int64_t>(parameter.nbytes());
+      chunk->bytes += bytes;
     }
   }
   // In turn, so that all ranks send at the same time.

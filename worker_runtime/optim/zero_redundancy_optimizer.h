@@ -68,7 +68,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   struct Chunk {
     int owner = 0;
     std::vector<at::Tensor> parameters;
-    int64_t bytes = 0;
+    size_t bytes = 0;
   };
 
   torch::optim::OptimizerParamGroup TakeOwn(const torch::optim::OptimizerParamGroup& group);
