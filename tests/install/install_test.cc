@@ -69,6 +69,18 @@ std::vector<double> Losses(const std::string& out) {
   return losses;
 }
 
+// The lines that begin with `word`, by their first two words. A line that comes twice must be the same both times.
+std::map<std::string, std::string> Lines(const std::string& out, const std::string& word) {
+  std::map<std::string, std::string> lines;
+  for (absl::string_view line : absl::StrSplit(out, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    if (words.size() < 3 || words[0] != word) continue;
+    const auto [before, is_new] = lines.emplace(absl::StrCat(words[0], " ", words[1]), words[2]);
+    EXPECT_TRUE(is_new || before->second == words[2]) << line;
+  }
+  return lines;
+}
+
 // A process that runs `program` and was started by `parent`; 0 if there is none.
 pid_t ChildThatRuns(const std::string& program, pid_t parent) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -95,10 +107,12 @@ class InstallTest : public ::testing::Test {
   static std::string Prefix() { return dir_->File("prefix"); }
   static std::string InDir(const std::string& name) { return dir_->File(name); }
 
-  static End Configure(const std::string& build, const std::string& more) {
-    fs::copy("examples/embed", InDir("embed"), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  static End Configure(const std::string& build, const std::string& more,
+                       const std::string& project = "examples/embed") {
+    const std::string name = fs::path(project).filename();
+    fs::copy(project, InDir(name), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
     return Shell(
-        absl::StrCat("cmake -G Ninja -S embed -B ", build, " -DCMAKE_PREFIX_PATH=", Quoted(Prefix()), " ", more),
+        absl::StrCat("cmake -G Ninja -S ", name, " -B ", build, " -DCMAKE_PREFIX_PATH=", Quoted(Prefix()), " ", more),
         dir_->path());
   }
 
@@ -275,6 +289,41 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   EXPECT_TRUE(absl::StrContains(killed.Out(), "epoch 39:")) << killed.Out() << killed.Err();
   EXPECT_FALSE(absl::StrContains(killed.Out(), "epoch 0:")) << "begun anew: " << killed.Out();
   EXPECT_TRUE(absl::StrContains(killed.Err(), "SIGKILL")) << killed.Err();
+}
+
+TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithTheSameBits) {
+  const End configured = Configure("captions_build", "", "tests/install/captions");
+  ASSERT_EQ(configured.code, 0) << configured.err;
+  const End built = Shell("cmake --build captions_build", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
+  const auto train = [](const std::string& arguments) {
+    return Shell(absl::StrCat(Quoted(Prefix() + "/bin/ddprun"),
+                              " --standalone --nproc-per-node=2 --max-restarts=1 --no-python captions_build/captions ",
+                              arguments),
+                 InDir(""));
+  };
+
+  const End whole = train("whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const std::map<std::string, std::string> steps = Lines(whole.out, "step"), final = Lines(whole.out, "final");
+  EXPECT_EQ(steps.size(), 21) << whole.out;
+  EXPECT_EQ(final.size(), 12) << whole.out;
+
+  const End killed = train("killed die 13");
+  EXPECT_EQ(killed.code, 0) << killed.err;
+  EXPECT_TRUE(absl::StrContains(killed.err, "SIGKILL")) << killed.err;
+  EXPECT_TRUE(absl::StrContains(killed.out, "begins at step 10, epoch 1, position 24\n")) << killed.out;
+  EXPECT_EQ(Lines(killed.out, "step"), steps);
+  EXPECT_EQ(Lines(killed.out, "final"), final);
+
+  const End stopped = train("stopped stop 18");
+  EXPECT_EQ(stopped.code, 128 + SIGTERM) << stopped.err;
+  EXPECT_FALSE(absl::StrContains(stopped.out, "final")) << stopped.out;
+  const End resumed = train("stopped");
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_TRUE(absl::StrContains(resumed.out, "begins at step 17, epoch 2, position 24\n")) << resumed.out;
+  EXPECT_EQ(Lines(stopped.out + resumed.out, "step"), steps);
+  EXPECT_EQ(Lines(resumed.out, "final"), final);
 }
 
 }  // namespace
