@@ -4,8 +4,10 @@
 
 #include <iostream>
 
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/ddp/nan_detector.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
@@ -18,6 +20,14 @@ int MainThatSpawns() {
   const absl::Status status = ddprun::Spawn(4, {.worker = {.device = "auto", .seed = 1}}, Train);
   if (!status.ok()) std::cerr << status.message() << "\n";
   return status.ok() ? 0 : 1;
+}
+
+absl::Status CheckedStep(ddprun::Worker& worker, ddprun::NanDetector& nan_detector, const at::Tensor& loss,
+                         ddprun::AdamW& optimizer) {
+  loss.backward();
+  DDPRUN_RETURN_IF_ERROR(nan_detector.Check(loss, *worker.group));
+  optimizer.step();
+  return absl::OkStatus();
 }
 
 absl::Status GoOnInsideAnEpoch(ddprun::Worker& worker, ddprun::Checkpointer& checkpoints,

@@ -1,0 +1,109 @@
+#include "worker_runtime/ddp/nan_detector.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <limits>
+
+#include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/ddp/distributed_data_parallel.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Two layers; `roots` puts between them a square root at 0, whose derivative is infinite.
+struct Net : torch::nn::Module {
+  Net()
+      : first(register_module("first", torch::nn::Linear(3, 3))),
+        second(register_module("second", torch::nn::Linear(3, 1))) {}
+  at::Tensor forward(const at::Tensor& input, bool roots) {
+    at::Tensor hidden = first->forward(input);
+    if (roots) hidden = (hidden - hidden.detach()).sqrt();
+    return second->forward(hidden);
+  }
+  torch::nn::Linear first, second;
+};
+
+struct Step {
+  int rank = 1;                  // on which it goes wrong
+  float input = 1;               // of that rank
+  bool roots = false;            // on that rank
+  bool bad_parameter = false;    // on all
+  bool accumulate_first = true;  // the bad backward is under no_sync, and a good one follows
+};
+
+// What Check says on the ranks, which must be the same on all: of one good step, then of `step`.
+std::string CheckOf(const Step& step, int ranks = 3) {
+  std::string message;
+  ExpectRanksSucceed(ranks, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    auto net = std::make_shared<Net>();
+    auto ddp = MakeDistributedDataParallel(net, group);
+    if (!ddp.ok()) return ddp.status();
+    NanDetector detector(net);
+    const at::Tensor input = at::ones({2, 3}), target = at::zeros({2, 1});
+    const auto loss_of = [&](bool bad) {
+      const float value = bad ? step.input : 1;
+      return at::mse_loss((*ddp)->forward(input * value, bad && step.roots), target);
+    };
+    for (int good = 0; good < 2; ++good) {
+      const at::Tensor loss = loss_of(false);
+      loss.backward();
+      EXPECT_EQ(detector.Check(loss, *group), absl::OkStatus());
+    }
+    if (step.bad_parameter) net->second->bias.detach().fill_(kNan);
+    at::Tensor loss;
+    if (step.accumulate_first) {
+      auto no_sync = (*ddp)->no_sync();
+      loss = loss_of(rank == step.rank);
+      loss.backward();
+      loss_of(false).backward();
+    } else {
+      loss = loss_of(rank == step.rank);
+      loss.backward();
+      // This is why hooks are needed.
+      EXPECT_FALSE(net->first->weight.grad().isfinite().all().item<bool>());
+    }
+    const absl::Status status = detector.Check(loss, *group);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    if (rank == 0) message = std::string(status.message());
+    EXPECT_EQ(group->BroadcastText(std::string(status.message())).value(), status.message());
+    return absl::OkStatus();
+  });
+  return message;
+}
+
+TEST(NanDetector, LossOfOneRank_NamesTheRank) {
+  EXPECT_THAT(CheckOf({.rank = 2, .input = kNan, .accumulate_first = false}),
+              HasSubstr("not finite on rank 2: the loss is nan although all parameters are finite"));
+}
+
+TEST(NanDetector, GradientOfOneRank_NamesTheFirstParameterInBackward) {
+  for (const bool accumulate_first : {false, true}) {
+    const std::string message = CheckOf({.rank = 1, .roots = true, .accumulate_first = accumulate_first});
+    EXPECT_THAT(message, HasSubstr("not finite on rank 1: the gradient of parameter \"first."));
+    EXPECT_THAT(message, HasSubstr("although the loss ("));
+  }
+}
+
+TEST(NanDetector, Parameter_IsNamedBeforeTheLoss) {
+  EXPECT_THAT(CheckOf({.bad_parameter = true}), HasSubstr("not finite on rank 0: parameter \"second.bias\" is not"));
+}
+
+TEST(NanDetector, ParametersOutliveIt) {
+  torch::nn::Linear net(2, 1);
+  { NanDetector detector(net); }
+  net->forward(at::ones({1, 2})).sum().backward();
+  EXPECT_TRUE(at::equal(net->weight.grad(), at::ones({1, 2})));
+}
+
+}  // namespace
+}  // namespace ddprun::testing
