@@ -7,6 +7,7 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/token_file.h"
 #include "worker_runtime/ddp/comm_hook.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
