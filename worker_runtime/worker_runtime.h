@@ -2,6 +2,8 @@
 #define DDPRUN_WORKER_RUNTIME_WORKER_RUNTIME_H_
 
 // The whole worker runtime. Including single headers instead compiles faster.
+#include "worker_runtime/amp/autocast.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"

@@ -1,9 +1,14 @@
 // The pieces of code in docs/worker_runtime.md and docs/checkpoints.md, here so that a compiler reads them. Nobody calls them.
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
 
 #include <iostream>
+#include <vector>
 
+#include "worker_runtime/amp/autocast.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
@@ -61,3 +66,22 @@ absl::Status KeepGoing(ddprun::Worker& worker) {
   if (!status.ok()) std::cerr << status.message() << "\n";
   return status;
 }
+
+at::Tensor Loss(const at::Tensor& outputs, const at::Tensor& targets);
+
+template <class Ddp>
+void MixedPrecisionStep(Ddp& ddp, const at::Tensor& inputs, const at::Tensor& targets, ddprun::AdamW& optimizer,
+                        const std::vector<at::Tensor>& parameters, ddprun::GradScaler& scaler) {
+  at::Tensor loss;
+  {
+    ddprun::Autocast autocast(c10::DeviceType::CUDA, at::kHalf);
+    loss = Loss(ddp.forward(inputs), targets);
+  }
+  scaler.Scale(loss).backward();
+  scaler.Unscale(optimizer);  // only to clip or look at gradients
+  torch::nn::utils::clip_grad_norm_(parameters, 1.0);
+  scaler.Step(optimizer);  // skipped if a gradient is infinite or NaN
+  scaler.Update();
+}
+template void MixedPrecisionStep(torch::nn::LinearImpl&, const at::Tensor&, const at::Tensor&, ddprun::AdamW&,
+                                 const std::vector<at::Tensor>&, ddprun::GradScaler&);

@@ -17,6 +17,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -120,17 +121,27 @@ at::Tensor AdamW::step(LossClosure closure) {
     at::AutoGradMode enable_grad(true);
     loss = closure();
   }
+  StepGroups(/*grad_scale=*/nullptr);
+  return loss;
+}
+
+void AdamW::StepWithScaledGradients(const at::Tensor& grad_scale) {
+  at::NoGradGuard no_grad;
+  TORCH_CHECK(kernel_ == AdamWKernel::kFused, "AdamW: only the fused kernel divides gradients by their scale");
+  StepGroups(&grad_scale);
+}
+
+void AdamW::StepGroups(const at::Tensor* grad_scale) {
   for (const torch::optim::OptimizerParamGroup& group : param_groups()) {
     const auto& options = static_cast<const AdamWOptions&>(group.options());
     for (const Batch& batch : Collect(group, options.amsgrad())) {
       switch (kernel_) {
         case AdamWKernel::kLoop: StepLoop(batch, options); break;
         case AdamWKernel::kForeach: StepForeach(batch, options); break;
-        case AdamWKernel::kFused: StepFused(batch, options); break;
+        case AdamWKernel::kFused: StepFused(batch, options, grad_scale); break;
       }
     }
   }
-  return loss;
 }
 
 std::vector<AdamW::Batch> AdamW::Collect(const torch::optim::OptimizerParamGroup& group, bool amsgrad) {
@@ -158,7 +169,7 @@ std::vector<AdamW::Batch> AdamW::Collect(const torch::optim::OptimizerParamGroup
   return batches;
 }
 
-void AdamW::StepFused(const Batch& batch, const AdamWOptions& options) {
+void AdamW::StepFused(const Batch& batch, const AdamWOptions& options, const at::Tensor* grad_scale) {
   std::vector<at::Tensor> steps;
   steps.reserve(batch.parameters.size());
   std::vector<at::Tensor> to_increment;
@@ -181,10 +192,12 @@ void AdamW::StepFused(const Batch& batch, const AdamWOptions& options) {
     steps.push_back(step.tensor);
   }
   if (!to_increment.empty()) at::_foreach_add_(to_increment, 1);
+  std::optional<at::Tensor> scale;
+  if (grad_scale != nullptr) scale = grad_scale->to(batch.parameters.front().device(), /*non_blocking=*/true);
   const auto [beta1, beta2] = options.betas();
   at::_fused_adamw_(batch.parameters, batch.gradients, batch.exp_avgs, batch.exp_avg_sqs, batch.max_exp_avg_sqs, steps,
                     options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                    /*maximize=*/false);
+                    /*maximize=*/false, scale);
 }
 
 void AdamW::zero_grad(bool set_to_none) {

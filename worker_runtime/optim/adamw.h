@@ -47,6 +47,10 @@ class AdamW : public torch::optim::AdamW {
   // returned.
   at::Tensor step(LossClosure closure = nullptr) override;
 
+  // For GradScaler; kFused only. One step with the gradients divided by `grad_scale` (float, no dimensions), in the same
+  // pass over the memory; the gradients are divided as well.
+  void StepWithScaledGradients(const at::Tensor& grad_scale);
+
   // As in Python, including gradients that are bucket views (gradient_as_bucket_view), for which
   // torch::optim::Optimizer::zero_grad throws.
   void zero_grad(bool set_to_none = true);
@@ -68,7 +72,8 @@ class AdamW : public torch::optim::AdamW {
 
   torch::optim::AdamWParamState& StateFor(const at::Tensor& parameter, bool amsgrad);
   std::vector<Batch> Collect(const torch::optim::OptimizerParamGroup& group, bool amsgrad);
-  void StepFused(const Batch& batch, const torch::optim::AdamWOptions& options);
+  void StepGroups(const at::Tensor* grad_scale);
+  void StepFused(const Batch& batch, const torch::optim::AdamWOptions& options, const at::Tensor* grad_scale);
 
   const AdamWKernel kernel_;
   std::unordered_map<const void*, StepTensor> step_tensors_;

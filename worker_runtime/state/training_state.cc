@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/process_group/agreement.h"
@@ -228,6 +229,12 @@ absl::Status TrainingState::AddScheduler(torch::optim::LRScheduler& scheduler, c
       [target](const std::string& text) {
         return absl::SimpleAtoi(text, &SchedulerSteps::Of(*target)) ? absl::OkStatus() : NotUnderstood(text);
       });
+}
+
+absl::Status TrainingState::AddScaler(GradScaler& scaler, const std::string& name) {
+  GradScaler* const target = &scaler;
+  return AddText(
+      name, [target] { return target->State(); }, [target](const std::string& text) { return target->SetState(text); });
 }
 
 absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const std::string& name) {

@@ -28,6 +28,7 @@ class Optimizer;
 namespace ddprun {
 
 class DistributedSampler;
+class GradScaler;
 class ProcessGroup;
 
 // Tensors laid out as in a file. Handles to the trainer's own, not copies.
@@ -76,12 +77,14 @@ class TrainingState {
   absl::Status AddValue(const std::string& name, int64_t* value);
   absl::Status AddValue(const std::string& name, bool* value);
   absl::Status AddValue(const std::string& name, std::string* value);  // UTF-8
-  // Anything else, such as a gradient scaler or a schedule of one's own, as a text (UTF-8). `load` gets what `save`
+  // Anything else, such as a schedule of one's own, as a text (UTF-8). `load` gets what `save`
   // returned; its error ends Resume.
   absl::Status AddText(const std::string& name, std::function<std::string()> save,
                        std::function<absl::Status(const std::string&)> load);
   // How many steps the scheduler has made. The learning rates themselves are options of the optimizer.
   absl::Status AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name = "scheduler");
+  // Scale and growth tracker; its options are not stored. Saving it and Commit wait for the device.
+  absl::Status AddScaler(GradScaler& scaler, const std::string& name = "scaler");
   // Epoch and position, summed over the ranks, so that their number may change. Restored in the middle of an epoch
   // without replaying; see DistributedSampler::set_epoch.
   absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");

@@ -2,8 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max_pool2d.h>
 
 #include <array>
+
+#include "worker_runtime/nn/parameters.h"
 
 namespace ddprun::testing {
 namespace {
@@ -74,17 +78,36 @@ Normed::Normed() {
 
 at::Tensor Normed::forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 
+Cnn::Cnn() {
+  conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(5, 8, 3).padding(1)));
+  norm = register_module("norm", torch::nn::BatchNorm2d(8));
+  out = register_module("out", Linear(32, 40));
+}
+
+at::Tensor Cnn::forward(const at::Tensor& x) {
+  const at::Tensor hidden = norm(conv(x.view({-1, 5, 4, 4}))).relu();
+  return out(at::max_pool2d(hidden, 2).flatten(1)).view({-1, 5, 8});
+}
+
+Tied::Tied(int64_t vocabulary) {
+  embedding = register_module("embedding", torch::nn::Embedding(vocabulary, 16));
+  hidden = register_module("hidden", Linear(16, 16));
+  tied = register_parameter("tied", embedding->weight);
+}
+
+at::Tensor Tied::forward(const at::Tensor& tokens) { return at::linear(hidden(embedding(tokens)).relu(), tied); }
+
 void FillParameters(torch::nn::Module& module) {
   at::NoGradGuard no_grad;
   int64_t seed = 0;
-  for (at::Tensor& parameter : module.parameters()) {
+  for (at::Tensor& parameter : Parameters(module)) {
     parameter.copy_(((Numbers(parameter.numel(), ++seed, 2003) - 1001).to(at::kFloat) / 4001).view(parameter.sizes()));
   }
 }
 
 uint32_t Checksum(const torch::nn::Module& module) {
   uint32_t crc = 0;
-  for (const at::Tensor& parameter : module.parameters()) crc = UpdateCrc(crc, parameter);
+  for (const at::Tensor& parameter : Parameters(module)) crc = UpdateCrc(crc, parameter);
   for (const at::Tensor& buffer : module.buffers()) crc = UpdateCrc(crc, buffer);
   return crc;
 }

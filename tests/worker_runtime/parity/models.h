@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <cstdint>
 #include <utility>
@@ -44,6 +46,27 @@ struct Normed : torch::nn::Module {
 
   Linear in{nullptr}, out{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
+};
+
+// A convolution whose buffers change in every forward; it sees x as five channels of 4 x 4.
+struct Cnn : torch::nn::Module {
+  Cnn();
+  at::Tensor forward(const at::Tensor& x);
+
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  Linear out{nullptr};
+};
+
+// A language model whose embedding is its last layer too: one parameter with two names.
+struct Tied : torch::nn::Module {
+  explicit Tied(int64_t vocabulary);
+  // tokens: [batch, length]. Returns [batch, length, vocabulary].
+  at::Tensor forward(const at::Tensor& tokens);
+
+  torch::nn::Embedding embedding{nullptr};
+  Linear hidden{nullptr};
+  at::Tensor tied;
 };
 
 // Sets all parameters to numbers that are the same in both languages.

@@ -10,9 +10,12 @@ namespace ddprun::testing {
 // One training run: a line of "key=value" words, the same for C++ and Python. A plain value.
 //   name            of the run
 //   ws              numbers of ranks it is run with, as "1,2,3"
-//   model           gpt, mlp, branches, two_outputs, normed
+//   model           gpt, mlp, branches, two_outputs, normed, cnn, tied
 //   opt             sgd, momentum, adam, adamw, stock_adamw; with kernel=loop, foreach, fused
 //   groups, sched   1: two parameter groups, one of them without weight decay; a learning rate that changes
+//   lambda          1: LambdaLR with CosineWithWarmup
+//   autocast        bf16, fp16: forward and loss run under it
+//   scaler, growth  a GradScaler with this init_scale, growth_interval; the scale is written too
 //   cap             bucket_cap_mb; absent: none is given
 //   view, static, find     1: gradient_as_bucket_view, static_graph, find_unused_parameters
 //   zero            1: zero_grad fills with zeros instead of taking the gradients away

@@ -3,6 +3,8 @@
 The n-th port is that of the world of n ranks. All ranks are forked from this process, which has imported torch once.
 """
 
+import contextlib
+import math
 import os
 import struct
 import sys
@@ -68,6 +70,29 @@ class Normed(nn.Module):
         return self.out(self.norm(self.get_submodule("in")(x)).relu())
 
 
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.out = nn.Linear(32, 40)
+
+    def forward(self, x):
+        hidden = self.norm(self.conv(x.view(-1, 5, 4, 4))).relu()
+        return self.out(F.max_pool2d(hidden, 2).flatten(1)).view(-1, 5, 8)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 16)
+        self.hidden = nn.Linear(16, 16)
+        self.tied = self.embedding.weight
+
+    def forward(self, tokens):
+        return F.linear(self.hidden(self.embedding(tokens)).relu(), self.tied)
+
+
 def numbers(count, seed, modulus):
     index = torch.arange(count)
     return ((index + seed * 131) * 7919 + (index + seed) * (index + 3) * 31).remainder(modulus)
@@ -98,8 +123,18 @@ def token_batch(number, length):
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def bits(loss):
-    return struct.unpack("<I", struct.pack("<f", loss.item()))[0]
+def bits(value):
+    return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def cosine_with_warmup(warmup_steps, total_steps):
+    def factor(step):
+        if step < warmup_steps:
+            return step / max(1, warmup_steps)
+        progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+        return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
+
+    return factor
 
 
 def optimizer_of(settings, module):
@@ -153,7 +188,7 @@ class Run:
                     dropout=float(self.settings.get("dropout", 0)),
                 )
             )
-        kinds = {"mlp": Mlp, "branches": Branches, "two_outputs": TwoOutputs, "normed": Normed}
+        kinds = {"mlp": Mlp, "branches": Branches, "two_outputs": TwoOutputs, "normed": Normed, "cnn": Cnn, "tied": Tied}
         module = kinds[self.model]()
         fill_parameters(module)
         return module
@@ -161,6 +196,9 @@ class Run:
     def loss(self, ddp, step, number):
         if self.model == "gpt":
             tokens, targets = token_batch(number, self.number("block", 16))
+            return gpt_model.loss(ddp(tokens), targets)
+        if self.model == "tied":
+            tokens, targets = token_batch(number, 16)
             return gpt_model.loss(ddp(tokens), targets)
         x, y = float_batch(number)
         if self.model == "branches":
@@ -184,6 +222,14 @@ class Run:
         if "hook" in self.settings:
             ddp.register_comm_hook(None, HOOKS[self.settings["hook"]])
         optimizer = optimizer_of(self.settings, module)
+        self.scheduler = self.scaler = None
+        if self.number("lambda", 0) == 1:
+            factor = cosine_with_warmup(2, self.number("steps", 6))
+            self.scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        if "scaler" in self.settings:
+            self.scaler = torch.amp.GradScaler(
+                "cpu", init_scale=float(self.settings["scaler"]), growth_interval=self.number("growth", 2000)
+            )
         torch.manual_seed(1000 + self.rank)  # dropout
         joins = self.number("join", 0) == 1
         steps = self.number("steps", 6) - (2 * self.rank if joins else 0)
@@ -206,14 +252,36 @@ class Run:
             number = (step * passes + index) * self.world_size + self.rank
             if index + 1 < passes:
                 with ddp.no_sync():
-                    self.loss(ddp, step, number).backward()
+                    self.backward(self.forward(ddp, step, number))
             else:
-                last = self.loss(ddp, step, number)
-                last.backward()
+                last = self.forward(ddp, step, number)
+                self.backward(last)
         if "clip" in self.settings:
+            if self.scaler:
+                self.scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(ddp.module.parameters(), float(self.settings["clip"]))
-        optimizer.step()
-        self.out.write("%s %d %08x %08x\n" % (self.settings["name"], step, bits(last), checksum(ddp.module)))
+        scale = ""
+        if self.scaler:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            scale = " %08x" % bits(self.scaler.get_scale())
+        else:
+            optimizer.step()
+        if self.scheduler:
+            self.scheduler.step()
+        line = "%s %d %08x %08x%s\n" % (self.settings["name"], step, bits(last.item()), checksum(ddp.module), scale)
+        self.out.write(line)
+
+    def forward(self, ddp, step, number):
+        dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        autocast = contextlib.nullcontext()
+        if "autocast" in self.settings:
+            autocast = torch.autocast("cpu", dtype=dtypes[self.settings["autocast"]])
+        with autocast:
+            return self.loss(ddp, step, number)
+
+    def backward(self, loss):
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
 
 
 def run_rank(all_settings, prefix, rank, world_size, port):

@@ -1,5 +1,5 @@
 // Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the launcher's
-// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal.
+// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with a GradScaler, those of the scale follow.
 #include "worker_runtime/worker.h"
 
 #include <ATen/core/grad_mode.h>
@@ -20,17 +20,20 @@
 #include "examples/cpp/gpt/model.h"
 #include "tests/worker_runtime/parity/models.h"
 #include "tests/worker_runtime/parity/settings.h"
+#include "worker_runtime/amp/autocast.h"
+#include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/lambda_lr.h"
 
 namespace ddprun::testing {
 namespace {
 
 constexpr int kVocabulary = 64;
 
-uint32_t BitsOf(const at::Tensor& loss) {
-  const float value = static_cast<float>(LossOfThisRank(loss));
+uint32_t BitsOf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
@@ -59,7 +62,7 @@ std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const torch::nn::Module&
 std::unique_ptr<torch::optim::Optimizer> OptimizerOf(const Settings& settings, const torch::nn::Module& module) {
   const double lr = settings.Real("lr", 0.01);
   const std::string kind = settings.Text("opt", "sgd");
-  const std::vector<at::Tensor> parameters = module.parameters();
+  const std::vector<at::Tensor> parameters = Parameters(module);
   if (kind == "momentum") {
     return std::make_unique<torch::optim::SGD>(
         parameters, torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(0.01));
@@ -102,6 +105,13 @@ class Run {
       }
     }
     std::unique_ptr<torch::optim::Optimizer> optimizer = OptimizerOf(settings_, *module);
+    if (settings_.Number("lambda", 0) == 1) {
+      scheduler_ = std::make_unique<LambdaLR>(*optimizer, CosineWithWarmup(2, settings_.Number("steps", 6)));
+    }
+    if (settings_.Has("scaler")) {
+      scaler_ = std::make_unique<GradScaler>(GradScalerOptions{.init_scale = settings_.Real("scaler", 0),
+                                                               .growth_interval = settings_.Number("growth", 2000)});
+    }
     torch::manual_seed(1000 + worker_.env.rank);  // dropout
     const auto loop = [&]() -> absl::Status {
       const int less = settings_.Number("join", 0) == 1 ? 2 * worker_.env.rank : 0;
@@ -128,22 +138,42 @@ class Run {
       const int number = (step * passes + pass) * worker_.env.world_size + worker_.env.rank;
       if (pass + 1 < passes) {
         auto no_sync = ddp.no_sync();
-        loss(ddp, step, number).backward();
+        Backward(Forward(ddp, step, number, loss));
       } else {
-        last = loss(ddp, step, number);
-        last.backward();
+        last = Forward(ddp, step, number, loss);
+        Backward(last);
       }
     }
     if (settings_.Has("clip")) {
-      torch::nn::utils::clip_grad_norm_(ddp.module()->parameters(), settings_.Real("clip", 0));
+      if (scaler_ != nullptr) scaler_->Unscale(optimizer);
+      torch::nn::utils::clip_grad_norm_(Parameters(*ddp.module()), settings_.Real("clip", 0));
     }
-    optimizer.step();
-    out_ << absl::StrFormat("%s %d %08x %08x\n", settings_.name(), step, BitsOf(last), Checksum(*ddp.module()));
+    std::string scale;
+    if (scaler_ != nullptr) {
+      scaler_->Step(optimizer);
+      scaler_->Update();
+      scale = absl::StrFormat(" %08x", BitsOf(scaler_->scale()));
+    } else {
+      optimizer.step();
+    }
+    if (scheduler_ != nullptr) scheduler_->step();
+    out_ << absl::StrFormat("%s %d %08x %08x%s\n", settings_.name(), step,
+                            BitsOf(static_cast<float>(LossOfThisRank(last))), Checksum(*ddp.module()), scale);
   }
+
+  at::Tensor Forward(Ddp& ddp, int step, int number, const Loss& loss) {
+    if (!settings_.Has("autocast")) return loss(ddp, step, number);
+    Autocast autocast(c10::DeviceType::CPU, settings_.Text("autocast", "") == "fp16" ? at::kHalf : at::kBFloat16);
+    return loss(ddp, step, number);
+  }
+
+  void Backward(const at::Tensor& loss) { (scaler_ != nullptr ? scaler_->Scale(loss) : loss).backward(); }
 
   const Settings& settings_;
   Worker& worker_;
   std::ostream& out_;
+  std::unique_ptr<LambdaLR> scheduler_;
+  std::unique_ptr<GradScaler> scaler_;
 };
 
 template <typename M>
@@ -183,6 +213,15 @@ absl::Status Train(const Settings& settings, Worker& worker, std::ostream& out) 
   const std::string model = settings.Text("model", "gpt");
   if (model == "mlp") return TrainPlain<Mlp>(settings, worker, out);
   if (model == "normed") return TrainPlain<Normed>(settings, worker, out);
+  if (model == "cnn") return TrainPlain<Cnn>(settings, worker, out);
+  if (model == "tied") {
+    auto module = std::make_shared<Tied>(kVocabulary);
+    FillParameters(*module);
+    return Run<Tied>(settings, worker, out).Train(module, [](DistributedDataParallel<Tied>& ddp, int, int number) {
+      const auto [tokens, targets] = TokenBatch(number, 16, kVocabulary);
+      return gpt::Loss(ddp.forward(tokens), targets);
+    });
+  }
   if (model == "branches") {
     const bool alternate = settings.Text("branch", "same") == "alternate";
     const int rank = worker.env.rank;
