@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -38,6 +39,11 @@ End Shell(const std::string& line, const std::string& in = ".", Environment envi
   end.out = process.Out();
   end.err = process.Err();
   return end;
+}
+
+// CMake breaks the lines of its messages.
+std::string OneLine(const std::string& text) {
+  return absl::StrJoin(absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
 }
 
 std::string Quoted(const std::string& path) { return absl::StrCat("'", path, "'"); }
@@ -216,10 +222,8 @@ TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
 TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
   End end = Configure("wrong", "-DDDPRUN_LIBTORCH=/nonexistent");
   EXPECT_NE(end.code, 0);
-  // CMake breaks its lines.
-  std::string said = absl::StrJoin(absl::StrSplit(end.err, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
-  EXPECT_TRUE(
-      absl::StrContains(said, "DDPRUN_LIBTORCH=/nonexistent has no lib/libtorch_cpu.so: set DDPRUN_LIBTORCH to"))
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err),
+                                "DDPRUN_LIBTORCH=/nonexistent has no lib/libtorch_cpu.so: set DDPRUN_LIBTORCH to"))
       << end.err;
 
   const std::string other = InDir("other_torch");
@@ -229,25 +233,65 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
   }
   end = Configure("wrong", "-DDDPRUN_LIBTORCH=" + other);
   EXPECT_NE(end.code, 0);
-  said = absl::StrJoin(absl::StrSplit(end.err, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
-  EXPECT_TRUE(absl::StrContains(said, "is version 1.2.3, but ddprun was built with 2.")) << end.err;
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "is version 1.2.3, but ddprun was built with 2.")) << end.err;
 }
 
 TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
   // All objects are linked, so that a library that only some of them need can't be forgotten.
-  const End built =
-      Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ", fs::absolute("tests/install/link_check.cc").string(),
-                         " -o link_check -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
-                         "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
-            InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
+  const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
+                                       fs::absolute("tests/install/link_check/link_check.cc").string(),
+                                       " -o linked -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
+                                       "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
+                          InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
   ASSERT_EQ(built.code, 0) << built.err;
-  const End ran = Shell("./link_check", InDir(""));
+  const End ran = Shell("./linked", InDir(""));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cpu.so\n")) << ran.out;
+  EXPECT_TRUE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
   for (const char* library : {"libtorch_cuda", "libc10_cuda", "libcublas", "libcudnn", "libnccl"}) {
     EXPECT_FALSE(absl::StrContains(ran.out, library)) << ran.out;
   }
+}
+
+TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
+  // As compilers of some distributions do by themselves.
+  const End configured = Configure("cuda", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed", "tests/install/link_check");
+  if (absl::StrContains(configured.err, "is a LibTorch for CPUs")) GTEST_SKIP() << "LibTorch is one for CPUs";
+  ASSERT_EQ(configured.code, 0) << configured.err;
+  const End built = Shell("cmake --build cuda", InDir(""));
+  ASSERT_EQ(built.code, 0) << built.out << built.err;
+  const End ran = Shell("cuda/link_check", InDir(""));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cuda.so\n")) << ran.out;
+  EXPECT_FALSE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
+  EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
+}
+
+TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
+  // The LibTorch at hand, without its CUDA libraries.
+  const End torch =
+      Shell("pkg-config --variable=libtorch ddprun", ".", {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
+  ASSERT_EQ(torch.code, 0) << torch.err;
+  const fs::path real(std::string(absl::StripAsciiWhitespace(torch.out))), cpu(InDir("cpu_torch"));
+  fs::create_directories(cpu / "lib");
+  fs::create_symlink(real / "include", cpu / "include");
+  for (const char* name : {"lib/libtorch_cpu.so", "lib/libc10.so"}) fs::create_symlink(real / name, cpu / name);
+  End end = Configure("none", "-DDDPRUN_LIBTORCH=" + Quoted(cpu), "tests/install/link_check");
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err),
+                                "cpu_torch is a LibTorch for CPUs, without lib/libtorch_cuda.so: set "
+                                "DDPRUN_LIBTORCH to a LibTorch 2."))
+      << end.err;
+
+  fs::create_directory(InDir("misspelt"));
+  std::ofstream(InDir("misspelt/CMakeLists.txt")) << "cmake_minimum_required(VERSION 3.16)\n"
+                                                     "project(misspelt CXX)\n"
+                                                     "find_package(ddprun OPTIONAL_COMPONENTS cuda)\n"
+                                                     "find_package(ddprun REQUIRED COMPONENTS cude)\n";
+  end = Shell("cmake -G Ninja -S misspelt -B misspelt_build -DCMAKE_PREFIX_PATH=" + Quoted(Prefix()), InDir(""));
+  EXPECT_NE(end.code, 0);
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; there is: cuda")) << end.err;
 }
 
 TEST_F(InstallTest, TrainerToBeginWith_Trains) {

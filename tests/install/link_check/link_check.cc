@@ -1,4 +1,6 @@
-// A program that says which of LibTorch's and CUDA's libraries a trainer has loaded after its first collective.
+// A program that says which of LibTorch's and CUDA's libraries a trainer has loaded after its first collective, and
+// whether LibTorch knows of CUDA.
+#include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 
 #include <fstream>
@@ -18,6 +20,12 @@ int main() {
       if (const size_t slash = line.rfind('/'); slash != std::string::npos) loaded.insert(line.substr(slash + 1));
     }
     for (const std::string& name : loaded) std::cout << "loaded " << name << "\n";
+    // Needs no GPU: the interface of a LibTorch without CUDA throws.
+    try {
+      std::cout << "CUDA " << at::detail::getCUDAHooks().versionCUDART() << "\n";
+    } catch (const c10::Error&) {
+      std::cout << "no CUDA\n";
+    }
     std::cout << "sum " << sum.sum().item<float>() << "\n";
     return absl::OkStatus();
   });
