@@ -1,13 +1,14 @@
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "rendezvous/base/random_id.h"
 #include "worker_runtime/safetensors/atomic_file.h"
 #include "worker_runtime/safetensors/checksum.h"
@@ -15,8 +16,10 @@
 namespace ddprun {
 namespace {
 
-// Name of the state's file, in the metadata of both.
+// Name of the state's file, in the metadata of all files.
 constexpr char kStateKey[] = "ddprun.state_file";
+// The number of ranks that hold a part of the state, in the model's metadata, if there are several.
+constexpr char kShardsKey[] = "ddprun.state_ranks";
 
 }  // namespace
 
@@ -28,11 +31,11 @@ std::string CheckpointFolder::Path(const std::string& name) const { return absl:
 absl::Status CheckpointFolder::Make() { return MakeFolder(folder_); }
 
 absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
-                                    int keep) {
+                                    int keep, const ShardedState* sharded) {
   absl::Status status = CheckNotReplaced(id.run, round);
   if (status.ok()) {
-    RemoveUnfinished();
-    status = Write(id, round, std::move(model), std::move(state));
+    RemoveUnfinished(sharded != nullptr ? sharded->state_file : "");
+    status = Write(id, round, std::move(model), std::move(state), sharded);
   }
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("checkpoint of step ", id.step,
@@ -56,13 +59,32 @@ absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound rou
   return absl::OkStatus();
 }
 
-absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, CheckpointPart model,
-                                     CheckpointPart state) {
-  const std::string state_name = StateFileName(id, RandomId().substr(0, kChecksumTextBytes));
+std::string CheckpointFolder::NewStateFile(CheckpointId id) {
+  return StateFileName(id, RandomId().substr(0, kChecksumTextBytes));
+}
+
+absl::Status CheckpointFolder::SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard) {
+  shard.layout.metadata[kStateKey] = state_file;
+  return WriteSafetensors(Path(ShardFileName(state_file, rank, ranks)), shard.layout, shard.bytes, files_);
+}
+
+absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
+                                     const ShardedState* sharded) {
+  const std::string state_name = sharded != nullptr ? sharded->state_file : NewStateFile(id);
   model.layout.metadata[kStateKey] = state_name;
   state.layout.metadata[kStateKey] = state_name;
-  if (absl::Status status = WriteSafetensors(Path(state_name), state.layout, state.bytes, files_); !status.ok()) {
-    return status;
+  if (sharded != nullptr) model.layout.metadata[kShardsKey] = absl::StrCat(sharded->ranks);
+  const auto remove_state = [&] {
+    files_.Remove(Path(state_name)).IgnoreError();
+    for (int rank = 1; sharded != nullptr && rank < sharded->ranks; ++rank) {
+      files_.Remove(Path(ShardFileName(state_name, rank, sharded->ranks))).IgnoreError();
+    }
+  };
+  absl::Status of_state = WriteSafetensors(Path(state_name), state.layout, state.bytes, files_);
+  if (of_state.ok() && sharded != nullptr) of_state = sharded->await_shards();
+  if (!of_state.ok()) {
+    remove_state();
+    return of_state;
   }
   bool renamed = false;
   const absl::Status status =
@@ -76,15 +98,18 @@ absl::Status CheckpointFolder::Write(CheckpointId id, CheckpointRound round, Che
   // Unless the model got its name and only the folder was not synced, nobody refers to the state.
   const absl::StatusOr<StoredCheckpoint> there = renamed ? Open(id) : absl::NotFoundError("");
   const bool used = there.ok() && there->state != nullptr && there->state->path() == Path(state_name);
-  if (!used) files_.Remove(Path(state_name)).IgnoreError();
+  if (!used) remove_state();
   return status;
 }
 
 // What a writer that died left. If one is still alive, it belongs to workers that were replaced, and its save fails.
-void CheckpointFolder::RemoveUnfinished() {
+void CheckpointFolder::RemoveUnfinished(absl::string_view but_of_state_file) {
   const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
   if (!names.ok()) return;
+  // Other ranks are writing their shards.
+  const std::string being_written = absl::StrCat(".", absl::StripSuffix(but_of_state_file, ".safetensors"));
   for (const std::string& name : *names) {
+    if (!but_of_state_file.empty() && absl::StartsWith(name, being_written)) continue;
     const bool ours = absl::StartsWith(name, ".step_") || absl::StartsWith(name, ".run_");
     if (ours && IsTemporaryName(name)) files_.Remove(Path(name)).IgnoreError();
   }
@@ -113,8 +138,9 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
     }
   }
   for (const std::string& name : *names) {
-    const std::optional<CheckpointId> id = IdOfStateFile(name);
-    if (id && id->run == saved.run && used.count(Path(name)) == 0) files_.Remove(Path(name)).IgnoreError();
+    const std::string state = StateFileOfShard(name).value_or(name);
+    const std::optional<CheckpointId> id = IdOfStateFile(state);
+    if (id && id->run == saved.run && used.count(Path(state)) == 0) files_.Remove(Path(name)).IgnoreError();
   }
 }
 
@@ -166,7 +192,34 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::Open(CheckpointId id) const {
   if (!belongs) {
     return absl::DataLossError(absl::StrCat(checkpoint.state->path(), " is not the state file of ", model_path));
   }
+  if (absl::Status status = OpenShards(checkpoint); !status.ok()) return status;
   return checkpoint;
+}
+
+absl::Status CheckpointFolder::OpenShards(StoredCheckpoint& checkpoint) const {
+  const auto& metadata = checkpoint.model->header().metadata;
+  const auto said = metadata.find(kShardsKey);
+  if (said == metadata.end()) return absl::OkStatus();
+  const std::string& model_path = checkpoint.model->path();
+  const std::string& state_file = metadata.at(kStateKey);
+  int ranks = 0;
+  if (!absl::SimpleAtoi(said->second, &ranks) || ranks < 1) {
+    return absl::DataLossError(absl::StrCat(model_path, " is damaged: its number of ranks is invalid"));
+  }
+  for (int rank = 1; rank < ranks; ++rank) {
+    absl::StatusOr<std::shared_ptr<SafetensorsFile>> shard =
+        SafetensorsFile::Open(Path(ShardFileName(state_file, rank, ranks)));
+    if (!shard.ok()) {
+      return absl::DataLossError(absl::StrCat(model_path, " has no usable state: ", shard.status().message()));
+    }
+    const auto& of_shard = (*shard)->header().metadata;
+    const auto belongs_to = of_shard.find(kStateKey);
+    if (belongs_to == of_shard.end() || belongs_to->second != state_file) {
+      return absl::DataLossError(absl::StrCat((*shard)->path(), " does not belong to ", model_path));
+    }
+    checkpoint.shards.push_back(*std::move(shard));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenWhole(CheckpointId id) const {
@@ -174,6 +227,7 @@ absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenWhole(CheckpointId id) co
   if (!checkpoint.ok()) return checkpoint;
   absl::Status status = checkpoint->model->CheckAll();
   if (status.ok() && checkpoint->state != nullptr) status = checkpoint->state->CheckAll();
+  for (size_t i = 0; i < checkpoint->shards.size() && status.ok(); ++i) status = checkpoint->shards[i]->CheckAll();
   if (!status.ok()) return status;
   return checkpoint;
 }

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_FOLDER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,12 +29,24 @@ struct StoredCheckpoint {
   CheckpointInfo info;  // of the model's metadata
   std::shared_ptr<SafetensorsFile> model;
   std::shared_ptr<SafetensorsFile> state;  // nullptr: only a model was saved
+  // What other ranks held of a sharded state, in the order of ranks, from rank 1 on.
+  std::vector<std::shared_ptr<SafetensorsFile>> shards;
 };
 
-// A directory of checkpoints. One process writes; any number may read, on this or other hosts. Thread-compatible.
+// A state that `ranks` ranks write together: each but the first calls SaveShard.
+struct ShardedState {
+  std::string state_file;  // from NewStateFile, the same on all ranks
+  int ranks = 1;
+  // Returns when all shards are on disk, or the error of one.
+  std::function<absl::Status()> await_shards;
+};
+
+// A directory of checkpoints. One process writes, with the help of others if the state is sharded; any number may read, on
+// this or other hosts. Thread-compatible.
 //
 // A checkpoint is a model file and a state file (optimizer, random numbers and so on) that is named in the model's
-// metadata. The state is written first; the rename of the model file completes the checkpoint. So an interrupted save
+// metadata, with files beside it if it is sharded. The state is written first; the rename of the model file completes the
+// checkpoint. So an interrupted save
 // never affects earlier checkpoints: Save removes them only when the new one is on disk.
 class CheckpointFolder {
  public:
@@ -49,7 +62,15 @@ class CheckpointFolder {
   // a checkpoint of the same step. When this returns OK, the checkpoint is on disk. Other runs' files are not touched.
   // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of
   // FileSystem. All have the step; earlier checkpoints are not affected, and no files are left behind.
-  absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep);
+  // `sharded` nullptr: `state` is all of the state.
+  absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep,
+                    const ShardedState* sharded = nullptr);
+
+  // A name that no other save has, for a sharded state.
+  static std::string NewStateFile(CheckpointId id);
+
+  // Writes what rank `rank` > 0 holds of a state. Errors: those of FileSystem.
+  absl::Status SaveShard(const std::string& state_file, int rank, int ranks, CheckpointPart shard);
 
   // All checkpoints by name, newest first, intact or not. A missing directory has none.
   // Errors: the directory can't be read.
@@ -63,9 +84,11 @@ class CheckpointFolder {
   absl::StatusOr<StoredCheckpoint> OpenWhole(CheckpointId id) const;
 
  private:
-  absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state);
+  absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
+                     const ShardedState* sharded);
+  absl::Status OpenShards(StoredCheckpoint& checkpoint) const;
   absl::Status CheckNotReplaced(int64_t run, CheckpointRound round) const;
-  void RemoveUnfinished();
+  void RemoveUnfinished(absl::string_view but_of_state_file);
   void Prune(CheckpointId saved, int keep);
   std::string Path(const std::string& name) const;
 

@@ -31,6 +31,12 @@ std::optional<CheckpointId> IdOfModelFile(absl::string_view name);
 std::string StateFileName(CheckpointId id, absl::string_view unique);
 std::optional<CheckpointId> IdOfStateFile(absl::string_view name);
 
+// "step_00001200.state-0123456789abcdef.rank_1_of_4.safetensors": what rank 1 holds of a sharded state. Rank 0's part is
+// in the state file.
+std::string ShardFileName(absl::string_view state_file, int rank, int ranks);
+// The name of the state file to which a shard belongs; nullopt for any other name.
+std::optional<std::string> StateFileOfShard(absl::string_view name);
+
 // Which start of the workers saved a checkpoint. A later start is greater, whatever launcher started it.
 struct CheckpointRound {
   int64_t round = 0;           // one more than that of the checkpoint that this start of the workers found

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <optional>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
 #include "worker_runtime/checkpoint/host_snapshot.h"
+#include "worker_runtime/checkpoint/shard_outcomes.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -55,7 +57,7 @@ class Checkpointer::Impl {
       : group_(std::move(group)), state_(state), options_(options), folder_(options.folder, FilesFor(options)) {}
 
   ~Impl() {
-    AwaitWriter();
+    CancelShards();
     if (!unreported_.ok()) Warn(std::string(unreported_.message()));
   }
 
@@ -69,18 +71,21 @@ class Checkpointer::Impl {
   CheckpointStats stats() const;
 
  private:
+  using Write = std::function<absl::Status(CheckpointPart model, CheckpointPart rest)>;
+  using Finished = std::function<void(const absl::Status&)>;
+
   absl::Status Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
   absl::Status Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                        absl::FunctionRef<absl::Status()> rank_zero);
+                        absl::FunctionRef<absl::Status(RankMeeting&)> part);
   void AwaitWriter();
+  void CancelShards();
   absl::Status TakeUnreported(const absl::Status& now);
   absl::Status CheckAndGather(const Progress& progress, at::Tensor* random);
   absl::Status Gather(at::Tensor* random);
   void BeginRun();
-  absl::Status SaveOnRankZero(const Progress& progress, const at::Tensor& random);
-  absl::Status SaveNow(int64_t step, const StateParts& parts);
-  void SaveInBackground(int64_t step, const StateParts& parts);
-  absl::Status Write(int64_t step, CheckpointPart model, CheckpointPart state);
+  absl::Status SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random);
+  absl::StatusOr<StateParts> PartsOfRankZero(const Progress& progress, const at::Tensor& random) const;
+  absl::Status SaveParts(int64_t step, StateParts parts, Write write, Finished finished);
 
   std::shared_ptr<ProcessGroup> group_;       // nullptr: alone
   std::unique_ptr<TrainingState> own_state_;  // nullptr: the trainer's
@@ -101,6 +106,7 @@ class Checkpointer::Impl {
   HostSnapshot model_snapshot_;
   HostSnapshot rest_snapshot_;
   std::future<absl::Status> writer_;
+  std::atomic<bool> shards_cancelled_{false};
 
   absl::Status unreported_;  // of earlier saves in the background
 };
@@ -158,20 +164,17 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   return info;
 }
 
-// A collective call: `all` runs on all ranks once they are all there, then `rank_zero` on rank 0, whose disk the others
-// wait for.
+// A collective call: `all` runs on all ranks once they are all there, then `part`. The others then wait for rank 0 and
+// return its result.
 absl::Status Checkpointer::Impl::Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                                          absl::FunctionRef<absl::Status()> rank_zero) {
+                                          absl::FunctionRef<absl::Status(RankMeeting&)> part) {
   RankMeeting meeting(group_.get(), call);
   absl::Status status = SizeOf(group_.get()) > 1 ? meeting.AwaitAll(group_->timeout()) : absl::OkStatus();
   if (!status.ok()) return status;
   status = all();
+  if (status.ok()) status = TorchTry("", [&] { return part(meeting); });
   // What fails on rank 0 alone must reach the others, too: they wait for its disk.
-  if (RankIn(group_.get()) == 0) {
-    if (status.ok()) status = TorchTry("", rank_zero);
-  } else if (!status.ok()) {
-    return status;
-  }
+  if (!status.ok() && RankIn(group_.get()) != 0) return status;
   return meeting.AwaitOutcome(0, status, options_.disk_timeout);
 }
 
@@ -180,6 +183,13 @@ void Checkpointer::Impl::AwaitWriter() {
   if (!writer_.valid()) return;
   const absl::Status status = writer_.get();
   if (unreported_.ok()) unreported_ = status;
+}
+
+// A save that waits for other ranks is given up.
+void Checkpointer::Impl::CancelShards() {
+  shards_cancelled_ = true;
+  AwaitWriter();
+  shards_cancelled_ = false;
 }
 
 // The outcome of a call on rank 0: its own, and the error of an earlier save.
@@ -196,10 +206,7 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const absl::Status status = Together(
       "Checkpointer::Save",
       [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random); }); },
-      [&] {
-        AwaitWriter();
-        return TakeUnreported(TorchTry("", [&] { return SaveOnRankZero(progress, random); }));
-      });
+      [&](RankMeeting& meeting) { return SavePart(meeting, progress, random); });
   stats_.saves += 1;
   stats_.last_stall = SteadyNow() - start;
   stats_.total_stall += stats_.last_stall;
@@ -209,9 +216,10 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
 absl::Status Checkpointer::Impl::Finish() {
   return Together(
       "Checkpointer::Finish", [] { return absl::OkStatus(); },
-      [&] {
+      [&](RankMeeting&) {
         AwaitWriter();
-        return std::exchange(unreported_, absl::OkStatus());
+        const absl::Status status = std::exchange(unreported_, absl::OkStatus());
+        return RankIn(group_.get()) == 0 ? status : absl::OkStatus();  // rank 0 has it
       });
 }
 
@@ -270,7 +278,58 @@ void Checkpointer::Impl::BeginRun() {
                     ModelFileName({run_, 0}), " and so on, which the next Resume continues"));
 }
 
-absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const at::Tensor& random) {
+// On rank 0 all that is written; on the others their part of a sharded state, whose outcome rank 0 gets.
+absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random) {
+  const int rank = RankIn(group_.get());
+  const bool sharded = state_.sharded();
+  if (rank != 0 && !sharded) return absl::OkStatus();
+  if (rank == 0) AwaitWriter();
+  // Rank 0 tells it when it is done with the save before, and the others begin to write then.
+  ShardedState shards;
+  if (sharded) {
+    const absl::StatusOr<std::string> file =
+        meeting.AwaitText(0, CheckpointFolder::NewStateFile({run_, progress.step}), options_.disk_timeout);
+    if (!file.ok()) return file.status();
+    shards.state_file = *file;
+    shards.ranks = group_->size();
+  }
+  const ShardOutcomes outcomes(sharded ? group_->store() : nullptr, shards.state_file, shards.ranks);
+  if (rank != 0) {
+    AwaitWriter();
+    unreported_ = absl::OkStatus();  // rank 0 has it
+    const absl::Status status = TorchTry("", [&]() -> absl::Status {
+      absl::StatusOr<StatePart> part = state_.OptimizerPart();
+      if (!part.ok()) return part.status();
+      const auto write = [=, this](CheckpointPart, CheckpointPart rest) {
+        return folder_.SaveShard(shards.state_file, rank, shards.ranks, std::move(rest));
+      };
+      StateParts mine;
+      mine.rest = *std::move(part);
+      return SaveParts(progress.step, std::move(mine), write,
+                       [=](const absl::Status& written) { outcomes.Post(rank, written); });
+    });
+    if (!status.ok() || !options_.async) outcomes.Post(rank, status);
+    return absl::OkStatus();
+  }
+  if (sharded) {
+    shards.await_shards = [=, this] { return outcomes.Await(options_.disk_timeout, shards_cancelled_); };
+  }
+  return TakeUnreported(TorchTry("", [&]() -> absl::Status {
+    absl::StatusOr<StateParts> parts = PartsOfRankZero(progress, random);
+    if (!parts.ok()) return parts.status();
+    const auto write = [=, this](CheckpointPart model, CheckpointPart rest) {
+      const SteadyTime start = SteadyNow();
+      const absl::Status status = folder_.Save({run_, progress.step}, round_, std::move(model), std::move(rest),
+                                               options_.keep, sharded ? &shards : nullptr);
+      last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
+      return status;
+    };
+    return SaveParts(progress.step, *std::move(parts), write, [](const absl::Status&) {});
+  }));
+}
+
+absl::StatusOr<StateParts> Checkpointer::Impl::PartsOfRankZero(const Progress& progress,
+                                                               const at::Tensor& random) const {
   if (progress.step < 0)
     return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
   CheckpointInfo info;
@@ -283,32 +342,29 @@ absl::Status Checkpointer::Impl::SaveOnRankZero(const Progress& progress, const 
   const int64_t cpu_bytes = CpuRandomStateBytes();
   NamedTensors rows = {{kCpuRandomName, random.slice(1, 0, cpu_bytes)}};
   if (random.size(1) > cpu_bytes) rows.emplace_back(kAcceleratorRandomName, random.slice(1, cpu_bytes));
-  const absl::StatusOr<StateParts> parts = state_.Parts(InfoToMetadata(info), std::move(rows));
-  if (!parts.ok()) return parts.status();
-  if (!options_.async) return SaveNow(progress.step, *parts);
-  SaveInBackground(progress.step, *parts);
-  return absl::OkStatus();
+  return state_.Parts(InfoToMetadata(info), std::move(rows));
 }
 
-absl::Status Checkpointer::Impl::SaveNow(int64_t step, const StateParts& parts) {
-  std::vector<at::Tensor> hosts;
-  const auto host_part = [&hosts](const StatePart& part) {
-    CheckpointPart file{part.layout, {}};
-    for (const at::Tensor& tensor : part.tensors) {
-      hosts.push_back(ToHost(tensor));
-      file.bytes.push_back(HostBytes(hosts.back()));
-    }
-    return file;
-  };
-  CheckpointPart model = host_part(parts.model);
-  return Write(step, std::move(model), host_part(parts.rest));
-}
-
-void Checkpointer::Impl::SaveInBackground(int64_t step, const StateParts& parts) {
+// Copies the tensors to the host and writes them; if that happens in the background, `finished` gets the result.
+absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write write, Finished finished) {
+  if (!options_.async) {
+    std::vector<at::Tensor> hosts;
+    const auto host_part = [&hosts](const StatePart& part) {
+      CheckpointPart file{part.layout, {}};
+      for (const at::Tensor& tensor : part.tensors) {
+        hosts.push_back(ToHost(tensor));
+        file.bytes.push_back(HostBytes(hosts.back()));
+      }
+      return file;
+    };
+    CheckpointPart model = host_part(parts.model);
+    return write(std::move(model), host_part(parts.rest));
+  }
   model_snapshot_.Copy(parts.model.layout, parts.model.tensors);
   rest_snapshot_.Copy(parts.rest.layout, parts.rest.tensors);
-  writer_ = std::async(std::launch::async, [this, step, parts = parts]() mutable {
-    return TorchTry("", [&]() -> absl::Status {
+  const int rank = RankIn(group_.get());
+  writer_ = std::async(std::launch::async, [=, this, parts = std::move(parts)]() mutable {
+    const absl::Status status = TorchTry("", [&]() -> absl::Status {
       const auto copied = [](HostSnapshot& snapshot, StatePart* part) {
         snapshot.Wait();
         CheckpointPart file{part->layout, snapshot.Bytes()};
@@ -319,20 +375,17 @@ void Checkpointer::Impl::SaveInBackground(int64_t step, const StateParts& parts)
       };
       CheckpointPart model = copied(model_snapshot_, &parts.model);
       CheckpointPart rest = copied(rest_snapshot_, &parts.rest);
-      const absl::Status finite = options_.allow_non_finite ? absl::OkStatus() : CheckFinite(/*rank=*/0, step, parts);
-      return finite.ok() ? Write(step, std::move(model), std::move(rest)) : finite;
+      const absl::Status finite = options_.allow_non_finite ? absl::OkStatus() : CheckFinite(rank, step, parts);
+      return finite.ok() ? write(std::move(model), std::move(rest)) : finite;
     });
+    finished(status);
+    return status;
   });
-}
-
-absl::Status Checkpointer::Impl::Write(int64_t step, CheckpointPart model, CheckpointPart state) {
-  const SteadyTime start = SteadyNow();
-  const absl::Status status = folder_.Save({run_, step}, round_, std::move(model), std::move(state), options_.keep);
-  last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
-  return status;
+  return absl::OkStatus();
 }
 
 void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
+  if (state_.sharded()) CancelShards();
   group_ = std::move(group);
   round_.launcher_round = launcher_round;
   random_bytes_ = 0;  // all must ask each other again
@@ -347,6 +400,11 @@ CheckpointStats Checkpointer::Impl::stats() const {
 absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
                                                                    TrainingState& state, CheckpointerOptions options) {
   if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
+  if (state.sharded() && !options.shared_folder) {
+    return absl::InvalidArgumentError(
+        "each rank writes its part of a ZeroRedundancyOptimizer's state: set CheckpointerOptions::shared_folder, in a "
+        "folder that all nodes share");
+  }
   auto impl = std::make_unique<Impl>(std::move(group), state, options);
   if (absl::Status status = impl->Make(); !status.ok()) return status;
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));

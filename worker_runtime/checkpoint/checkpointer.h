@@ -39,7 +39,8 @@ struct CheckpointerOptions {
   bool async = false;
 
   // true: every rank reads the checkpoint from `folder`, which all nodes must share. false: a rank that has the newest
-  // one reads it and sends it to the others.
+  // one reads it and sends it to the others. A ZeroRedundancyOptimizer needs true: each rank writes its part of the
+  // state, and reads what is its part then, so the number of ranks may change.
   bool shared_folder = false;
 
   // Save refuses parameters and optimizer state with NaN or infinite values, so that the last finite checkpoint is
@@ -82,7 +83,7 @@ struct CheckpointStats {
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
-// Only rank 0 writes. Errors of the process group are returned unchanged. DeadlineExceeded: some ranks (named in the
+// Only rank 0 writes, unless the state is sharded (ZeroRedundancyOptimizer). Errors of the process group are returned unchanged. DeadlineExceeded: some ranks (named in the
 // message) did not call the same function within the group's timeout, or a disk took longer than `disk_timeout`.
 //
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
@@ -90,7 +91,7 @@ class Checkpointer {
  public:
   // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
   // process. Not collective. Rank 0 creates the directory.
-  // Errors: InvalidArgument: options.folder is not set; those of MakeFolder.
+  // Errors: InvalidArgument: options.folder is not set, or shared_folder is not but must be; those of MakeFolder.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
                                                               CheckpointerOptions options);
 

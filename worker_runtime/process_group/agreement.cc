@@ -24,12 +24,15 @@ constexpr absl::Duration kHintAfter = absl::Seconds(10);
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
 constexpr size_t kMostNamed = 8;
 
-// "5 the message"
+}  // namespace
+
+int RankIn(const ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
+int SizeOf(const ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
+
 std::string StatusText(const absl::Status& status) {
   return absl::StrCat(static_cast<int>(status.code()), " ", status.message());
 }
 
-// The error in such a text, or what follows "0 ".
 absl::StatusOr<std::string> FromStatusText(const std::string& text) {
   const size_t blank = text.find(' ');
   if (blank == std::string::npos) return absl::InternalError("a rank sent no outcome");
@@ -37,11 +40,6 @@ absl::StatusOr<std::string> FromStatusText(const std::string& text) {
   if (code == absl::StatusCode::kOk) return text.substr(blank + 1);
   return absl::Status(code, text.substr(blank + 1));
 }
-
-}  // namespace
-
-int RankIn(const ProcessGroup* group) { return group == nullptr ? 0 : group->rank(); }
-int SizeOf(const ProcessGroup* group) { return group == nullptr ? 1 : group->size(); }
 
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine) {
   if (SizeOf(group) == 1) return mine;

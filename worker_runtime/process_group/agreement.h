@@ -23,6 +23,10 @@ namespace ddprun {
 int RankIn(const ProcessGroup* group);
 int SizeOf(const ProcessGroup* group);
 
+// A status as a text for another rank: "5 the message"; and back, with the text that followed an OK.
+std::string StatusText(const absl::Status& status);
+absl::StatusOr<std::string> FromStatusText(const std::string& text);
+
 // Collective: OK if all ranks pass OK; else the error of the lowest rank that failed, the same on all ranks.
 absl::Status OutcomeOfAll(ProcessGroup* group, const absl::Status& mine);
 

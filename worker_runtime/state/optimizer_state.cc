@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/optimizer_kind.h"
 
 namespace ddprun {
@@ -176,6 +177,7 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
     for (size_t p = 0; p < (*names)[g].size(); ++p)
       parameters[(*names)[g][p]] = optimizer.param_groups()[g].params()[p];
   }
+  const auto* const zero = dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer);
   OptimizerStateLoader loader(optimizer);
   loader.groups_ = groups;
   for (const SafetensorsTensor& tensor : header.tensors) {
@@ -193,6 +195,7 @@ absl::StatusOr<OptimizerStateLoader> OptimizerStateLoader::Create(absl::string_v
       return Misfit(file, absl::StrCat(OneLine(tensor.name, 160), " has shape ", ShapeText(tensor.shape),
                                        " instead of ", ShapeText(shape)));
     }
+    if (zero != nullptr && zero->OwnerOf(parameter->second) != zero->group()->rank()) continue;
     loader.slots_[tensor.name] = Slot{parameter->second, field->name, at::Tensor()};
   }
   return loader;

@@ -58,7 +58,8 @@ class OptimizerStateLoader {
   // Copies `value` to the device of its parameter if it belongs to the optimizer; else returns false.
   bool Take(const std::string& name, const at::Tensor& value);
 
-  // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards.
+  // Replaces all state and options of the optimizer. Parameters without saved state have none afterwards; a
+  // ZeroRedundancyOptimizer gets the state of this rank's parameters.
   void Install();
 
  private:

@@ -65,6 +65,7 @@ class TrainingState {
  public:
   // `module` is the one inside DistributedDataParallel, not the wrapper. `optimizer` of any kind; nullptr: none. SGD,
   // Adam and AdamW are stored by parameter name, readable from Python; others as the archive that their save() writes.
+  // Of a ZeroRedundancyOptimizer, each rank stores its part.
   explicit TrainingState(torch::nn::Module& module, torch::optim::Optimizer* optimizer = nullptr);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
@@ -107,11 +108,17 @@ class TrainingState {
 
   // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks.
   // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
-  // the process group.
+  // the process group; FailedPrecondition: it is sharded, so that no rank has all of it.
   absl::Status Broadcast(ProcessGroup& group, int root);
 
   // The state, with entries and tensors to be stored beside it.
   absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;
+
+  // Whether each rank has a part of the optimizer's state only (ZeroRedundancyOptimizer in a group of several). Parts()
+  // then has this rank's.
+  bool sharded() const;
+  // This rank's part of the optimizer's state, alone.
+  absl::StatusOr<StatePart> OptimizerPart() const;
 
   // Devices other than the CPU on which the module lies.
   std::vector<c10::Device> Accelerators() const;

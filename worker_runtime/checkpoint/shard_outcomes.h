@@ -1,0 +1,43 @@
+#ifndef DDPRUN_WORKER_RUNTIME_CHECKPOINT_SHARD_OUTCOMES_H_
+#define DDPRUN_WORKER_RUNTIME_CHECKPOINT_SHARD_OUTCOMES_H_
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace c10d {
+class Store;
+}  // namespace c10d
+
+namespace ddprun {
+
+// How rank 0 learns, through the store, that the other ranks have written their shards of one save. Not collective: each
+// rank calls it when its disk is done, from any thread.
+class ShardOutcomes {
+ public:
+  // `save`: a name that is the same on all ranks and new in this store.
+  ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, int ranks);
+
+  // On all ranks but 0. An error of the store is not reported: rank 0 then sees that of its own.
+  void Post(int rank, const absl::Status& outcome) const;
+
+  // On rank 0. OK if all others have posted OK, else the error of one, with its rank. Does not block other uses of the
+  // store meanwhile.
+  // Errors: DeadlineExceeded names a rank that has posted nothing; Cancelled: `cancelled` became true; those of the store.
+  absl::Status Await(absl::Duration timeout, const std::atomic<bool>& cancelled) const;
+
+ private:
+  std::string KeyOf(int rank) const;
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string save_;
+  const int ranks_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_SHARD_OUTCOMES_H_
