@@ -13,6 +13,9 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/nan_detector.h"
+#include "worker_runtime/metrics/metrics.h"
+#include "worker_runtime/metrics/progress_line.h"
+#include "worker_runtime/metrics/summary_writer.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
@@ -20,6 +23,7 @@
 
 absl::Status Train(ddprun::Worker& worker);
 void Evaluate();
+at::Tensor TrainStep();
 
 int MainThatSpawns() {
   const absl::Status status = ddprun::Spawn(4, {.worker = {.device = "auto", .seed = 1}}, Train);
@@ -32,6 +36,24 @@ absl::Status CheckedStep(ddprun::Worker& worker, ddprun::NanDetector& nan_detect
   loss.backward();
   DDPRUN_RETURN_IF_ERROR(nan_detector.Check(loss, *worker.group));
   optimizer.step();
+  return absl::OkStatus();
+}
+
+absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
+  ddprun::Metrics metrics;
+  ddprun::ProgressLine progress(worker.env.rank, {.total_steps = steps, .first_step = step});
+  DDPRUN_ASSIGN_OR_RETURN(auto writer,
+                          ddprun::SummaryWriter::Create(worker.env.rank, {.folder = "runs/7", .purge_step = step + 1}));
+  while (step < steps) {
+    metrics.Add("loss", TrainStep());  // kept on its device, so this waits for nothing
+    ++step;
+    if (step % 100 == 0) {
+      DDPRUN_ASSIGN_OR_RETURN(const auto values, metrics.Reduce(*worker.group));
+      progress.SetMetrics(values);
+      DDPRUN_RETURN_IF_ERROR(writer->AddScalars(values, step));
+    }
+    progress.Update(step);
+  }
   return absl::OkStatus();
 }
 

@@ -1,0 +1,67 @@
+#ifndef DDPRUN_WORKER_RUNTIME_METRICS_METRICS_H_
+#define DDPRUN_WORKER_RUNTIME_METRICS_METRICS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/process_group/process_group.h"
+
+namespace ddprun {
+
+// Weighted means and sums over steps and ranks, by name:
+//
+//   metrics.Add("loss", loss, batch.size(0));                // in every step; does not wait for a GPU
+//   metrics.AddSum("tokens", batch.numel());
+//   ...
+//   DDPRUN_ASSIGN_OR_RETURN(auto values, metrics.Reduce(*worker.group));   // every 100 steps: values["loss"]
+//
+// Thread-compatible.
+class Metrics {
+ public:
+  static constexpr int kMaxNames = 100;
+
+  // For the mean of all `value`s given under this name, weighted by `weight` (the number of samples, say). A tensor has
+  // one element of any real dtype; it is added up in double on its device, and its graph is not kept. A value of weight 0
+  // names the metric and does not count, for a rank without samples.
+  void Add(absl::string_view name, double value, double weight = 1);
+  void Add(absl::string_view name, const at::Tensor& value, double weight = 1);
+
+  // For the sum.
+  void AddSum(absl::string_view name, double value);
+  void AddSum(absl::string_view name, const at::Tensor& value);
+
+  // The means and sums of all that the ranks have added since the last call, the same on all ranks; a mean of total
+  // weight 0 is NaN. Collective: one all-reduce of 2 KB. Afterwards there are no names.
+  // Errors: InvalidArgument, the same on all ranks: the lowest rank whose names differ from rank 0's and how; a name is
+  // both a mean and a sum; there are more than kMaxNames. Those of ProcessGroup's operations.
+  absl::StatusOr<std::map<std::string, double>> Reduce(ProcessGroup& group);
+
+ private:
+  struct Total {
+    bool is_mean = false;
+    bool is_sum = false;
+    double value = 0;      // of all numbers
+    at::Tensor on_device;  // of all tensors: double, no dimensions; undefined: none
+    double weight = 0;
+  };
+
+  // `value`: double. A total of this name exists.
+  void AddTensor(absl::string_view name, const at::Tensor& value);
+  std::string Names() const;
+  absl::Status CheckNames() const;
+  // Says how they differ. Collective.
+  absl::Status CompareNames(ProcessGroup& group) const;
+  // What is summed over the ranks: double, on the CPU.
+  at::Tensor Pack() const;
+
+  std::map<std::string, Total, std::less<>> totals_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_METRICS_METRICS_H_

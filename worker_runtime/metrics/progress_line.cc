@@ -1,0 +1,39 @@
+#include "worker_runtime/metrics/progress_line.h"
+
+#include <sys/ioctl.h>
+
+#include <utility>
+
+namespace ddprun {
+namespace {
+
+// 0: no terminal.
+int Columns(int fd) {
+  constexpr int kUnknown = 80;
+  if (!isatty(fd)) return 0;
+  winsize size = {};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUnknown;
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine(int rank, ProgressOptions options, int fd) : fd_(fd) {
+  if (rank == 0) meter_.emplace(std::move(options), SteadyNow());
+}
+
+ProgressLine::~ProgressLine() {
+  if (inside_line_) Write("\n");
+}
+
+void ProgressLine::Update(int64_t step) {
+  if (!meter_.has_value()) return;
+  if (const std::string bytes = meter_->Update(step, metrics_, SteadyNow(), Columns(fd_)); !bytes.empty()) Write(bytes);
+}
+
+// With one call, so that lines of several processes do not mix. An error is not the training's.
+void ProgressLine::Write(const std::string& bytes) {
+  [[maybe_unused]] const ssize_t written = write(fd_, bytes.data(), bytes.size());
+  inside_line_ = bytes.back() != '\n';
+}
+
+}  // namespace ddprun

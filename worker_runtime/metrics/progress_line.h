@@ -1,0 +1,53 @@
+#ifndef DDPRUN_WORKER_RUNTIME_METRICS_PROGRESS_LINE_H_
+#define DDPRUN_WORKER_RUNTIME_METRICS_PROGRESS_LINE_H_
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "worker_runtime/metrics/progress_meter.h"
+
+namespace ddprun {
+
+// Rank 0's progress line, on stderr: rewritten in place on a terminal; otherwise (in a file, or under a launcher that
+// puts the rank before each line) a line of its own every ten seconds and after the last step.
+//
+//   ddprun::ProgressLine progress(worker.env.rank, {.total_steps = 400, .first_step = resumed_step});
+//   for (...) {
+//     ...
+//     if (step % 100 == 0) progress.SetMetrics(*metrics.Reduce(*worker.group));
+//     progress.Update(step);
+//   }
+//
+// Does nothing on other ranks. Update costs a microsecond. Thread-compatible.
+class ProgressLine {
+ public:
+  // The first step begins now. `fd` must stay open.
+  ProgressLine(int rank, ProgressOptions options, int fd = STDERR_FILENO);
+
+  // Ends the terminal's line.
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // Shown from the next line on, in the order of their names.
+  void SetMetrics(std::map<std::string, double> metrics) { metrics_ = std::move(metrics); }
+
+  // `step` steps are done in all, those before the resumption included.
+  void Update(int64_t step);
+
+ private:
+  void Write(const std::string& bytes);
+
+  const int fd_;
+  std::optional<ProgressMeter> meter_;  // on rank 0
+  std::map<std::string, double> metrics_;
+  bool inside_line_ = false;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_METRICS_PROGRESS_LINE_H_
