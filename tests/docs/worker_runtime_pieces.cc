@@ -17,6 +17,7 @@
 #include "worker_runtime/metrics/progress_line.h"
 #include "worker_runtime/metrics/summary_writer.h"
 #include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/profiler/profile_steps.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/worker.h"
@@ -53,6 +54,15 @@ absl::Status WatchedTraining(ddprun::Worker& worker, int64_t step, int64_t steps
       DDPRUN_RETURN_IF_ERROR(writer->AddScalars(values, step));
     }
     progress.Update(step);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProfiledTraining(ddprun::Worker& worker, int64_t step, int64_t steps) {
+  DDPRUN_ASSIGN_OR_RETURN(auto profiler, ddprun::ProfileSteps::Create(*worker.group, {.folder = "runs/7"}));
+  for (; step < steps; ++step) {
+    TrainStep();
+    DDPRUN_RETURN_IF_ERROR(profiler->Step());
   }
   return absl::OkStatus();
 }
