@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -66,9 +67,11 @@ TEST(TrainGptTest, KilledWorker_TheLossesGoOnAsIfNothingHadHappened) {
   const std::vector<std::string> launch = {"--standalone", "--nproc-per-node=2", "--no-python"};
   Launcher whole(Command(launch, Command({kProgram}, Small(kSteps, {"--dropout=0.1"}))));
 
-  Launcher killed(Command({"--max-restarts=1"},
-                          Command(launch, Command({kProgram}, Small(kSteps, {"--dropout=0.1", "--snapshot-every=20",
-                                                                             "--snapshot=" + dir.File("gpt")})))));
+  Launcher killed(Command(
+      {"--max-restarts=1"},
+      Command(launch, Command({kProgram},
+                              Small(kSteps, {"--dropout=0.1", "--snapshot-every=20", "--snapshot=" + dir.File("gpt"),
+                                             "--tensorboard=" + dir.File("events")})))));
   ASSERT_TRUE(killed.WaitForOut("snapshot of step 40 saved")) << killed.Err();
   ASSERT_EQ(kill(PidOfRank(killed.Out(), 1), SIGKILL), 0);
 
@@ -80,6 +83,12 @@ TEST(TrainGptTest, KilledWorker_TheLossesGoOnAsIfNothingHadHappened) {
   const std::map<int, std::string> losses = Losses(whole.Out());
   EXPECT_EQ(losses.size(), kSteps);
   EXPECT_EQ(Losses(killed.Out()), losses);
+  // One of each attempt.
+  int event_files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(dir.File("events"))) {
+    event_files += file.path().filename().string().find("events.out.tfevents.") == 0;
+  }
+  EXPECT_EQ(event_files, 2);
 }
 
 void WriteText(const std::string& path, const std::string& word) {

@@ -17,6 +17,7 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/profiler/profile_steps.h"
 
 namespace gpt {
 namespace {
@@ -66,6 +67,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(ddprun::Worker& worker,
   std::unique_ptr<Trainer> trainer(new Trainer(worker, options, std::move(dataset), std::move(sampler)));
   DDPRUN_ASSIGN_OR_RETURN(trainer->ddp_, ddprun::MakeDistributedDataParallel(trainer->model_, worker.group));
   DDPRUN_RETURN_IF_ERROR(trainer->LoadSnapshot());
+  if (!options.tensorboard.empty()) {
+    const ddprun::SummaryWriterOptions files = {.folder = options.tensorboard, .purge_step = trainer->step_ + 1};
+    DDPRUN_ASSIGN_OR_RETURN(trainer->writer_, ddprun::SummaryWriter::Create(worker.env.rank, files));
+  }
   return trainer;
 }
 
@@ -110,8 +115,14 @@ absl::Status Trainer::SaveSnapshot() {
 absl::Status Trainer::Train() {
   const ddprun::SteadyTime began = ddprun::SteadyNow();
   const int64_t first = step_;
+  std::unique_ptr<ddprun::ProfileSteps> profiler;
+  if (!options_.profile.empty()) {
+    const ddprun::ProfileOptions steps = {.folder = options_.profile, .first_step = step_};
+    DDPRUN_ASSIGN_OR_RETURN(profiler, ddprun::ProfileSteps::Create(*worker_.group, steps));
+  }
   while (step_ < options_.steps) {
     const at::Tensor loss = Step(NextBatch());
+    if (profiler != nullptr) DDPRUN_RETURN_IF_ERROR(profiler->Step());
     const bool last = step_ == options_.steps;
     if (step_ % options_.log_every == 0 || step_ == 1 || last) {
       const double seconds = absl::ToDoubleSeconds(ddprun::SteadyNow() - began);
@@ -155,10 +166,13 @@ absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
   DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker_.group));
   if (worker_.env.rank != 0) return absl::OkStatus();
   const int64_t tokens = options_.batch_size * options_.model.block_size * worker_.group->size();
+  const double tokens_per_second = steps_per_second * static_cast<double>(tokens);
+  if (writer_ != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(writer_->AddScalars({{"loss", average}, {"tokens_per_second", tokens_per_second}}, step_));
+  }
   Say(absl::StrFormat(
       "step %4d/%d  epoch %d  rank 0's loss %.3f  averaged over ranks %.3f  (%.1f steps/s, %.0f tokens/s)", step_,
-      options_.steps, sampler_.epoch(), ddprun::LossOfThisRank(loss), average, steps_per_second,
-      steps_per_second * static_cast<double>(tokens)));
+      options_.steps, sampler_.epoch(), ddprun::LossOfThisRank(loss), average, steps_per_second, tokens_per_second));
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/metrics/summary_writer.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/worker.h"
 
@@ -35,6 +36,8 @@ struct TrainOptions {
   std::string snapshot;         // folder of checkpoints; empty: none
   int64_t snapshot_every = 50;  // steps
   int64_t log_every = 20;       // steps
+  std::string tensorboard;      // folder of event files; empty: none
+  std::string profile;          // folder of traces; empty: none
   int64_t sample = 300;         // characters to write at the end
 };
 
@@ -71,6 +74,7 @@ class Trainer {
   Model model_;
   ddprun::AdamW optimizer_;
   std::unique_ptr<ddprun::Checkpointer> checkpointer_;  // nullptr: no snapshots
+  std::unique_ptr<ddprun::SummaryWriter> writer_;       // nullptr: no event files
   std::shared_ptr<ddprun::DistributedDataParallel<ModelImpl>> ddp_;
   int64_t step_ = 0;
 };
