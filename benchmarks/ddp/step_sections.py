@@ -65,17 +65,20 @@ def bucket_table(setup, place, where):
     flags = (*setup.model_flags("gpt"), *FUSED_VIEW)
     caps = ("1",) if setup.quick else ("25", "5", "1", "0.5", "0.25")
     no_communication, default, one_bucket = "no communication", "default (1 MiB, then 25)", "one bucket: no overlap"
+    measured = "measured"
     trainers = [
         Trainer(no_communication, "C++", (*flags, "--sync", "none"), setup.world, trains_alike=False),
         Trainer(one_bucket, "C++", (*flags, "--bucket-cap-mb", "1000"), setup.world),
         Trainer(default, "C++", flags, setup.world),
         *[Trainer(f"{cap} MiB", "C++", (*flags, "--bucket-cap-mb", cap), setup.world) for cap in caps],
+        Trainer(measured, "C++", (*flags, "--measure-bucket-cap"), setup.world),
     ]
     if not setup.quick:
         trainers.append(Trainer("default, Python", "Python", flags))
         trainers.append(Trainer("0.5 MiB, Python", "Python", (*flags, "--bucket-cap-mb", "0.5")))
     with started(trainers, setup.programs, setup.folder, place) as ranks:
         steps = in_turn(ranks, setup.rounds, setup.steps("gpt"))
+        chosen = ranks[measured].ask("cap")[0]["mb"]
     floor, whole = steps[no_communication].median, steps[one_bucket].median
 
     def hidden(one):
@@ -90,7 +93,8 @@ def bucket_table(setup, place, where):
         ],
         [
             "Fused AdamW and gradients as views. Hidden: of the time that communication adds where nothing overlaps (one "
-            "bucket, reduced after backward), the share that is gone."
+            "bucket, reduced after backward), the share that is gone. Measured: measure_bucket_cap chose "
+            f"{chosen:.2f} MiB."
         ],
     )
 

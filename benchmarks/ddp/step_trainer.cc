@@ -39,6 +39,7 @@ struct Flags {
   int64_t batch = 8;
   std::string optimizer = "default";
   std::optional<double> bucket_cap_mb;
+  bool measure_bucket_cap = false;
   bool bucket_view = false;
   bool zero = false;
   std::string sync = "overlap";
@@ -57,6 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--batch", flags.batch);
   app.add_option("--optimizer", flags.optimizer)->check(CLI::IsMember({"default", "fused"}));
   app.add_option("--bucket-cap-mb", flags.bucket_cap_mb);
+  app.add_flag("--measure-bucket-cap", flags.measure_bucket_cap);
   app.add_flag("--bucket-view", flags.bucket_view);
   app.add_flag("--zero", flags.zero, "divide the optimizer's state among the ranks");
   app.add_option("--sync", flags.sync)->check(CLI::IsMember({"overlap", "none"}));
@@ -98,6 +100,7 @@ class Trainer {
     }
     DdpOptions options;
     options.bucket_cap_mb = flags.bucket_cap_mb;
+    options.measure_bucket_cap = flags.measure_bucket_cap;
     options.gradient_as_bucket_view = flags.bucket_view;
     absl::StatusOr<std::shared_ptr<Ddp>> ddp = MakeDistributedDataParallel(net, worker.group, options);
     if (!ddp.ok()) return ddp.status();
@@ -161,6 +164,7 @@ class Trainer {
       const Run run = Steps(count);
       return absl::StrFormat("{\"seconds\": %s, \"cpu\": %.9f, \"loss\": %.9g}", Json(run.seconds), run.cpu, run.loss);
     }
+    if (word == "cap") return absl::StrFormat("{\"mb\": %.3f}", ddp_->bucket_cap_mb().value_or(0));
     if (word == "state") return absl::StrFormat("{\"bytes\": %d}", StateBytes());
     std::string kind;
     if (word == "save" && words >> kind >> count && (kind == "sync" || kind == "async")) return Save(kind, count);

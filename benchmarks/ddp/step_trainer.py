@@ -6,6 +6,7 @@ steps and ends. Without, it obeys commands on standard input, one a line, and an
     steps N         trains N steps            {"seconds": [per step], "cpu": seconds, "loss": of the last one}
     save KIND N     saves, trains N steps     {"held": seconds, "seconds": [per step], "bytes": size of the checkpoint}
     state           nothing                   {"bytes": of the optimizer's moments on this rank}
+    cap             nothing (C++ only)        {"mb": bucket_cap_mb, as set or measured; 0: the default}
 """
 
 import argparse

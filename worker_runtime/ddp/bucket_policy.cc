@@ -1,5 +1,6 @@
 #include "worker_runtime/ddp/bucket_policy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,7 @@ constexpr int64_t kMiB = 1024 * 1024;
 constexpr int64_t kDefaultFirstBytes = kMiB;
 constexpr double kDefaultCapMb = 25;
 constexpr double kMaxCapMb = 1e9;
+constexpr double kMinMeasuredCapMb = 0.25;
 
 absl::Status CheckLayout(const BucketLayout& layout, size_t parameters) {
   std::vector<bool> seen(parameters, false);
@@ -56,6 +58,12 @@ BucketLimits ChooseBucketLimits(const DdpOptions& options) {
   return limits;
 }
 
+double ChooseBucketCapMb(int64_t gradient_bytes, const AllReduceSpeed& speed) {
+  const double latency = absl::ToDoubleSeconds(speed.latency);
+  const double bytes = std::sqrt(static_cast<double>(gradient_bytes) * latency * speed.bytes_per_second);
+  return std::clamp(bytes / kMiB, kMinMeasuredCapMb, kDefaultCapMb);
+}
+
 absl::Status CheckDdpOptions(const DdpOptions& options, size_t parameters) {
   if (options.bucket_cap_mb.has_value()) {
     const double cap = *options.bucket_cap_mb;
@@ -63,6 +71,9 @@ absl::Status CheckDdpOptions(const DdpOptions& options, size_t parameters) {
       return absl::InvalidArgumentError(
           absl::StrCat("bucket_cap_mb is ", cap, ", but must be positive and finite (MiB)"));
     }
+  }
+  if (options.bucket_cap_mb.has_value() && options.measure_bucket_cap) {
+    return absl::InvalidArgumentError("bucket_cap_mb and measure_bucket_cap are both set; set one of them");
   }
   if (options.initial_bucket_layout.has_value()) return CheckLayout(*options.initial_bucket_layout, parameters);
   return absl::OkStatus();

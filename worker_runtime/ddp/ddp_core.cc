@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/ddp/all_reduce_speed.h"
 #include "worker_runtime/ddp/bucket_policy.h"
 #include "worker_runtime/ddp/ddp_state.h"
 #include "worker_runtime/ddp/join.h"
@@ -112,6 +113,15 @@ absl::StatusOr<std::shared_ptr<SharedMemoryAllReduce>> ShareMemory(const DdpStat
   return possible.ok() ? shared : possible;
 }
 
+absl::Status MeasureBucketCap(DdpState& state) {
+  int64_t bytes = 0;
+  for (const at::Tensor& parameter : state.trained.tensors) bytes += static_cast<int64_t>(parameter.nbytes());
+  const absl::StatusOr<AllReduceSpeed> speed = MeasureAllReduce(*state.group, state.device(), bytes);
+  if (!speed.ok()) return speed.status();
+  state.options.bucket_cap_mb = ChooseBucketCapMb(bytes, *speed);
+  return absl::OkStatus();
+}
+
 absl::Status CheckModule(const torch::nn::Module& module, const TrainedParameters& trained) {
   if (trained.tensors.empty()) {
     return absl::InvalidArgumentError(
@@ -148,6 +158,9 @@ absl::StatusOr<std::unique_ptr<DdpCore>> DdpCore::Create(std::shared_ptr<torch::
       absl::Status agreed = CheckAllRanksAgree(description, *state->group);
       if (!agreed.ok()) return agreed;
       BroadcastModule(*state, 0);
+    }
+    if (state->options.measure_bucket_cap && state->group->size() > 1) {
+      if (absl::Status measured = MeasureBucketCap(*state); !measured.ok()) return measured;
     }
     MakeReducerAndLogger(*state);
     state->forward_check.emplace(state->trained, [weak = std::weak_ptr<DdpState>(state)] {
@@ -227,6 +240,7 @@ absl::Status DdpCore::Join(absl::FunctionRef<absl::Status()> loop, const JoinOpt
 }
 
 BucketLayout DdpCore::bucket_layout() const { return state_->reducer->layout(); }
+std::optional<double> DdpCore::bucket_cap_mb() const { return state_->options.bucket_cap_mb; }
 bool DdpCore::require_backward_grad_sync() const { return state_->require_backward_grad_sync; }
 void DdpCore::set_require_backward_grad_sync(bool value) { state_->require_backward_grad_sync = value; }
 bool DdpCore::require_forward_param_sync() const { return state_->require_forward_param_sync; }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -42,6 +43,7 @@ class DdpCore {
   absl::Status RegisterCommHook(CommHook hook);
   absl::Status Join(absl::FunctionRef<absl::Status()> loop, const JoinOptions& options);
   BucketLayout bucket_layout() const;
+  std::optional<double> bucket_cap_mb() const;
   bool require_backward_grad_sync() const;
   void set_require_backward_grad_sync(bool value);
   bool require_forward_param_sync() const;

@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -123,6 +124,9 @@ class DistributedDataParallel {
 
   // The current buckets. Pass them as DdpOptions::initial_bucket_layout to continue a run with the same bits.
   BucketLayout bucket_layout() const { return core_->bucket_layout(); }
+
+  // DdpOptions::bucket_cap_mb, or what measure_bucket_cap has chosen for it.
+  std::optional<double> bucket_cap_mb() const { return core_->bucket_cap_mb(); }
 
   // Whether the next forward gets rank 0's buffers, as in Python: not after one within no_sync. Part of the state that a
   // step changes, for who undoes one (TrainingState::Rollback) and goes on with the same object.

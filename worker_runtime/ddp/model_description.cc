@@ -66,6 +66,7 @@ std::vector<std::pair<std::string, std::string>> DescribeOptions(const DdpOption
   }
   return {
       {"bucket_cap_mb", options.bucket_cap_mb.has_value() ? absl::StrCat(*options.bucket_cap_mb) : "unset"},
+      {"measure_bucket_cap", yes_no(options.measure_bucket_cap)},
       {"find_unused_parameters", yes_no(options.find_unused_parameters)},
       {"static_graph", yes_no(options.static_graph)},
       {"shared_memory", yes_no(options.shared_memory)},

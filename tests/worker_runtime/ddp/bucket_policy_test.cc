@@ -35,6 +35,19 @@ TEST(ChooseBucketLimitsTest, StaticGraph_OneBucketEvenWithFindUnused) {
             std::vector<size_t>{kUnlimited});
 }
 
+TEST(ChooseBucketCapMbTest, LatencyAgainstTheLastBucket) {
+  const auto cap = [](int64_t mib, absl::Duration latency, double mib_per_second) {
+    return ChooseBucketCapMb(mib * kMiB, {latency, mib_per_second * kMiB});
+  };
+  EXPECT_DOUBLE_EQ(cap(16, absl::Milliseconds(10), 100), 4);
+  EXPECT_DOUBLE_EQ(cap(64, absl::Milliseconds(10), 100), 8);
+  EXPECT_DOUBLE_EQ(cap(16, absl::Microseconds(2500), 100), 2);
+  EXPECT_DOUBLE_EQ(cap(1, absl::Microseconds(1), 100), 0.25);
+  EXPECT_DOUBLE_EQ(cap(100000, absl::Milliseconds(10), 1000), 25);
+  // 3.4 MB of gradients on 1 Gbit/s, where 0.5 MiB is better than 0.25 and 1 (benchmarks/README.md).
+  EXPECT_NEAR(ChooseBucketCapMb(3'400'000, {absl::Microseconds(500), 1e9 / 8}), 0.44, 0.01);
+}
+
 TEST(CheckDdpOptionsTest, BadCap_IsNamed) {
   EXPECT_TRUE(CheckDdpOptions({}, 3).ok());
   EXPECT_TRUE(CheckDdpOptions({.bucket_cap_mb = 0.01}, 3).ok());
@@ -42,6 +55,12 @@ TEST(CheckDdpOptionsTest, BadCap_IsNamed) {
             "bucket_cap_mb is 0, but must be positive and finite (MiB)");
   EXPECT_FALSE(CheckDdpOptions({.bucket_cap_mb = std::numeric_limits<double>::quiet_NaN()}, 3).ok());
   EXPECT_FALSE(CheckDdpOptions({.bucket_cap_mb = std::numeric_limits<double>::infinity()}, 3).ok());
+}
+
+TEST(CheckDdpOptionsTest, MeasuredCap_AndOneThatIsSet_AreTooMany) {
+  EXPECT_TRUE(CheckDdpOptions({.measure_bucket_cap = true}, 3).ok());
+  EXPECT_EQ(CheckDdpOptions({.bucket_cap_mb = 1, .measure_bucket_cap = true}, 3).message(),
+            "bucket_cap_mb and measure_bucket_cap are both set; set one of them");
 }
 
 TEST(CheckDdpOptionsTest, Layout_HoldsEachParameterOnce) {
