@@ -14,6 +14,7 @@
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/ddp/nan_detector.h"
+#include "worker_runtime/ddp/nan_in_forward.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/metrics/metrics.h"

@@ -61,8 +61,9 @@ class NanDetector::Gradients {
       }
     }
     if (!std::isfinite(loss_value)) {
-      return absl::StrCat("the loss is ", loss_value,
-                          " although all parameters are finite; check this rank's batch and the model's forward");
+      return absl::StrCat(
+          "the loss is ", loss_value,
+          " although all parameters are finite; check this rank's batch, or find the operator with NanInForward");
     }
     return absl::StrCat(
         "the gradient of parameter \"", bad_gradient,

@@ -1,17 +1,23 @@
 #include "worker_runtime/ddp/nan_detector.h"
 
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
+#include "worker_runtime/ddp/nan_in_forward.h"
 
 namespace ddprun::testing {
 namespace {
@@ -103,6 +109,47 @@ TEST(NanDetector, ParametersOutliveIt) {
   { NanDetector detector(net); }
   net->forward(at::ones({1, 2})).sum().backward();
   EXPECT_TRUE(at::equal(net->weight.grad(), at::ones({1, 2})));
+}
+
+// ---- NanInForward ----
+
+TEST(NanInForward, NamesTheOperatorAndTheParameterBefore) {
+  Net net;
+  const std::string text = NanInForward(net, [&] {
+    net.second->forward(-net.first->forward(at::ones({2, 3})).abs().log());
+  });
+  EXPECT_THAT(text, HasSubstr("no operator of forward gave NaN"));
+  net.first->weight.detach().fill_(-1);
+  EXPECT_EQ(
+      NanInForward(net,
+                   [&] {
+                     net.second->forward((net.first->forward(at::ones({2, 3})) - 10).log().exp());
+                   }),
+      "aten::log gave NaN (shape [2, 3]) for inputs without NaN (shapes [2, 3]); the last parameter used before is "
+      "\"first.bias\"");
+}
+
+TEST(NanInForward, InfiniteMaskAndUninitializedMemory_AreFine) {
+  at::globalContext().setDeterministicAlgorithms(true, false);  // fills uninitialized memory with NaN
+  EXPECT_THAT(NanInForward(Net(),
+                           [] {
+                             EXPECT_TRUE(at::empty({1000}).isnan().all().item<bool>());
+                             at::zeros({2, 2}).masked_fill(at::ones({2, 2}).triu(1) == 1, -INFINITY).softmax(1);
+                           }),
+              HasSubstr("no operator of forward gave NaN"));
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+TEST(NanInForward, BatchHasNan_NoOperatorIsBlamed) {
+  Net net;
+  const at::Tensor batch = at::full({2, 3}, kNan);
+  EXPECT_THAT(NanInForward(net, [&] { net.forward(batch, false); }), HasSubstr("the batch or a parameter has NaN"));
+}
+
+TEST(NanInForward, ForwardThrows_NobodyWatchesAfterwards) {
+  Net net;
+  EXPECT_THROW(NanInForward(net, [&] { net.first->forward(at::ones({2, 7})); }), c10::Error);
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
 }
 
 }  // namespace
