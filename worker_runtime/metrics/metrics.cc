@@ -1,5 +1,6 @@
 #include "worker_runtime/metrics/metrics.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
