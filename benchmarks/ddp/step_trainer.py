@@ -158,8 +158,8 @@ class Trainer:
 
     def state_bytes(self):
         optimizer = self.optimizer.optim if self.flags.zero else self.optimizer
-        moments = [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v) and v.dim() > 0]
-        return sum(moment.nbytes for moment in moments)
+        values = [value for state in optimizer.state.values() for value in state.values()]
+        return sum(value.nbytes for value in values if torch.is_tensor(value) and value.dim() > 0)
 
     def obey(self, line):
         word, *rest = line.split()

@@ -24,24 +24,25 @@ struct TokenFileOptions {
 };
 
 // A tokenized text as a dataset of sequences for next-token prediction: a file that holds nothing but tokens, little
-// endian, like the .bin files of nanoGPT, which numpy.memmap reads in Python. The file is mapped into memory: opening it
-// reads nothing, ranks of one host share the pages, and the kernel can drop them, so the file may be larger than memory.
+// endian, like the .bin files of nanoGPT, which numpy.memmap reads in Python. The file is mapped into memory: opening
+// it reads nothing, ranks of one host share the pages, and the kernel can drop them, so the file may be larger than
+// memory.
 //
 //   absl::StatusOr<ddprun::TokenFile> tokens = ddprun::TokenFile::Open("train.bin", {.sequence_length = 256});
 //   auto sampler = ddprun::DistributedSampler::Create(*tokens->size(), {.num_replicas = ranks, .rank = rank});
 //   auto loader = torch::data::make_data_loader(*tokens, *sampler, batch_size);
 //   for (auto& batch : *loader) Loss(model->forward(batch.data), batch.target);
 //
-// Sequences do not overlap; sequence i has the tokens from i * sequence_length on. Targets are the tokens that follow, so
-// the file's last token is only a target. An incomplete sequence at the end is left out.
+// Sequences do not overlap; sequence i has the tokens from i * sequence_length on. Targets are the tokens that follow,
+// so the file's last token is only a target. An incomplete sequence at the end is left out.
 //
 // Copies share the mapping. Thread-safe. The file must not be truncated while it is open: reading beyond its new end
 // ends the process with SIGBUS.
 class TokenFile {
  public:
   // Errors name the file. NotFound, PermissionDenied and other errors of the system: it can't be opened or mapped.
-  // InvalidArgument: it is empty, its size is not a multiple of the token's, it is shorter than one sequence and a target,
-  // or an option is invalid.
+  // InvalidArgument: it is empty, its size is not a multiple of the token's, it is shorter than one sequence and a
+  // target, or an option is invalid.
   static absl::StatusOr<TokenFile> Open(const std::string& path, const TokenFileOptions& options);
 
   // Number of sequences.
@@ -50,8 +51,8 @@ class TokenFile {
   int64_t tokens() const;
 
   // int64 data and target: [sequence_length], or [number of indices, sequence_length]. Both are views of one tensor.
-  // Throws, like LibTorch's datasets: c10::IndexError: an index is not less than size(); c10::ValueError: a token is not
-  // less than vocab_size; the message has the file and the token's position.
+  // Throws, like LibTorch's datasets: c10::IndexError: an index is not less than size(); c10::ValueError: a token is
+  // not less than vocab_size; the message has the file and the token's position.
   torch::data::Example<> get(size_t index) const;
   torch::data::Example<> get_batch(const std::vector<size_t>& indices) const;
 

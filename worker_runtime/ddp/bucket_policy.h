@@ -29,8 +29,8 @@ struct AllReduceSpeed {
   double bytes_per_second = 0;
 };
 
-// MiB per bucket for a model with gradients of this many bytes in all. Every bucket of c bytes costs a latency, and the last
-// one, c / bytes_per_second, is not hidden by backward: the sum is least at c = sqrt(gradient_bytes * latency *
+// MiB per bucket for a model with gradients of this many bytes in all. Every bucket of c bytes costs a latency, and the
+// last one, c / bytes_per_second, is not hidden by backward: the sum is least at c = sqrt(gradient_bytes * latency *
 // bytes_per_second). At least 0.25, at most 25, which is the default. Pure.
 double ChooseBucketCapMb(int64_t gradient_bytes, const AllReduceSpeed& speed);
 

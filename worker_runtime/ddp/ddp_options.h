@@ -26,9 +26,9 @@ struct DdpOptions {
   std::optional<double> bucket_cap_mb = std::nullopt;
 
   // Choose bucket_cap_mb, which must not be set then, by measuring the group's all-reduce at creation (about 0.2 s on a
-  // link of 1 Gbit/s): between 0.25 and 25 MiB, so that neither the latencies of many buckets nor the last bucket, which
-  // backward does not hide, cost much. The same on all ranks. Another run may choose another, and from three ranks on get
-  // other bits: DistributedDataParallel::bucket_cap_mb() says which to set.
+  // link of 1 Gbit/s): between 0.25 and 25 MiB, so that neither the latencies of many buckets nor the last bucket,
+  // which backward does not hide, cost much. The same on all ranks. Another run may choose another, and from three
+  // ranks on get other bits: DistributedDataParallel::bucket_cap_mb() says which to set.
   bool measure_bucket_cap = false;
 
   // For models whose forward does not use every parameter: traverses the graph from the outputs in every iteration to

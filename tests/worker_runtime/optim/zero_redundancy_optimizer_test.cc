@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/base/torch_try.h"
@@ -224,6 +225,22 @@ TEST(ZeroRedundancyOptimizer, Closure_IsCalled_StateStaysAfterAnException) {
     EXPECT_EQ(optimizer.state().size(), 1u);
     return absl::OkStatus();
   });
+}
+
+TEST(ZeroRedundancyOptimizer, OwnerIsGone_StepEndsWithAnErrorThatNamesRankAndOperation) {
+  absl::Status seen;
+  RunRanks(2, [&seen](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    const std::vector<at::Tensor> parameters = {at::zeros({4}), at::zeros({4})};
+    ZeroRedundancyOptimizer optimizer(group, parameters, MakeSgd);
+    if (rank == 1) return absl::InternalError("gave up");
+    seen = group->Try("training", [&] {
+      optimizer.step();
+      return absl::OkStatus();
+    });
+    return seen;
+  }).IgnoreError();
+  EXPECT_TRUE(absl::IsAborted(seen)) << seen;
+  EXPECT_TRUE(absl::StartsWith(seen.message(), "rank 0: training: ")) << seen;
 }
 
 TEST(ZeroRedundancyOptimizer, ParametersDiffer_SameErrorOnAllRanks) {
