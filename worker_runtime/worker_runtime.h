@@ -15,6 +15,7 @@
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/ddp/nan_detector.h"
 #include "worker_runtime/ddp/nan_in_forward.h"
+#include "worker_runtime/ddp/power_sgd.h"
 #include "worker_runtime/ddp/shared_memory_all_reduce.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/metrics/metrics.h"

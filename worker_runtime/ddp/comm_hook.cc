@@ -1,6 +1,7 @@
 #include "worker_runtime/ddp/comm_hook.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 #include <vector>
 
@@ -26,12 +27,13 @@ CommHook::Future Completed(at::Tensor tensor) {
 }
 
 CommHook CompressHook(std::string name, c10::ScalarType dtype, CommHook inner) {
-  return {.name = std::move(name), .run = [dtype, inner = std::move(inner)](at::Tensor bucket, ProcessGroup& group) {
-            return inner.run(bucket.to(dtype), group)
+  return {.name = std::move(name),
+          .run = [dtype, inner = std::move(inner)](const GradBucket& bucket, ProcessGroup& group) {
+            return inner.run(bucket.WithBuffer(bucket.buffer().to(dtype)), group)
                 ->then(
-                    [bucket](c10::ivalue::Future& reduced) {
-                      bucket.copy_(ResultOf(reduced));
-                      return c10::IValue(bucket);
+                    [buffer = bucket.buffer()](c10::ivalue::Future& reduced) {
+                      buffer.copy_(ResultOf(reduced));
+                      return c10::IValue(buffer);
                     },
                     c10::TensorType::get());
           }};
@@ -39,10 +41,33 @@ CommHook CompressHook(std::string name, c10::ScalarType dtype, CommHook inner) {
 
 }  // namespace
 
+GradBucket::GradBucket(const c10d::GradBucket& bucket) : bucket_(&bucket), buffer_(bucket.getBuffer()) {}
+
+size_t GradBucket::index() const { return bucket_->getIndex(); }
+bool GradBucket::is_last() const { return bucket_->isLast(); }
+std::vector<at::Tensor> GradBucket::parameters() const { return bucket_->getParameters(); }
+
+std::vector<at::Tensor> GradBucket::gradients() const {
+  std::vector<at::Tensor> gradients = bucket_->getGradients();
+  const at::Tensor& original = bucket_->getBuffer();
+  if (buffer_.is_same(original)) return gradients;
+  for (at::Tensor& gradient : gradients) {
+    const int64_t offset = gradient.storage_offset() - original.storage_offset();
+    gradient = buffer_.narrow(0, offset, gradient.numel()).view(gradient.sizes());
+  }
+  return gradients;
+}
+
+GradBucket GradBucket::WithBuffer(at::Tensor buffer) const {
+  GradBucket other(*bucket_);
+  other.buffer_ = std::move(buffer);
+  return other;
+}
+
 CommHook AllReduceHook() {
-  return {.name = "allreduce", .run = [](at::Tensor bucket, ProcessGroup& group) {
+  return {.name = "allreduce", .run = [](const GradBucket& bucket, ProcessGroup& group) {
             // First divided, so that half does not overflow in the sum.
-            std::vector<at::Tensor> tensors = {bucket.div_(group.size())};
+            std::vector<at::Tensor> tensors = {bucket.buffer().div_(group.size())};
             return group.c10d()->allreduce(tensors)->getFuture();
           }};
 }
@@ -57,10 +82,11 @@ CommHook Bf16CompressHook(CommHook inner) {
   return CompressHook(std::move(name), at::kBFloat16, std::move(inner));
 }
 
-CommHook SynchronousHook(std::string name, std::function<absl::Status(at::Tensor bucket, ProcessGroup& group)> reduce) {
-  return {.name = std::move(name), .run = [reduce = std::move(reduce)](at::Tensor bucket, ProcessGroup& group) {
+CommHook SynchronousHook(std::string name,
+                         std::function<absl::Status(const GradBucket& bucket, ProcessGroup& group)> reduce) {
+  return {.name = std::move(name), .run = [reduce = std::move(reduce)](const GradBucket& bucket, ProcessGroup& group) {
             ThrowIfError(reduce(bucket, group));
-            return Completed(std::move(bucket));
+            return Completed(bucket.buffer());
           }};
 }
 

@@ -5,39 +5,70 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker_runtime/process_group/process_group.h"
 
+namespace c10d {
+class GradBucket;
+}  // namespace c10d
+
 namespace ddprun {
+
+// Gradients that are averaged together: Python's torch.distributed.GradBucket. Valid while the hook runs; a hook whose
+// future completes later keeps what it needs of it.
+class GradBucket {
+ public:
+  explicit GradBucket(const c10d::GradBucket& bucket);
+
+  // Position among the buckets of an iteration, from 0, and whether it is the last. Buckets are the same on all ranks. They
+  // are rebuilt after the first iteration, so what is kept by index starts in the second one at the earliest.
+  size_t index() const;
+  bool is_last() const;
+  // This rank's gradients, not divided: one-dimensional, contiguous, of one dtype and device, with the same length on all
+  // ranks.
+  const at::Tensor& buffer() const { return buffer_; }
+  // Views into buffer(), one per parameter of parameters(), of its shape.
+  std::vector<at::Tensor> gradients() const;
+  std::vector<at::Tensor> parameters() const;
+
+  // The same gradients in another buffer of the same length, for the inner hook of a composition.
+  GradBucket WithBuffer(at::Tensor buffer) const;
+
+ private:
+  const c10d::GradBucket* bucket_;
+  at::Tensor buffer_;
+};
 
 // Averages the gradients of a bucket over the ranks. The default is an all-reduce; a hook replaces it
 // (DistributedDataParallel::RegisterCommHook).
 //
-// The hook receives this rank's gradients of a bucket, not divided: one-dimensional, contiguous, of one dtype and
-// device, with the same length on all ranks. It is called on the thread that runs backward, for one bucket after the
-// other in the same order on all ranks, while backward continues. backward() rethrows what it throws.
+// The hook is called on the thread that runs backward, for one bucket after the other in the same order on all ranks,
+// while backward continues. backward() rethrows what it throws.
 struct CommHook {
-  // Completed with the tensor that replaces the bucket, of the same shape and dtype (it may be the bucket itself).
+  // Completed with the tensor that replaces the bucket's buffer, of the same shape and dtype (it may be the buffer itself).
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
   std::string name;  // for logs
-  std::function<Future(at::Tensor bucket, ProcessGroup& group)> run;
+  std::function<Future(const GradBucket& bucket, ProcessGroup& group)> run;
 };
 
 // The default: divides by the number of ranks, then sums over the group. The innermost hook of a composition.
 CommHook AllReduceHook();
 
-// Half the bytes: casts the bucket to half or bfloat16, passes it to `inner`, and casts the result back to the bucket's
+// Half the bytes: casts the buffer to half or bfloat16, passes it to `inner`, and casts the result back to the buffer's
 // dtype. Same bits as Python's fp16_compress_hook and bf16_compress_hook. half overflows above 65504; bfloat16 has the
 // range of float but 8 bits of precision.
 CommHook Fp16CompressHook(CommHook inner = AllReduceHook());
 CommHook Bf16CompressHook(CommHook inner = AllReduceHook());
 
-// A hook from a function that averages the bucket in place before it returns. backward() throws its error.
-CommHook SynchronousHook(std::string name, std::function<absl::Status(at::Tensor bucket, ProcessGroup& group)> reduce);
+// A hook from a function that averages the bucket's buffer in place before it returns. backward() throws its error.
+CommHook SynchronousHook(std::string name,
+                         std::function<absl::Status(const GradBucket& bucket, ProcessGroup& group)> reduce);
 
 }  // namespace ddprun
 

@@ -34,7 +34,7 @@ class HookAdapter : public c10d::CommHookInterface {
   HookAdapter(CommHook hook, std::shared_ptr<ProcessGroup> group) : hook_(std::move(hook)), group_(std::move(group)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    return hook_.run(bucket.getBuffer(), *group_);
+    return hook_.run(GradBucket(bucket), *group_);
   }
   at::Tensor parseHookResult(const c10::IValue& result) override {
     return c10d::detail::parseCppCommHookResult(result);

@@ -124,8 +124,8 @@ void SharedMemoryAllReduce::SumSlots(at::Tensor target, int64_t begin, int64_t c
 
 CommHook SharedMemoryAllReduce::Hook() {
   return SynchronousHook("shared_memory_allreduce",
-                         [shared = shared_from_this()](at::Tensor bucket, ProcessGroup&) -> absl::Status {
-                           return shared->AllReduce(std::move(bucket), 1.0 / shared->segment_->size());
+                         [shared = shared_from_this()](const GradBucket& bucket, ProcessGroup&) -> absl::Status {
+                           return shared->AllReduce(bucket.buffer(), 1.0 / shared->segment_->size());
                          });
 }
 

@@ -1,12 +1,14 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -30,11 +32,11 @@ std::shared_ptr<DistributedDataParallel<Scale>> WithHook(std::shared_ptr<Process
 TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
   ExpectRanksSucceed(2, [](int rank, std::shared_ptr<ProcessGroup> group) {
     int calls = 0;
-    auto ddp = WithHook(group, SynchronousHook("own", [&](at::Tensor bucket, ProcessGroup& of) {
+    auto ddp = WithHook(group, SynchronousHook("own", [&](const GradBucket& bucket, ProcessGroup& of) {
                           ++calls;
-                          EXPECT_TRUE(at::equal(bucket, at::full({4}, rank + 1.0)));
+                          EXPECT_TRUE(at::equal(bucket.buffer(), at::full({4}, rank + 1.0)));
                           EXPECT_EQ(of.rank(), rank);
-                          bucket.fill_(42);
+                          bucket.buffer().fill_(42);
                           return absl::OkStatus();
                         }));
     ddp->forward(at::full({4}, rank + 1.0)).sum().backward();
@@ -42,6 +44,59 @@ TEST(CommHookTest, OwnHook_GetsTheBucket_ItsResultIsTheGradient) {
     EXPECT_TRUE(at::equal(ddp->module()->weight.grad(), at::full({4}, 42.0)));
     return absl::OkStatus();
   });
+}
+
+// Three parameters in two buckets of about 64 bytes.
+TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) {
+  for (const bool compressed : {false, true}) {
+    ExpectRanksSucceed(2, [compressed](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+      auto module = std::make_shared<torch::nn::SequentialImpl>(
+          torch::nn::Linear(7, 5), torch::nn::Linear(torch::nn::LinearOptions(5, 3).bias(false)));
+      Fill(*module);
+      std::vector<size_t> indices;
+      std::vector<bool> last;
+      std::vector<at::Tensor> seen;
+      const CommHook looks = {.name = "looks", .run = [&](const GradBucket& bucket, ProcessGroup& of) {
+                                indices.push_back(bucket.index());
+                                last.push_back(bucket.is_last());
+                                const std::vector<at::Tensor> gradients = bucket.gradients();
+                                EXPECT_EQ(gradients.size(), bucket.parameters().size());
+                                int64_t length = 0;
+                                for (size_t i = 0; i < gradients.size(); ++i) {
+                                  EXPECT_EQ(gradients[i].sizes(), bucket.parameters()[i].sizes());
+                                  EXPECT_TRUE(gradients[i].is_alias_of(bucket.buffer()));
+                                  length += gradients[i].numel();
+                                  seen.push_back(bucket.parameters()[i]);
+                                  // Tells on which parameter it was written.
+                                  gradients[i].fill_(static_cast<double>(bucket.parameters()[i].numel()));
+                                }
+                                EXPECT_EQ(length, bucket.buffer().numel());
+                                EXPECT_EQ(bucket.buffer().scalar_type(), compressed ? at::kBFloat16 : at::kFloat);
+                                return AllReduceHook().run(bucket, of);
+                              }};
+      auto ddp = MakeDistributedDataParallel(module, group, {.bucket_cap_mb = 64.0 / (1 << 20)});
+      if (!ddp.ok()) return ddp.status();
+      if (absl::Status status = (*ddp)->RegisterCommHook(compressed ? Bf16CompressHook(looks) : looks); !status.ok()) {
+        return status;
+      }
+      for (int step = 0; step < 2; ++step) {
+        indices.clear();
+        last.clear();
+        seen.clear();
+        (*ddp)->zero_grad();
+        (*ddp)->forward(Inputs(step, rank)).sum().backward();
+      }
+      EXPECT_EQ(indices, (std::vector<size_t>{0, 1}));
+      EXPECT_EQ(last, (std::vector<bool>{false, true}));
+      EXPECT_EQ(seen.size(), 3u);
+      for (const at::Tensor& parameter : module->parameters()) {
+        EXPECT_TRUE(at::equal(parameter.grad(), at::full_like(parameter, static_cast<double>(parameter.numel()))));
+        const auto is_it = [&](const at::Tensor& other) { return other.is_same(parameter); };
+        EXPECT_EQ(std::count_if(seen.begin(), seen.end(), is_it), 1);
+      }
+      return absl::OkStatus();
+    });
+  }
 }
 
 TEST(CommHookTest, Compressions_AverageInTheirPrecision) {
@@ -68,8 +123,9 @@ TEST(CommHookTest, SecondHook_FailedPrecondition) {
 
 TEST(CommHookTest, ErrorOfAHook_ComesOutOfTry) {
   ExpectRanksSucceed(1, [](int, std::shared_ptr<ProcessGroup> group) {
-    auto ddp = WithHook(
-        group, SynchronousHook("bad", [](at::Tensor, ProcessGroup&) { return absl::InternalError("the hook broke"); }));
+    auto ddp = WithHook(group, SynchronousHook("bad", [](const GradBucket&, ProcessGroup&) {
+                          return absl::InternalError("the hook broke");
+                        }));
     const absl::Status status = group->Try("backward", [&] {
       ddp->forward(at::ones({4})).sum().backward();
       return absl::OkStatus();
