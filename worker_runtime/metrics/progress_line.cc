@@ -2,8 +2,6 @@
 
 #include <sys/ioctl.h>
 
-#include <utility>
-
 namespace ddprun {
 namespace {
 

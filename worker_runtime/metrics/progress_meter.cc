@@ -21,7 +21,7 @@ std::string Rate(double per_second) {
 
 std::string ProgressMeter::Update(int64_t step, const std::map<std::string, double>& metrics, SteadyTime now,
                                   int columns) {
-  const bool last = step == options_.total_steps;
+  const bool last = IsLast(step);
   if (!last && now - shown_.time < (columns > 0 ? kRedraw : options_.every)) return "";
   const std::string line = Line(step, metrics, now);
   shown_ = {step, now};
@@ -45,7 +45,7 @@ std::string ProgressMeter::Line(int64_t step, const std::map<std::string, double
     }
   }
   const absl::Duration elapsed = now - began_.time;
-  if (step == options_.total_steps) {
+  if (IsLast(step)) {
     absl::StrAppend(&line, "  took ", absl::FormatDuration(absl::Trunc(elapsed, absl::Seconds(1))));
   } else if (step > began_.step && options_.total_steps > step) {
     const absl::Duration left = elapsed * (options_.total_steps - step) / (step - began_.step);

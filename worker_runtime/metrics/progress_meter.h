@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "rendezvous/base/steady_time.h"
@@ -43,6 +44,7 @@ class ProgressMeter {
     SteadyTime time;
   };
 
+  bool IsLast(int64_t step) const { return options_.total_steps > 0 && step == options_.total_steps; }
   std::string Line(int64_t step, const std::map<std::string, double>& metrics, SteadyTime now) const;
 
   const ProgressOptions options_;
