@@ -22,8 +22,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "worker_runtime/nn/zero_gradients.h"
 #include "worker_runtime/optim/parameter_groups.h"
-#include "worker_runtime/optim/zero_gradients.h"
 
 namespace ddprun {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/ddp/model_agreement.h"
+#include "worker_runtime/nn/zero_gradients.h"
 #include "worker_runtime/optim/parameter_groups.h"
-#include "worker_runtime/optim/zero_gradients.h"
 
 namespace ddprun {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "worker_runtime/nn/parameters.h"
-#include "worker_runtime/optim/zero_gradients.h"
+#include "worker_runtime/nn/zero_gradients.h"
 
 namespace ddprun {
 namespace {

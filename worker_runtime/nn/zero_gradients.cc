@@ -1,4 +1,4 @@
-#include "worker_runtime/optim/zero_gradients.h"
+#include "worker_runtime/nn/zero_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 
