@@ -48,6 +48,19 @@ TEST(RankDeath, OutsideOfEveryWall_TheErrorIsTheSame) {
   }
 }
 
+TEST(RankDeath, KilledWhileAsynchronousOperationsAreInFlight_IsNamed) {
+  RankProcesses ranks(3, "async");
+  ASSERT_TRUE(ranks.Ready());
+  for (int rank : {0, 1}) ASSERT_TRUE(ranks[rank].WaitForOut("in flight"));
+  ranks[2].Signal(SIGKILL);
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(ranks[rank].Wait(), 1);
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(absl::StrCat("rank ", rank, ": all_reduce (collective #")));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 2) + " exited or was killed"));
+    EXPECT_THAT(ranks[rank].Out(), HasSubstr(absl::StrCat("second: rank ", rank, ": all_reduce: the group failed")));
+  }
+}
+
 TEST(RankDeath, StoppedRank_IsNamedByTheTimeout) {
   RankProcesses ranks(4, "loop", /*timeout_seconds=*/5);
   ASSERT_TRUE(ranks.Ready());

@@ -40,6 +40,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"
 
@@ -133,6 +134,18 @@ absl::Status ShowSettings(const Worker& worker) {
   return absl::OkStatus();
 }
 
+// Two operations in flight, into which rank 2 does not come.
+absl::Status WaitInVain(ProcessGroup& group) {
+  absl::StatusOr<Work> first = AsyncAllReduce(group, at::full({100000}, 1.0f));
+  if (!first.ok()) return first.status();
+  absl::StatusOr<Work> second = AsyncAllReduce(group, at::full({100000}, 1.0f));
+  if (!second.ok()) return second.status();
+  Say("in flight");
+  const absl::Status status = first->Wait();
+  Say(absl::StrCat("second: ", second->Wait().message()));
+  return status;
+}
+
 absl::Status Behave(const std::string& behaviour, Worker& worker) {
   ProcessGroup& group = *worker.group;
   const int rank = worker.env.rank;
@@ -155,6 +168,8 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "crash" && rank == 1) WriteToNowhere();
   if (behaviour == "uncaught" && rank == 1) std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
   if (behaviour == "loop_alone" && rank == 2) pause();
+  if (behaviour == "async" && rank == 2) pause();
+  if (behaviour == "async") return WaitInVain(group);
   if (behaviour == "reform") return Reform(worker);
   if (behaviour == "many_lines") {
     for (int line = 0; line < 100000; ++line) puts("one of many lines, and nobody reads them");

@@ -1,0 +1,63 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_ASYNC_COLLECTIVES_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_ASYNC_COLLECTIVES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker_runtime/process_group/process_group.h"
+
+// torch.distributed's collectives with async_op=True: they return a handle while the operation runs.
+//
+//   DDPRUN_ASSIGN_OR_RETURN(ddprun::Work work, ddprun::AsyncAllReduce(*group, tensor));
+//   ...                                             // compute something else, or start more operations
+//   DDPRUN_RETURN_IF_ERROR(work.Wait());
+//
+// Several may be in flight; all ranks start them in the same order, and may wait in any. Until Wait has returned OK, the
+// tensors must not be written, nor those that the operation writes be read. Tensors: contiguous, of one dtype and device.
+// Threads: those of the group, for Wait as well. n is the number of ranks.
+namespace ddprun {
+
+// An operation in flight. Keeps the group alive. A handle that is dropped without Wait does not stop the operation: it
+// goes on, what is in its tensors is unspecified, and its error is not reported, but the group's next operation fails too.
+class Work {
+ public:
+  Work(Work&& other) noexcept;
+  Work& operator=(Work&& other) noexcept;
+  ~Work();
+
+  // Blocks until this rank is done with the tensors (NCCL: orders the current stream after the operation). Errors are those
+  // of ProcessGroup's operations; Aborted at once after the group's Abort. FailedPrecondition after its Shutdown, so wait
+  // before. Again: the same result.
+  absl::Status Wait();
+
+  // Whether the operation has ended, well or not; then Wait does not block for it. Does not block.
+  bool IsCompleted() const;
+
+ private:
+  friend class WorkMaker;
+  struct State;
+  explicit Work(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+// The errors of all: InvalidArgument for tensors that do not fit; those of ProcessGroup's operations, if the group is
+// unusable already.
+
+// In place. Any shape; the same shape and dtype on all ranks. kAverage requires a floating-point dtype.
+absl::StatusOr<Work> AsyncAllReduce(ProcessGroup& group, at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
+// In place, from `root`. The same shape and dtype on all ranks.
+absl::StatusOr<Work> AsyncBroadcast(ProcessGroup& group, at::Tensor tensor, int root = 0);
+// As the functions of the same names in tensor_collectives.h.
+absl::StatusOr<Work> AsyncAllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input);
+absl::StatusOr<Work> AsyncReduceScatterTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input,
+                                              ReduceOp op = ReduceOp::kSum);
+absl::StatusOr<Work> AsyncSend(ProcessGroup& group, const at::Tensor& tensor, int to, int tag = 0);
+absl::StatusOr<Work> AsyncRecv(ProcessGroup& group, at::Tensor tensor, int from, int tag = 0);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_ASYNC_COLLECTIVES_H_

@@ -1,0 +1,31 @@
+#ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_TENSOR_CHECKS_H_
+#define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_TENSOR_CHECKS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "worker_runtime/process_group/process_group.h"
+
+// What a backend would refuse with less clear words, or with the end of the process. All return InvalidArgument with
+// `operation` in front.
+namespace ddprun {
+
+std::string ShapeOf(const at::Tensor& tensor);
+
+// Defined and contiguous.
+absl::Status CheckTensor(absl::string_view operation, const at::Tensor& tensor);
+
+// `whole` consists of `parts` tensors like `part`, one after the other in the first dimension.
+absl::Status CheckParts(absl::string_view operation, const at::Tensor& whole, const at::Tensor& part, int parts);
+
+absl::Status CheckPeer(absl::string_view operation, const ProcessGroup& group, int peer);
+
+// kAverage requires a floating-point dtype.
+absl::Status CheckOp(absl::string_view operation, const at::Tensor& tensor, ReduceOp op);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_TENSOR_CHECKS_H_
