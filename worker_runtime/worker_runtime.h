@@ -23,6 +23,7 @@
 #include "worker_runtime/metrics/summary_writer.h"
 #include "worker_runtime/nn/linear.h"
 #include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/nn/sync_batch_norm.h"
 #include "worker_runtime/nn/zero_gradients.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/lambda_lr.h"
