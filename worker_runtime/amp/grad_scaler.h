@@ -36,7 +36,8 @@ struct GradScalerOptions {
 // Any optimizer. As in Python, the fused ddprun::AdamW divides the gradients itself if Unscale was not called.
 //
 // With DistributedDataParallel all ranks skip the same steps and keep the same scale, without communicating: gradients
-// are averaged before they are checked, and an infinite or NaN gradient of one rank makes the average so on all of them.
+// are averaged before they are checked, and an infinite or NaN gradient of one rank makes the average so on all of
+// them.
 //
 // Add it to the TrainingState (AddScaler). Each Step waits for the device once, also with the fused AdamW, whose state
 // counts the steps in host memory. Throws c10::Error, like LibTorch's optimizers. Thread-compatible.
@@ -48,11 +49,12 @@ class GradScaler {
   // The loss (or any other output) times the scale; of its dtype and shape.
   at::Tensor Scale(const at::Tensor& loss);
 
-  // Divides the gradients of the optimizer's parameters by the scale, in place, and looks for values that are not finite.
-  // At most once before Step. Throws c10::ValueError for gradients in kHalf: keep parameters in float.
+  // Divides the gradients of the optimizer's parameters by the scale, in place, and looks for values that are not
+  // finite. At most once before Step. Throws c10::ValueError for gradients in kHalf: keep parameters in float.
   void Unscale(torch::optim::Optimizer& optimizer);
 
-  // Unscale, if it was not called, then optimizer.step() if all gradients are finite. Returns whether the step was made.
+  // Unscale, if it was not called, then optimizer.step() if all gradients are finite. Returns whether the step was
+  // made.
   bool Step(torch::optim::Optimizer& optimizer);
 
   // At the end of an iteration, after the Step of every optimizer: multiplies the scale by backoff_factor if a step was
@@ -63,8 +65,8 @@ class GradScaler {
   float scale() const;
   int64_t growth_tracker() const;
 
-  // Scale and growth tracker as a text, for TrainingState; empty if not enabled. SetState also forgets a Step or Unscale
-  // without an Update; the empty text changes nothing. Errors: DataLoss: not a text of State's.
+  // Scale and growth tracker as a text, for TrainingState; empty if not enabled. SetState also forgets a Step or
+  // Unscale without an Update; the empty text changes nothing. Errors: DataLoss: not a text of State's.
   std::string State() const;
   absl::Status SetState(const std::string& state);
 

@@ -25,12 +25,12 @@ class GradBucket {
  public:
   explicit GradBucket(const c10d::GradBucket& bucket);
 
-  // Position among the buckets of an iteration, from 0, and whether it is the last. Buckets are the same on all ranks. They
-  // are rebuilt after the first iteration, so what is kept by index starts in the second one at the earliest.
+  // Position among the buckets of an iteration, from 0, and whether it is the last. Buckets are the same on all ranks.
+  // They are rebuilt after the first iteration, so what is kept by index starts in the second one at the earliest.
   size_t index() const;
   bool is_last() const;
-  // This rank's gradients, not divided: one-dimensional, contiguous, of one dtype and device, with the same length on all
-  // ranks.
+  // This rank's gradients, not divided: one-dimensional, contiguous, of one dtype and device, with the same length on
+  // all ranks.
   const at::Tensor& buffer() const { return buffer_; }
   // Views into buffer(), one per parameter of parameters(), of its shape.
   std::vector<at::Tensor> gradients() const;
@@ -50,7 +50,8 @@ class GradBucket {
 // The hook is called on the thread that runs backward, for one bucket after the other in the same order on all ranks,
 // while backward continues. backward() rethrows what it throws.
 struct CommHook {
-  // Completed with the tensor that replaces the bucket's buffer, of the same shape and dtype (it may be the buffer itself).
+  // Completed with the tensor that replaces the bucket's buffer, of the same shape and dtype (it may be the buffer
+  // itself).
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
   std::string name;  // for logs

@@ -1,6 +1,7 @@
 #include "worker_runtime/ddp/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>

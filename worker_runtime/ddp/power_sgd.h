@@ -36,8 +36,8 @@ struct PowerSgdOptions {
 };
 
 // PowerSGD (Vogels et al., PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization, 2019): sends
-// the gradient M of a layer as two thin matrices, P = orthogonalized M Q and Q = M^T P, each averaged over the ranks, and
-// trains with P Q^T. Like Python's powerSGD_hook, with the same bits.
+// the gradient M of a layer as two thin matrices, P = orthogonalized M Q and Q = M^T P, each averaged over the ranks,
+// and trains with P Q^T. Like Python's powerSGD_hook, with the same bits.
 //
 //   auto power_sgd = ddprun::PowerSgd::Create({.matrix_approximation_rank = 2});
 //   if (!power_sgd.ok()) return power_sgd.status();

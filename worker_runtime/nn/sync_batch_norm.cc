@@ -52,8 +52,8 @@ struct Statistics {
   at::Tensor squares;  // [channels]: sum of the squares of the distances to the mean
 };
 
-// Each rank sends its own mean and squares, which loses no digits, as sums of x and of x * x would (Chan et al., Updating
-// Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979).
+// Each rank sends its own mean and squares, which loses no digits, as sums of x and of x * x would (Chan et al.,
+// Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979).
 Statistics Gather(const at::Tensor& x, ProcessGroup& group) {
   const int64_t channels = x.size(1);
   const at::Tensor count = at::full({1}, x.numel() / channels, x.options());

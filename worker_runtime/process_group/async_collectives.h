@@ -15,22 +15,23 @@
 //   ...                                             // compute something else, or start more operations
 //   DDPRUN_RETURN_IF_ERROR(work.Wait());
 //
-// Several may be in flight; all ranks start them in the same order, and may wait in any. Until Wait has returned OK, the
-// tensors must not be written, nor those that the operation writes be read. Tensors: contiguous, of one dtype and device.
-// Threads: those of the group, for Wait as well. n is the number of ranks.
+// Several may be in flight; all ranks start them in the same order, and may wait in any. Until Wait has returned OK,
+// the tensors must not be written, nor those that the operation writes be read. Tensors: contiguous, of one dtype and
+// device. Threads: those of the group, for Wait as well. n is the number of ranks.
 namespace ddprun {
 
 // An operation in flight. Keeps the group alive. A handle that is dropped without Wait does not stop the operation: it
-// goes on, what is in its tensors is unspecified, and its error is not reported, but the group's next operation fails too.
+// goes on, what is in its tensors is unspecified, and its error is not reported, but the group's next operation fails
+// too.
 class Work {
  public:
   Work(Work&& other) noexcept;
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
-  // Blocks until this rank is done with the tensors (NCCL: orders the current stream after the operation). Errors are those
-  // of ProcessGroup's operations; Aborted at once after the group's Abort. FailedPrecondition after its Shutdown, so wait
-  // before. Again: the same result.
+  // Blocks until this rank is done with the tensors (NCCL: orders the current stream after the operation). Errors are
+  // those of ProcessGroup's operations; Aborted at once after the group's Abort. FailedPrecondition after its Shutdown,
+  // so wait before. Again: the same result.
   absl::Status Wait();
 
   // Whether the operation has ended, well or not; then Wait does not block for it. Does not block.

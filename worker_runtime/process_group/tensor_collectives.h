@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "worker_runtime/process_group/process_group.h"
 
-// torch.distributed's collectives on one tensor, and point-to-point messages. They block as ProcessGroup's operations do,
-// and have their errors; InvalidArgument also for shapes that do not fit. Tensors: contiguous, of one dtype and device.
-// Threads: those of the group. n is the number of ranks.
+// torch.distributed's collectives on one tensor, and point-to-point messages. They block as ProcessGroup's operations
+// do, and have their errors; InvalidArgument also for shapes that do not fit. Tensors: contiguous, of one dtype and
+// device. Threads: those of the group. n is the number of ranks.
 namespace ddprun {
 
 // all_gather_into_tensor: `output`, of n times the elements of `input` in its first dimension, gets the inputs of all
@@ -20,8 +20,8 @@ absl::Status AllGatherIntoTensor(ProcessGroup& group, at::Tensor output, const a
 absl::Status ReduceScatterTensor(ProcessGroup& group, at::Tensor output, const at::Tensor& input,
                                  ReduceOp op = ReduceOp::kSum);
 
-// all_to_all_single with equal parts: part i of `input` goes to rank i, part i of `output` comes from rank i. Same shape
-// for both, whose first dimension is a multiple of n.
+// all_to_all_single with equal parts: part i of `input` goes to rank i, part i of `output` comes from rank i. Same
+// shape for both, whose first dimension is a multiple of n.
 absl::Status AllToAllSingle(ProcessGroup& group, at::Tensor output, const at::Tensor& input);
 
 // send and recv: one tensor to or from another rank, matched by `tag`. The receiver's tensor has the sender's shape and
