@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   if (!watch.ok()) return watch.status();
   group->watch_ = *std::move(watch);
   if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
+  group->OpenLink();
   if (!group->settings_.config->preload.empty()) group->StartForkServer();
   return group;
 }
@@ -82,6 +83,16 @@ absl::Status WorkerGroup::FindPreloaded() {
   }
   preloaded_.push_back(*std::move(library));
   return absl::OkStatus();
+}
+
+void WorkerGroup::OpenLink() {
+  absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(
+      settings_.config->slots, [this] { return !all_started(); }, loop_);
+  if (link.ok()) {
+    link_ = *std::move(link);
+  } else {
+    Log(LogLevel::kWarning, absl::StrCat(link.status().message(), "; workers can't report their progress"));
+  }
 }
 
 void WorkerGroup::StartForkServer() {
@@ -108,7 +119,11 @@ void WorkerGroup::StartForkServer() {
 std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assignment& assignment,
                                                           const LocalRanks& ranks) {
   assignment_ = assignment;
-  for (const int32_t rank : ranks) workers_.erase(std::exchange(pids_[rank], 0));
+  for (const int32_t rank : ranks) {
+    const pid_t pid = std::exchange(pids_[rank], 0);
+    workers_.erase(pid);
+    if (link_ != nullptr) link_->Remove(pid);
+  }
   const OomSample oom_before = SampleOom();
   std::vector<Launch> to_fork;
   for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
@@ -175,7 +190,8 @@ GroupSettings WorkerGroup::CommonSettings() const {
                        settings_.gloo_interface,
                        config.port_range,
                        config.endpoint.port,
-                       preloaded_};
+                       preloaded_,
+                       link_ == nullptr ? "" : link_->address()};
 }
 
 absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, const OomSample& oom_before) {
@@ -211,6 +227,7 @@ absl::Status WorkerGroup::OnSpawned(Child child, Launch launch) {
   pids_[launch.local_rank] = pid;
   workers_.insert_or_assign(
       pid, Worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before});
+  if (link_ != nullptr) link_->Add(pid, assignment_.base_rank + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
   return absl::OkStatus();
 }
@@ -314,7 +331,8 @@ WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
   return failure;
 }
 
-WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker) const {
+WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
+                                const std::optional<ReportedProgress>& progress) const {
   WorkerEnd result{worker.local_rank, std::nullopt, std::nullopt};
   if (end.ok()) return result;
   const WorkerError error = ParseErrorFile(worker.error_file.Read());
@@ -323,6 +341,7 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker) con
   (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
   failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
   failure.ran_for = SteadyNow() - worker.started;
+  if (progress) failure.progress = DescribeProgress(*progress, SteadyNow());
   failure.message = error.message;
   failure.traceback = error.traceback;
   if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
@@ -341,7 +360,9 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
   for (const ProcessEnd& end : ends) {
     const auto found = workers_.find(end.pid);
     if (found == workers_.end()) continue;  // abandoned in an earlier round
-    result.push_back(Describe(end, found->second));
+    std::optional<ReportedProgress> progress;
+    if (link_ != nullptr) progress = link_->Remove(end.pid);
+    result.push_back(Describe(end, found->second, progress));
     workers_.erase(found);
   }
   if (!result.empty()) events_.on_ended(result);

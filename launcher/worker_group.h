@@ -18,6 +18,7 @@
 #include "launcher/core/rank_environment.h"
 #include "launcher/core/worker_set.h"
 #include "launcher/fork_server/fork_server.h"
+#include "launcher/link_server.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/event_loop.h"
@@ -53,7 +54,7 @@ class WorkerGroup {
     rendezvous::WorkerFailure failure;
   };
 
-  // Starts the fork server, if the configuration asks for it. Events are never called from within Start, Signal or
+  // Listens for the worker link, and starts the fork server if the configuration asks for it. Events are never called from within Start, Signal or
   // Kill. InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              Events events);
@@ -99,6 +100,7 @@ class WorkerGroup {
   WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop, Events events);
   GroupSettings CommonSettings() const;
   absl::Status FindPreloaded();
+  void OpenLink();
   void StartForkServer();
   absl::StatusOr<Launch> Prepare(int32_t local_rank, const OomSample& oom_before);
   absl::Status Spawn(Launch launch);
@@ -108,7 +110,8 @@ class WorkerGroup {
   // A signal for a worker that the fork server is to start.
   void SignalStarting(int signal, bool stops, const LocalRanks& ranks);
   void ReportLater(std::vector<WorkerEnd> ends);
-  WorkerEnd Describe(const ProcessEnd& end, const Worker& worker) const;
+  WorkerEnd Describe(const ProcessEnd& end, const Worker& worker,
+                     const std::optional<ReportedProgress>& progress) const;
   // The file to execute, looked for once.
   absl::StatusOr<std::string> Program();
   void OnProcessesEnded(const std::vector<ProcessEnd>& ends);
@@ -127,6 +130,7 @@ class WorkerGroup {
   std::unordered_map<pid_t, Worker> workers_;  // that run and were not abandoned
   std::vector<pid_t> pids_;
   std::map<ForkServer::Ticket, Launch> starting_;
+  std::unique_ptr<LinkServer> link_;                            // null: no worker can connect
   std::unique_ptr<ForkServer> fork_server_;                     // null: workers import for themselves
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };

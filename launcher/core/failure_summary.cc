@@ -93,6 +93,7 @@ void AppendFailure(size_t index, const WorkerFailure& failure, bool whole, absl:
     if (failure.pid != 0) AppendField("ran for", ElapsedText(failure.ran_for), out);
     AppendField("error_file", failure.error_file.empty() ? "<N/A>" : OneLine(failure.error_file, 4096), out);
   }
+  if (!failure.progress.empty()) AppendWrapped("progress", failure.progress, out);
   AppendWrapped("message", MessageText(failure), out);
   if (whole) AppendTraceback(failure, out);
 }

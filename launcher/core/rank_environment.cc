@@ -49,6 +49,7 @@ Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::s
       {contract::kRunId, settings.job_id},
       {contract::kSignalsToHandle, SignalNames(settings.signals_to_handle)},
       {contract::kLauncherId, settings.launcher_id},
+      {contract::kWorkerLink, settings.worker_link},
       {contract::kStopGrace, absl::StrCat(absl::ToDoubleSeconds(settings.stop_grace))},
   };
   if (settings.port_range) {

@@ -27,6 +27,7 @@ struct GroupSettings {
   std::optional<PortRange> port_range;            // of what workers listen on
   int reserved_port = 0;                          // but not on this one: the server's
   std::vector<std::string> preloaded;             // libraries, first in LD_PRELOAD; none of them has a space or ':'
+  std::string worker_link;                        // its address; empty: there is none
 };
 
 // The whole environment ("NAME=value") of one worker: `base`, the launcher's own environment, with the variables of

@@ -51,6 +51,7 @@ std::string DescribeFailure(const WorkerFailure& failure) {
   const std::string end = never_started ? "was not started" : DescribeEnd(failure);
   std::string text = absl::StrCat(DescribeWho(failure), " ", end);
   if (!message.empty() && !absl::StrContains(text, message)) absl::StrAppend(&text, ": ", message);
+  if (!failure.progress.empty()) absl::StrAppend(&text, "; ", OneLine(failure.progress, kMaxMessageBytes));
   return text;
 }
 

@@ -19,7 +19,7 @@ std::string DescribeEnd(const WorkerFailure& failure);
 // "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if no worker failed.
 std::string DescribeWho(const WorkerFailure& failure);
 
-// One sentence without a full stop: who, how it ended, and its message if that adds anything.
+// One sentence without a full stop: who, how it ended, its message if that adds anything, and where it was.
 std::string DescribeFailure(const WorkerFailure& failure);
 
 }  // namespace ddprun::rendezvous

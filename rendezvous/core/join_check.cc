@@ -175,6 +175,7 @@ WorkerFailure Bounded(WorkerFailure failure) {
   failure.message = Bounded(std::move(failure.message), kMaxTextBytes);
   failure.traceback = Bounded(std::move(failure.traceback), kMaxTracebackBytes);
   failure.error_file = Bounded(std::move(failure.error_file), kMaxTextBytes);
+  failure.progress = Bounded(std::move(failure.progress), kMaxTextBytes);
   return failure;
 }
 

@@ -44,6 +44,7 @@ struct WorkerFailure {
   std::string message;     // one line: the error file's message, else what happened
   std::string traceback;   // the error file's traceback, at most kMaxTracebackBytes
   std::string error_file;  // where the error file lies, if it does
+  std::string progress;    // one phrase: where the worker was, if it said so (docs/worker_protocol.md 3.2)
 
   // What a shell would report: the exit code, or 128 + signal.
   int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code; }

@@ -52,6 +52,7 @@ v1::WorkerFailure ToProto(const WorkerFailure& failure) {
   proto.set_message(FitText(failure.message, kMaxTextBytes));
   proto.set_traceback(FitText(failure.traceback, kMaxTracebackBytes));
   proto.set_error_file(FitText(failure.error_file, kMaxTextBytes));
+  proto.set_progress(FitText(failure.progress, kMaxTextBytes));
   return proto;
 }
 
@@ -70,6 +71,7 @@ WorkerFailure FromProto(const v1::WorkerFailure& proto, FieldReader fields) {
   failure.message = fields.Line("message", proto.message(), kMaxTextBytes);
   failure.traceback = fields.Lines("traceback", proto.traceback(), kMaxTracebackBytes);
   failure.error_file = fields.Line("error_file", proto.error_file(), kMaxTextBytes);
+  failure.progress = fields.Line("progress", proto.progress(), kMaxTextBytes);
   return failure;
 }
 

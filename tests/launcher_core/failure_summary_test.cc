@@ -63,6 +63,18 @@ Root Cause (first observed failure):
 )");
 }
 
+TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.progress = "last reported step 120, phase backward, loss 2.31, 350ms before it ended";
+  const std::string summary = FailureSummary(Report(failure));
+  EXPECT_TRUE(absl::StrContains(summary,
+                                "  error_file: <N/A>\n"
+                                "  progress  : last reported step 120, phase backward, loss 2.31, 350ms before it\n"
+                                "              ended\n"
+                                "  message   : "))
+      << summary;
+}
+
 TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
   FailureReport report = Report(FailedScript());
   report.others = {KilledWorker()};

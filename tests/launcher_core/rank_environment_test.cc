@@ -44,7 +44,8 @@ GroupSettings SomeSettings() {
                        .role = "trainer",
                        .slots = 4,
                        .max_restarts = 5,
-                       .signals_to_handle = {SIGTERM, SIGUSR1}};
+                       .signals_to_handle = {SIGTERM, SIGUSR1},
+                       .worker_link = "@link"};
 }
 
 TEST(RankEnvironment, EveryVariable_HasItsValue) {
@@ -72,6 +73,7 @@ TEST(RankEnvironment, EveryVariable_HasItsValue) {
       {"DDPRUN_ROUND", "7"},
       {"DDPRUN_LAUNCHER_ID", "abc"},
       {"DDPRUN_STOP_GRACE", "30"},
+      {"DDPRUN_WORKER_LINK", "@link"},
   };
   EXPECT_EQ(variables, expected);
 }

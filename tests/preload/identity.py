@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-VARYING = {"MASTER_PORT", "DDPRUN_LAUNCHER_ID", "TORCHELASTIC_ERROR_FILE"}
+VARYING = {"MASTER_PORT", "DDPRUN_LAUNCHER_ID", "DDPRUN_WORKER_LINK", "TORCHELASTIC_ERROR_FILE"}
 
 
 def status(*names):

@@ -56,7 +56,8 @@ def draw():
 
 def environment():
     """All variables but those of this run."""
-    of_this_run = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DDPRUN_LAUNCHER_ID"}
+    of_this_run = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
+    of_this_run |= {"DDPRUN_LAUNCHER_ID", "DDPRUN_WORKER_LINK"}
     say(sorted(item for item in os.environ.items() if item[0] not in of_this_run))
 
 

@@ -26,6 +26,17 @@ TEST(DescribeFailure, ExitCode) {
   EXPECT_EQ(DescribeFailure(failure), "rank 3 on node-b (local rank 1, pid 77) exited with code 3");
 }
 
+TEST(DescribeFailure, SaysWhereItWas) {
+  WorkerFailure failure = Failure();
+  failure.progress = "last reported step 120,\n3s before it ended";
+  EXPECT_EQ(DescribeFailure(failure),
+            "rank 3 on node-b (local rank 1, pid 77) exited with code 3; last reported step 120, 3s before it ended");
+  failure.message = "ValueError";
+  EXPECT_EQ(DescribeFailure(failure),
+            "rank 3 on node-b (local rank 1, pid 77) exited with code 3: ValueError; last reported step 120, 3s before "
+            "it ended");
+}
+
 TEST(DescribeFailure, Signal) {
   WorkerFailure failure = Failure();
   failure.signal = SIGKILL;

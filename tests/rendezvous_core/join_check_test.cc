@@ -132,7 +132,9 @@ TEST(BoundedTest, LongTexts_AreCutBetweenCharacters) {
   WorkerFailure failure;
   failure.traceback.assign(1'000'000, 'x');
   failure.message.assign(1'000'000, 'x');
+  failure.progress.assign(1'000'000, 'x');
   failure = Bounded(std::move(failure));
+  EXPECT_EQ(failure.progress.size(), kMaxTextBytes);
   EXPECT_EQ(failure.traceback.size(), kMaxTracebackBytes);
   EXPECT_EQ(failure.message.size(), kMaxTextBytes);
 }

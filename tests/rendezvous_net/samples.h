@@ -35,6 +35,7 @@ inline WorkerFailure SampleFailure() {
   failure.message = "RuntimeError: it broke";
   failure.traceback = "Traceback:\n  line 1\n  \xC3\xA4";
   failure.error_file = "/run/errors/5.json";
+  failure.progress = "last reported step 120, 350ms before";
   return failure;
 }
 

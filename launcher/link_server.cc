@@ -1,0 +1,233 @@
+#include "launcher/link_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/os/errno_status.h"
+#include "launcher/os/proc_files.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/random_id.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kMostAcceptedAtOnce = 256;
+constexpr int kMostConnectionsOfAWorker = 4;
+// Of one connection, before others have their turn.
+constexpr size_t kMaxReadAtOnce = 64 * 1024;
+// More than a socket holds.
+constexpr int kMostReadsToTheEnd = 64;
+constexpr int kMostGenerations = 64;
+constexpr int kMostComplaints = 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::function<bool()> more_to_come,
+                                                               EventLoop* loop) {
+  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return ErrnoStatus(errno, "a socket for the worker link");
+  const std::string name = absl::StrCat("ddprun_", RandomId());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // After a null byte: in the abstract namespace.
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const socklen_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      listen(listener.get(), kBacklog) != 0) {
+    return ErrnoStatus(errno, "listening for the worker link");
+  }
+  std::unique_ptr<LinkServer> server(
+      new LinkServer(slots, std::move(more_to_come), loop, absl::StrCat("@", name), std::move(listener)));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  return server;
+}
+
+LinkServer::LinkServer(int slots, std::function<bool()> more_to_come, EventLoop* loop, std::string address,
+                       UniqueFd listener)
+    : slots_(slots),
+      more_to_come_(std::move(more_to_come)),
+      loop_(loop),
+      address_(std::move(address)),
+      listener_(std::move(listener)) {}
+
+LinkServer::~LinkServer() {
+  loop_->RemoveFd(listener_.get());
+  for (const auto& [fd, connection] : connections_) loop_->RemoveFd(fd);
+}
+
+absl::Status LinkServer::Listen() {
+  if (listening_) return absl::OkStatus();
+  absl::Status status = loop_->AddFd(listener_.get(), EPOLLIN, [this](uint32_t) { AcceptAll(); });
+  listening_ = status.ok();
+  return status;
+}
+
+void LinkServer::AcceptAll() {
+  for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) {
+      OnAccepted(std::move(fd));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // The loop would not sleep. It listens again when a connection or a worker has ended.
+      Complain(absl::StrCat("worker link: can't accept a connection: ", ErrnoStatus(errno, "accept").message()));
+      loop_->RemoveFd(listener_.get());
+      listening_ = false;
+      return;
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;
+    }
+  }
+}
+
+void LinkServer::OnAccepted(UniqueFd fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  Connection connection;
+  const int number = fd.get();
+  connection.fd = std::move(fd);
+  connection.pid = peer.pid;
+  if (peer.uid != geteuid()) return Refuse(connection, absl::StrCat("it is of user ", peer.uid));
+  connection.worker = WorkerOf(peer.pid);
+  if (connection.worker == 0 && !more_to_come_()) return Refuse(connection, "it is no worker of this launcher");
+  const auto same_worker = [&](const auto& other) { return other.second.worker == connection.worker; };
+  const int most = connection.worker == 0 ? slots_ + kMostConnectionsOfAWorker : kMostConnectionsOfAWorker;
+  if (std::count_if(connections_.begin(), connections_.end(), same_worker) >= most) {
+    return Refuse(connection, "there are too many connections");
+  }
+  const bool known = connection.worker != 0;
+  connections_.emplace(number, std::move(connection));
+  if (known) Begin(number);
+}
+
+pid_t LinkServer::WorkerOf(pid_t pid) const {
+  const pid_t self = getpid();
+  for (int i = 0; i < kMostGenerations && pid > 0; ++i) {
+    if (workers_.count(pid) != 0) return pid;
+    pid = pid == self ? 0 : ParentOf(pid);
+  }
+  return 0;
+}
+
+void LinkServer::Begin(int fd) {
+  Connection& connection = connections_.at(fd);
+  connection.peer.emplace(workers_.at(connection.worker).rank, SteadyNow());
+  const absl::Status status = loop_->AddFd(fd, EPOLLIN, [this, fd](uint32_t) { Read(fd); });
+  if (status.ok()) return;
+  Complain(absl::StrCat("worker link: ", status.message()));
+  Close(fd);
+}
+
+bool LinkServer::Read(int fd) {
+  Connection& connection = connections_.at(fd);
+  std::string bytes(kMaxReadAtOnce, '\0');
+  ssize_t got;
+  do {
+    got = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && errno == EAGAIN) return true;
+  if (got <= 0) {
+    Close(fd);
+    return false;
+  }
+  const bool greeted = connection.peer->hello().has_value();
+  absl::Status status = connection.peer->OnBytes(absl::string_view(bytes).substr(0, got), SteadyNow());
+  // A connection that ended before this one began has been read to its end by now.
+  if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
+    status = absl::AlreadyExistsError("this worker has a connection already");
+  }
+  if (status.ok()) return true;
+  Refuse(connection, status.message());
+  // What a second connection says does not count.
+  if (absl::IsAlreadyExists(status)) connection.peer.reset();
+  Close(fd);
+  return false;
+}
+
+bool LinkServer::ReadAll(int fd) {
+  char byte;
+  for (int i = 0; i < kMostReadsToTheEnd; ++i) {
+    if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return true;
+    if (!Read(fd)) return false;
+  }
+  return true;
+}
+
+bool LinkServer::HasOtherConnection(const Connection& connection) const {
+  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& entry) {
+    const Connection& other = entry.second;
+    return &other != &connection && other.worker == connection.worker && other.peer && other.peer->hello();
+  });
+}
+
+void LinkServer::Close(int fd) {
+  const auto found = connections_.find(fd);
+  const Connection& connection = found->second;
+  const auto worker = workers_.find(connection.worker);
+  if (worker != workers_.end() && connection.peer && connection.peer->progress()) {
+    std::optional<ReportedProgress>& last = worker->second.progress;
+    if (!last || !(connection.peer->progress()->at < last->at)) last = connection.peer->progress();
+  }
+  loop_->RemoveFd(fd);
+  connections_.erase(found);
+  Listen().IgnoreError();
+}
+
+void LinkServer::Add(pid_t pid, int32_t rank) {
+  workers_.insert_or_assign(pid, Worker{rank, std::nullopt});
+  Listen().IgnoreError();
+  std::vector<int> unknown;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.worker == 0) unknown.push_back(fd);
+  }
+  for (const int fd : unknown) {
+    Connection& connection = connections_.at(fd);
+    connection.worker = WorkerOf(connection.pid);
+    if (connection.worker != 0) {
+      Begin(fd);
+    } else if (!more_to_come_()) {
+      Refuse(connection, "it is no worker of this launcher");
+      Close(fd);
+    }
+  }
+}
+
+std::optional<ReportedProgress> LinkServer::Remove(pid_t pid) {
+  const auto worker = workers_.find(pid);
+  if (worker == workers_.end()) return std::nullopt;
+  AcceptAll();
+  std::vector<int> its_own;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.worker == pid) its_own.push_back(fd);
+  }
+  for (const int fd : its_own) {
+    // Reading another one may have closed it.
+    if (connections_.count(fd) != 0 && ReadAll(fd)) Close(fd);
+  }
+  std::optional<ReportedProgress> progress = std::move(worker->second.progress);
+  workers_.erase(worker);
+  return progress;
+}
+
+void LinkServer::Refuse(const Connection& connection, absl::string_view why) {
+  const auto worker = workers_.find(connection.worker);
+  Complain(absl::StrCat("worker link: closed the connection of process ", connection.pid,
+                        worker == workers_.end() ? "" : absl::StrCat(" (rank ", worker->second.rank, ")"), ": ", why));
+}
+
+void LinkServer::Complain(const std::string& text) {
+  if (++complaints_ > kMostComplaints) return;
+  Log(LogLevel::kWarning,
+      complaints_ < kMostComplaints ? text : absl::StrCat(text, "; more of these will not be logged"));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,89 @@
+#ifndef DDPRUN_LAUNCHER_LINK_SERVER_H_
+#define DDPRUN_LAUNCHER_LINK_SERVER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/core/link_peer.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// The launcher's end of the worker link (docs/worker_protocol.md): listens in the abstract namespace and reads what
+// workers report. Whatever a peer does, no other worker and nothing else in the launcher notices; the worst that
+// happens to it is that its connection is closed, with one line in the log. Belongs to the loop's thread, and must be
+// destroyed before the loop.
+class LinkServer {
+ public:
+  // `slots` is the number of workers. `more_to_come`: workers are being started whose pids have not been given to
+  // Add yet, and may connect before that. Errors: the system's, when it is out of descriptors.
+  static absl::StatusOr<std::unique_ptr<LinkServer>> Create(int slots, std::function<bool()> more_to_come,
+                                                            EventLoop* loop);
+  ~LinkServer();
+  LinkServer(const LinkServer&) = delete;
+  LinkServer& operator=(const LinkServer&) = delete;
+
+  // The value of DDPRUN_WORKER_LINK.
+  const std::string& address() const { return address_; }
+
+  // This worker has been started.
+  void Add(pid_t pid, int32_t rank);
+
+  // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and returns
+  // what it reported last.
+  std::optional<ReportedProgress> Remove(pid_t pid);
+
+ private:
+  struct Worker {
+    int32_t rank;
+    std::optional<ReportedProgress> progress;  // of connections that have ended
+  };
+  struct Connection {
+    UniqueFd fd;
+    pid_t worker = 0;  // 0: not known yet, and nothing is read
+    pid_t pid = 0;     // of who connected
+    std::optional<LinkPeer> peer;
+  };
+
+  LinkServer(int slots, std::function<bool()> more_to_come, EventLoop* loop, std::string address, UniqueFd listener);
+  absl::Status Listen();
+  void AcceptAll();
+  void OnAccepted(UniqueFd fd);
+  // The worker that is this process or an ancestor of it; 0: none is.
+  pid_t WorkerOf(pid_t pid) const;
+  void Begin(int fd);
+  // Reads what has come, at most kMaxReadAtOnce. False if the connection is closed now.
+  bool Read(int fd);
+  // Reads until nothing is left. False if the connection is closed now.
+  bool ReadAll(int fd);
+  // Whether another connection of the same worker has begun with a hello.
+  bool HasOtherConnection(const Connection& connection) const;
+  void Close(int fd);
+  void Refuse(const Connection& connection, absl::string_view why);
+  void Complain(const std::string& text);
+
+  const int slots_;
+  const std::function<bool()> more_to_come_;
+  EventLoop* const loop_;
+  const std::string address_;
+  const UniqueFd listener_;
+  bool listening_ = false;
+  std::map<pid_t, Worker> workers_;
+  std::map<int, Connection> connections_;
+  int complaints_ = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_LINK_SERVER_H_
