@@ -33,6 +33,7 @@ SECTIONS = {
     "dataparallel": step_sections.dataparallel,
     "zero": step_sections.zero,
 }
+EMBEDDING = ("--vocab", "20000", "--width", "64", "--block", "32", "--batch", "32")
 TINY_GPT = ("--layers", "1", "--heads", "2", "--width", "32", "--block", "16")
 
 
@@ -58,7 +59,8 @@ class Setup:
         return TINY_GPT if self.quick else ()
 
     def model_flags(self, model):
-        return ("--model", model, *(self.gpt_sizes if model == "gpt" else ()))
+        sizes = {"gpt": self.gpt_sizes, "cnn": ("--batch", "16"), "embedding": EMBEDDING}
+        return ("--model", model, *sizes.get(model, ()))
 
     def steps(self, model):
         """Per round. The MLP stays below 800 in all: later its dead units' moments are subnormal, and slow everywhere."""

@@ -19,9 +19,9 @@ class Batches {
   static constexpr int64_t kClasses = 16;
   static constexpr int64_t kFeatures = 64;
 
-  // For the GPT: x, y int64 [batch, block], tokens below `vocab`.
+  // For the GPT and the embedding: x, y int64 [batch, block], tokens below `vocab`.
   static Batches OfTokens(int64_t batch, int64_t block, int64_t vocab) { return Batches(batch, block, vocab, true); }
-  // For the MLP: x float [batch, kFeatures], y int64 [batch] below kClasses.
+  // For the MLP and the CNN: x float [batch, kFeatures], y int64 [batch] below kClasses.
   static Batches OfFeatures(int64_t batch, int64_t vocab) { return Batches(batch, kFeatures, vocab, false); }
 
   Batch Get(int64_t step, int rank, int world) const;

@@ -49,7 +49,7 @@ struct Flags {
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--model", flags.model)->check(CLI::IsMember({"mlp", "gpt"}));
+  app.add_option("--model", flags.model)->check(CLI::IsMember({"mlp", "gpt", "cnn", "embedding"}));
   app.add_option("--layers", flags.config.n_layer);
   app.add_option("--heads", flags.config.n_head);
   app.add_option("--width", flags.config.n_embd);
@@ -87,17 +87,12 @@ using Ddp = DistributedDataParallel<Net>;
 class Trainer {
  public:
   static absl::StatusOr<Trainer> Create(const Flags& flags, const Worker& worker) {
-    const bool is_gpt = flags.model == "gpt";
-    Batches batches = is_gpt ? Batches::OfTokens(flags.batch, flags.config.block_size, flags.config.vocab_size)
-                             : Batches::OfFeatures(flags.batch, flags.config.vocab_size);
+    Batches batches = TakesTokens(flags.model)
+                          ? Batches::OfTokens(flags.batch, flags.config.block_size, flags.config.vocab_size)
+                          : Batches::OfFeatures(flags.batch, flags.config.vocab_size);
     if (absl::Status status = gpt::Check(flags.config); !status.ok()) return status;
     torch::manual_seed(1);
-    std::shared_ptr<Net> net;
-    if (is_gpt) {
-      net = std::make_shared<GptNet>(flags.config);
-    } else {
-      net = std::make_shared<MlpNet>();
-    }
+    const std::shared_ptr<Net> net = MakeNet(flags.model, flags.config);
     DdpOptions options;
     options.bucket_cap_mb = flags.bucket_cap_mb;
     options.measure_bucket_cap = flags.measure_bucket_cap;

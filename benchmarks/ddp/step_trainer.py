@@ -33,7 +33,7 @@ FEATURES = 64
 
 def read_flags():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=["mlp", "gpt"], default="gpt")
+    parser.add_argument("--model", choices=["mlp", "gpt", "cnn", "embedding"], default="gpt")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
@@ -62,14 +62,41 @@ class Mlp(nn.Module):
         return self.head(x)
 
 
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        channels = [1, 16, 32, 64]
+        self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
+        for before, after in zip(channels, channels[1:]):
+            self.convolutions.append(nn.Conv2d(before, after, 3, padding=1))
+            self.norms.append(nn.BatchNorm2d(after))
+        self.head = nn.Linear(64 * 4 * 4, CLASSES)
+
+    def forward(self, x):
+        image = F.interpolate(x.view(-1, 1, 8, 8), (32, 32))
+        for convolution, norm in zip(self.convolutions, self.norms):
+            image = F.max_pool2d(F.relu(norm(convolution(image))), 2)
+        return self.head(image.flatten(1))
+
+
+class Embedding(nn.Module):
+    def __init__(self, vocab, width):
+        super().__init__()
+        self.table = nn.Embedding(vocab, width)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.table(x).mean(1))
+
+
 class Batches:
     """Sequences of a random text, and what comes next: a function of step and rank."""
 
     def __init__(self, flags, rank, world):
         torch.manual_seed(7)
         self.text = torch.randint(0, flags.vocab, (TOKENS,))
-        self.is_gpt = flags.model == "gpt"
-        self.length = (flags.block if self.is_gpt else FEATURES) + 1
+        self.tokens = flags.model in ("gpt", "embedding")
+        self.length = (flags.block if self.tokens else FEATURES) + 1
         self.batch, self.rank, self.world = flags.batch, rank, world
         self.within = torch.arange(self.length)
         self.samples = torch.arange(self.batch)
@@ -78,7 +105,7 @@ class Batches:
         first = (step * self.world + self.rank) * self.batch
         starts = (self.samples + first) * 7919 % (TOKENS - self.length)
         rows = self.text[starts.unsqueeze(1) + self.within]
-        if self.is_gpt:
+        if self.tokens:
             return rows[:, :-1], rows[:, 1:]
         return rows[:, :-1].to(torch.float32) / 128, rows[:, -1] % CLASSES
 
@@ -99,8 +126,10 @@ class Trainer:
                 n_embd=flags.width,
             )
             self.model = gpt_model.GPT(config)
+        elif flags.model == "embedding":
+            self.model = Embedding(flags.vocab, flags.width)
         else:
-            self.model = Mlp()
+            self.model = Cnn() if flags.model == "cnn" else Mlp()
         options = {} if flags.bucket_cap_mb is None else {"bucket_cap_mb": flags.bucket_cap_mb}
         self.ddp = nn.parallel.DistributedDataParallel(
             self.model, gradient_as_bucket_view=flags.bucket_view, **options
@@ -113,12 +142,17 @@ class Trainer:
         self.done = 0
         self.saved = 0
 
+    def loss(self, outputs, y):
+        if self.flags.model == "gpt":
+            return gpt_model.loss(outputs, y)
+        return F.cross_entropy(outputs, y[:, -1] % CLASSES if self.batches.tokens else y)
+
     def step(self):
         x, y = self.batches.get(self.done)
         # With views set_to_none would only make the reducer copy again.
         self.optimizer.zero_grad(set_to_none=not self.flags.bucket_view)
         with self.ddp.no_sync() if self.flags.sync == "none" else contextlib.nullcontext():
-            loss = gpt_model.loss(self.ddp(x), y) if self.batches.is_gpt else F.cross_entropy(self.ddp(x), y)
+            loss = self.loss(self.ddp(x), y)
             loss.backward()
         self.optimizer.step()
         self.done += 1

@@ -129,11 +129,11 @@ def started(trainers, programs, folder, place=LOOPBACK):
     """{name: Ranks}, all of them alive, with the first steps behind them and the same losses."""
     ranks = {}
     try:
-        for trainer in trainers:
-            ranks[trainer.name] = Ranks(trainer, programs, folder, place)
         losses = {}
         for trainer in trainers:
+            # One after the other: what one measures at its start (measure_bucket_cap) is not to be disturbed.
             say(f"first steps of {trainer.name}")
+            ranks[trainer.name] = Ranks(trainer, programs, folder, place)
             answers = ranks[trainer.name].ask(f"steps {WARM_UP_STEPS}")
             losses[trainer.name] = statistics.mean(answer["loss"] for answer in answers)
         alike = [losses[trainer.name] for trainer in trainers if trainer.trains_alike]
