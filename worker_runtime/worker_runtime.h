@@ -21,6 +21,7 @@
 #include "worker_runtime/metrics/metrics.h"
 #include "worker_runtime/metrics/progress_line.h"
 #include "worker_runtime/metrics/summary_writer.h"
+#include "worker_runtime/nn/clip_grad_norm.h"
 #include "worker_runtime/nn/linear.h"
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/nn/sync_batch_norm.h"

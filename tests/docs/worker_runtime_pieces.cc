@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/nn/utils/clip_grad.h>
 
 #include <iostream>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "worker_runtime/metrics/metrics.h"
 #include "worker_runtime/metrics/progress_line.h"
 #include "worker_runtime/metrics/summary_writer.h"
+#include "worker_runtime/nn/clip_grad_norm.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/profiler/profile_steps.h"
 #include "worker_runtime/spawn/spawn.h"
@@ -111,7 +111,7 @@ void MixedPrecisionStep(Ddp& ddp, const at::Tensor& inputs, const at::Tensor& ta
   }
   scaler.Scale(loss).backward();
   scaler.Unscale(optimizer);  // only to clip or look at gradients
-  torch::nn::utils::clip_grad_norm_(parameters, 1.0);
+  ddprun::ClipGradNorm(parameters, 1.0);
   scaler.Step(optimizer);  // skipped if a gradient is infinite or NaN
   scaler.Update();
 }

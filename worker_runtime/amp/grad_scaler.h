@@ -29,7 +29,7 @@ struct GradScalerOptions {
 //
 //   scaler.Scale(loss).backward();
 //   scaler.Unscale(optimizer);                                // only if gradients are looked at or clipped
-//   torch::nn::utils::clip_grad_norm_(parameters, 1.0);
+//   ddprun::ClipGradNorm(parameters, 1.0);
 //   scaler.Step(optimizer);
 //   scaler.Update();
 //

@@ -15,7 +15,7 @@ namespace ddprun {
 // of its names, so that an optimizer steps it twice and clip_grad_norm_ counts it twice. Use it for both:
 //
 //   ddprun::AdamW optimizer(ddprun::Parameters(model));
-//   torch::nn::utils::clip_grad_norm_(ddprun::Parameters(model), 1.0);
+//   ddprun::ClipGradNorm(ddprun::Parameters(model), 1.0);
 std::vector<at::Tensor> Parameters(const torch::nn::Module& module);
 
 template <class M>

@@ -135,7 +135,7 @@ absl::Status Train(ddprun::Worker& worker, const std::string& folder, const std:
         continue;
       }
       backward();
-      torch::nn::utils::clip_grad_norm_(ddprun::Parameters(net), 1.0);
+      ddprun::ClipGradNorm(ddprun::Parameters(net), 1.0);
       optimizer.step();
       scheduler.step();
       {

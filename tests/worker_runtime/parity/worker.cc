@@ -1,10 +1,10 @@
 // Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the launcher's
-// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with a GradScaler, those of the scale follow.
+// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with a GradScaler,
+// those of the scale follow.
 #include "worker_runtime/worker.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mse_loss.h>
-#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -26,6 +26,7 @@
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/ddp/loss.h"
 #include "worker_runtime/ddp/power_sgd.h"
+#include "worker_runtime/nn/clip_grad_norm.h"
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/lambda_lr.h"
@@ -168,7 +169,7 @@ class Run {
     }
     if (settings_.Has("clip")) {
       if (scaler_ != nullptr) scaler_->Unscale(optimizer);
-      torch::nn::utils::clip_grad_norm_(Parameters(*ddp.module()), settings_.Real("clip", 0));
+      ClipGradNorm(Parameters(*ddp.module()), settings_.Real("clip", 0));
     }
     std::string scale;
     if (scaler_ != nullptr) {
