@@ -344,6 +344,7 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
+void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {

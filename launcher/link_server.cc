@@ -15,6 +15,8 @@
 #include "launcher/os/proc_files.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
+#include "rendezvous/base/text.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,7 +25,7 @@ constexpr int kBacklog = 1024;
 constexpr int kMostAcceptedAtOnce = 256;
 constexpr int kMostConnectionsOfAWorker = 4;
 // Of one connection, before others have their turn.
-constexpr size_t kMaxReadAtOnce = 64 * 1024;
+constexpr size_t kMaxReadAtOnce = 16 * 1024;
 // More than a socket holds.
 constexpr int kMostReadsToTheEnd = 64;
 constexpr int kMostGenerations = 64;
@@ -129,10 +131,10 @@ void LinkServer::Begin(int fd) {
 
 bool LinkServer::Read(int fd) {
   Connection& connection = connections_.at(fd);
-  std::string bytes(kMaxReadAtOnce, '\0');
+  char bytes[kMaxReadAtOnce];
   ssize_t got;
   do {
-    got = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got < 0 && errno == EAGAIN) return true;
   if (got <= 0) {
@@ -140,12 +142,12 @@ bool LinkServer::Read(int fd) {
     return false;
   }
   const bool greeted = connection.peer->hello().has_value();
-  absl::Status status = connection.peer->OnBytes(absl::string_view(bytes).substr(0, got), SteadyNow());
+  absl::Status status = connection.peer->OnBytes(absl::string_view(bytes, got), SteadyNow());
   // A connection that ended before this one began has been read to its end by now.
   if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
     status = absl::AlreadyExistsError("this worker has a connection already");
   }
-  if (status.ok()) return true;
+  if (status.ok()) return greeted || !connection.peer->hello() || SendStop(fd);
   Refuse(connection, status.message());
   // What a second connection says does not count.
   if (absl::IsAlreadyExists(status)) connection.peer.reset();
@@ -183,7 +185,7 @@ void LinkServer::Close(int fd) {
 }
 
 void LinkServer::Add(pid_t pid, int32_t rank) {
-  workers_.insert_or_assign(pid, Worker{rank, std::nullopt});
+  workers_.insert_or_assign(pid, Worker{rank, std::nullopt, std::nullopt, ""});
   Listen().IgnoreError();
   std::vector<int> unknown;
   for (const auto& [fd, connection] : connections_) {
@@ -199,6 +201,31 @@ void LinkServer::Add(pid_t pid, int32_t rank) {
       Close(fd);
     }
   }
+}
+
+void LinkServer::TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason) {
+  const auto worker = workers_.find(pid);
+  if (worker == workers_.end()) return;
+  worker->second.killed_at = killed_at;
+  worker->second.stop_reason = reason;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.worker != pid || !connection.peer->hello()) continue;
+    SendStop(fd);
+    return;
+  }
+}
+
+bool LinkServer::SendStop(int fd) {
+  const Worker& worker = workers_.at(connections_.at(fd).worker);
+  if (!worker.killed_at) return true;
+  const absl::Duration left = std::max(absl::ZeroDuration(), *worker.killed_at - SteadyNow());
+  const worker_contract::LinkStop stop{left, OneLine(worker.stop_reason, worker_contract::kMaxReasonBytes)};
+  const std::string line = worker_contract::EncodeLine(worker_contract::LauncherLine(stop));
+  const ssize_t sent = send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  // A worker that does not read gets nothing; half a line would spoil what follows.
+  if (sent < 0 || sent == static_cast<ssize_t>(line.size())) return true;
+  Close(fd);
+  return false;
 }
 
 std::optional<ReportedProgress> LinkServer::Remove(pid_t pid) {

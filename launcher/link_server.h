@@ -17,6 +17,7 @@
 #include "launcher/core/link_peer.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/unique_fd.h"
+#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 
@@ -40,14 +41,19 @@ class LinkServer {
   // This worker has been started.
   void Add(pid_t pid, int32_t rank);
 
-  // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and returns
-  // what it reported last.
+  // This worker will be killed then. Told to its connection, or to one that it opens later.
+  void TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason);
+
+  // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and
+  // returns what it reported last.
   std::optional<ReportedProgress> Remove(pid_t pid);
 
  private:
   struct Worker {
     int32_t rank;
     std::optional<ReportedProgress> progress;  // of connections that have ended
+    std::optional<SteadyTime> killed_at;       // it is being stopped
+    std::string stop_reason;
   };
   struct Connection {
     UniqueFd fd;
@@ -69,6 +75,8 @@ class LinkServer {
   bool ReadAll(int fd);
   // Whether another connection of the same worker has begun with a hello.
   bool HasOtherConnection(const Connection& connection) const;
+  // Tells the worker of this connection that it is being stopped, if it is. False if the connection is closed now.
+  bool SendStop(int fd);
   void Close(int fd);
   void Refuse(const Connection& connection, absl::string_view why);
   void Complain(const std::string& text);

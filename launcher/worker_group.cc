@@ -306,6 +306,11 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
   SignalStarting(signal, stops, ranks);
 }
 
+void WorkerGroup::TellStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason) {
+  if (link_ == nullptr) return;
+  for (const int32_t rank : ranks) link_->TellStop(pids_[rank], killed_at, reason);
+}
+
 void WorkerGroup::Kill(const LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
     const auto found = workers_.find(pids_[rank]);

@@ -74,6 +74,8 @@ class WorkerGroup {
   // Signals the running workers among these, but not their children. Except after a warning signal, they are expected
   // to exit.
   void Signal(int signal, const LocalRanks& ranks);
+  // Tells the connected workers among these when they will be killed, and why.
+  void TellStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason);
   // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 

@@ -8,6 +8,7 @@
 
 #include "launcher/core/worker_set.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -31,6 +32,12 @@ struct SpawnWorkers {
 struct SignalWorkers {
   int signal;
   LocalRanks ranks;
+};
+// Over the worker link, to those that are connected: they will be killed then.
+struct TellStop {
+  LocalRanks ranks;
+  SteadyTime killed_at;
+  std::string reason;
 };
 // SIGKILL to their process groups.
 struct KillWorkers {
@@ -57,7 +64,7 @@ struct Exit {
 }  // namespace effect
 
 using AgentEffect = std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers,
-                                 effect::SignalWorkers, effect::KillWorkers, effect::SweepOrphans,
+                                 effect::SignalWorkers, effect::TellStop, effect::KillWorkers, effect::SweepOrphans,
                                  effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
 using AgentEffects = std::vector<AgentEffect>;
 

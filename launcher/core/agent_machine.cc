@@ -82,7 +82,7 @@ void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std
   if (exit_) return;
   if (!permanent) return ReportLostServer(was_up, now, effects);
   effects->push_back(effect::Print{LogLevel::kError, reason});
-  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, reason, now, effects);
 }
 
 void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effects) {
@@ -110,7 +110,7 @@ void AgentMachine::GiveUpServer(SteadyTime now, Effects* effects) {
       absl::StrCat("no rendezvous server at ", settings_.server, " for ", absl::FormatDuration(line_.patience()), "; ",
                    Self(), ": ", error.empty() ? "no answer" : error,
                    "; start it there, or set --rdzv-endpoint to where it is")});
-  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, "the rendezvous server is lost", now, effects);
 }
 
 void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects) {
@@ -138,7 +138,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Rejected>(&message)) {
     if (exit_) return;
     effects->push_back(effect::Print{LogLevel::kError, m->reason});
-    StopAndExit({2, std::nullopt, {}}, SIGTERM, now, effects);
+    StopAndExit({2, std::nullopt, {}}, SIGTERM, m->reason, now, effects);
   }
 }
 
@@ -213,7 +213,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
     case State::kSucceeded:
       effects->push_back(effect::Print{LogLevel::kWarning,
                                        absl::StrCat("stopping this node's workers for a new round: ", stop.reason)});
-      return Stop(SIGTERM, now, effects);
+      return Stop(SIGTERM, stop.reason, now, effects);
     case State::kIdle:
       // It was ready already, but the server does not know.
       return SayReady(stop.round, effects);
@@ -234,7 +234,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
     return;
   }
   if (state_ == State::kIdle && !verdict.succeeded) reports_.ReportFailedWait(effects);
-  StopAndExit({verdict.exit_code, verdict, failures_.siblings()}, SIGTERM, now, effects);
+  StopAndExit({verdict.exit_code, verdict, failures_.siblings()}, SIGTERM, verdict.reason, now, effects);
 }
 
 std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>& ends) {
@@ -273,7 +273,7 @@ void AgentMachine::TellFailure(const rendezvous::WorkerFailure& failure, SteadyT
   reported_ = failure;
   effects->push_back(effect::Print{LogLevel::kWarning, DescribeFailure(failure)});
   if (line_.up()) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
-  Stop(SIGTERM, now, effects);
+  Stop(SIGTERM, DescribeFailure(failure), now, effects);
 }
 
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {

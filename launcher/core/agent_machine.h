@@ -145,9 +145,10 @@ class AgentMachine {
   bool Delivered(const Signal& signal) const;
 
   // The end of a round, or of the node.
-  void StopAndExit(effect::Exit exit, std::optional<int> signal, SteadyTime now, Effects* effects);
+  void StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                   Effects* effects);
   // Stops the workers if any is alive, then goes idle, or exits if exit_ is set. Without a signal: they have it already.
-  void Stop(std::optional<int> signal, SteadyTime now, Effects* effects);
+  void Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects);
   void OnStopped(SteadyTime now, Effects* effects);
   void KillOrAbandon(SteadyTime now, Effects* effects);
   // The others may go on without this node: its workers have to be gone before they do.

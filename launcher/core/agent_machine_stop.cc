@@ -71,7 +71,8 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
     SayLeaveBecauseOfSignal(now, effects);
   }
   StopAndExit({128 + signal.number, std::nullopt, {}},
-              Delivered(signal) ? std::nullopt : std::optional<int>(signal.number), now, effects);
+              Delivered(signal) ? std::nullopt : std::optional<int>(signal.number),
+              absl::StrCat("received ", signal.text), now, effects);
 }
 
 void AgentMachine::SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects) {
@@ -89,16 +90,17 @@ void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* e
   if (state_ == State::kDone || exit_) return;
   effects->push_back(effect::Print{LogLevel::kError, reason});
   SayLeave(reason, 0, now, effects);
-  StopAndExit({1, std::nullopt, {}}, SIGTERM, now, effects);
+  StopAndExit({1, std::nullopt, {}}, SIGTERM, reason, now, effects);
 }
 
-void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, SteadyTime now, Effects* effects) {
+void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                               Effects* effects) {
   exit_ = std::move(exit);
   line_.OnEnding();
-  Stop(signal, now, effects);
+  Stop(signal, reason, now, effects);
 }
 
-void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effects) {
+void AgentMachine::Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects) {
   reports_.Clear();
   failures_.Forget();
   const LocalRanks workers = workers_.Alive();
@@ -106,11 +108,15 @@ void AgentMachine::Stop(std::optional<int> signal, SteadyTime now, Effects* effe
   if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
   state_ = State::kStopping;
   workers_.Stop(workers);
+  kill_.Set(now + settings_.shutdown_timeout);
+  // A lease that has not run out is renewed while they stop.
+  const bool cut_off = line_.lease().StopAt() <= now;
+  const SteadyTime killed_at = cut_off ? KillAt() : kill_.at();
+  if (now < killed_at) effects->push_back(effect::TellStop{workers, killed_at, reason});
   if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
     effects->push_back(effect::SignalWorkers{*signal, workers});
     effects->push_back(effect::SignalWorkers{SIGCONT, workers});
   }
-  kill_.Set(now + settings_.shutdown_timeout);
   if (KillAt() <= now) KillOrAbandon(now, effects);
 }
 
@@ -135,7 +141,7 @@ void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
       LogLevel::kWarning,
       absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ", absl::FormatDuration(since),
                    ": stopping this node's workers, as the other nodes may go on without them")});
-  Stop(SIGTERM, now, effects);
+  Stop(SIGTERM, "cut off from the rendezvous server", now, effects);
 }
 
 SteadyTime AgentMachine::WorkersMayRunUntil() const {

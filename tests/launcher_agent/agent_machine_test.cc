@@ -216,8 +216,9 @@ TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
   Run();
   End({{0, std::nullopt}});
   machine_.OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
-  ASSERT_EQ(effects_.size(), 3u);
-  EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[1]).ranks, LocalRanks({1}));
+  ASSERT_EQ(effects_.size(), 4u);
+  EXPECT_EQ(std::get<effect::TellStop>(effects_[1]).ranks, LocalRanks({1}));
+  EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[2]).ranks, LocalRanks({1}));
   Take();
   now_ = machine_.NextDeadline();
   machine_.OnDeadline(now_, &effects_);

@@ -68,6 +68,17 @@ class LinkServerTest : public ::testing::Test {
     return recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
   }
 
+  // The seconds and the reason of the stop that has come; -1: none has.
+  static std::pair<double, std::string> Stop(const UniqueFd& fd) {
+    char bytes[worker_contract::kMaxLinkLine];
+    const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got <= 0) return {-1, ""};
+    const auto line = worker_contract::DecodeLauncherLine(absl::string_view(bytes, got - 1));
+    if (!line.ok() || !line->has_value()) return {-1, "bad line"};
+    const auto& stop = std::get<worker_contract::LinkStop>(**line);
+    return {absl::ToDoubleSeconds(stop.deadline), stop.reason};
+  }
+
   int64_t LastStep(pid_t pid) {
     const std::optional<ReportedProgress> last = server_->Remove(pid);
     return last ? last->progress.step : -1;
@@ -184,6 +195,38 @@ TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
   EXPECT_FALSE(Closed(second));
   Write(second, Progress(3));
   EXPECT_EQ(LastStep(getpid()), 3);
+}
+
+TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) {
+  server_->Add(getpid(), kRank);
+  const UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello());
+  Turn();
+  EXPECT_EQ(Stop(fd).first, -1);
+  server_->TellStop(getpid(), SteadyNow() + absl::Seconds(100), "node b\njoined");
+  const auto [seconds, reason] = Stop(fd);
+  EXPECT_GT(seconds, 0);
+  EXPECT_LE(seconds, 100);
+  EXPECT_EQ(reason, "node b joined");
+
+  server_->Remove(getpid());
+  server_->Add(getpid(), kRank);
+  const UniqueFd late = Connect(server_->address());
+  server_->TellStop(getpid(), SteadyNow() - absl::Seconds(1), "");
+  EXPECT_EQ(Stop(late).first, -1) << "nobody has said hello";
+  Write(late, Hello());
+  Turn();
+  EXPECT_EQ(Stop(late).first, 0);
+}
+
+TEST_F(LinkServerTest, Section2_5_AWorkerThatDoesNotReadCostsNothing) {
+  server_->Add(getpid(), kRank);
+  const UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello());
+  Turn();
+  for (int i = 0; i < 10000; ++i) server_->TellStop(getpid(), SteadyNow(), std::string(400, 'x'));
+  Write(fd, Progress(6));
+  EXPECT_EQ(LastStep(getpid()), 6);
 }
 
 TEST_F(LinkServerTest, Section2_4_ManySilentConnectionsAreClosed) {
