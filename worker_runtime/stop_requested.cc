@@ -9,9 +9,12 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 
 #include "absl/strings/numbers.h"
+#include "rendezvous/base/steady_time.h"
 #include "worker_contract/environment.h"
+#include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/process_group/values.h"
 
 namespace ddprun {
@@ -53,6 +56,10 @@ double GraceSeconds() {
 
 // Until this process is killed.
 double SecondsLeft() {
+  // The launcher knows better than its grace, which another reason to kill may shorten.
+  if (const std::optional<SteadyTime> stop_at = LauncherLink::OfProcess().StopAt(); stop_at.has_value()) {
+    return std::max(0.0, absl::ToDoubleSeconds(*stop_at - SteadyNow()));
+  }
   const int64_t signalled = signalled_nanoseconds.load();
   if (signalled == 0) return kNever;
   return std::max(0.0, GraceSeconds() - 1e-9 * static_cast<double>(SteadyNanoseconds() - signalled));

@@ -18,8 +18,9 @@ namespace ddprun {
 //   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
 //
 // The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once before
-// the first step, and regularly from then on. The time to save is DDPRUN_STOP_GRACE, 30 s if not set; the earliest
-// deadline of all ranks counts. Errors: those of ProcessGroup's operations.
+// the first step, and regularly from then on. The time to save is what the launcher says over the worker link; for a signal
+// of somebody else DDPRUN_STOP_GRACE, 30 s if not set. The earliest deadline of all ranks counts. Errors: those of
+// ProcessGroup's operations.
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 
 }  // namespace ddprun

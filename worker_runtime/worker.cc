@@ -16,6 +16,7 @@
 #include "worker_contract/environment.h"
 #include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/last_words.h"
+#include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
@@ -92,6 +93,7 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
   }
   SetThreads();
   SayLastWordsOnCrash(env->rank);
+  LauncherLink::OfProcess();  // the launcher knows from the start that this worker can be told of a stop
   Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) TellFailure(worker, status);

@@ -35,6 +35,7 @@
 #include "worker_runtime/process_group/tensor_collectives.h"
 #include "worker_runtime/process_group/values.h"
 #include "worker_runtime/profiler/profile_steps.h"
+#include "worker_runtime/report_progress.h"
 #include "worker_runtime/spawn/spawn.h"
 #include "worker_runtime/state/training_state.h"
 #include "worker_runtime/stop_requested.h"

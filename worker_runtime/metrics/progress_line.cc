@@ -2,6 +2,8 @@
 
 #include <sys/ioctl.h>
 
+#include "worker_runtime/report_progress.h"
+
 namespace ddprun {
 namespace {
 
@@ -24,6 +26,7 @@ ProgressLine::~ProgressLine() {
 }
 
 void ProgressLine::Update(int64_t step) {
+  ReportProgress({.step = step});
   if (!meter_.has_value()) return;
   if (const std::string bytes = meter_->Update(step, metrics_, SteadyNow(), Columns(fd_)); !bytes.empty()) Write(bytes);
 }

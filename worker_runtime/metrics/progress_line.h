@@ -23,7 +23,8 @@ namespace ddprun {
 //     progress.Update(step);
 //   }
 //
-// Does nothing on other ranks. Update costs a microsecond. Thread-compatible.
+// On all ranks, Update reports the step to the launcher (report_progress.h); other ranks do nothing else. It costs a few
+// microseconds. Thread-compatible.
 class ProgressLine {
  public:
   // The first step begins now. `fd` must stay open.

@@ -51,7 +51,7 @@ std::vector<std::string> EnvironmentOf(const SpawnedWorker& worker, const std::v
   };
   const char* const foreign[] = {contract::kRoleName,     contract::kRoleRank,    contract::kRoleWorldSize,
                                  contract::kRestartCount, contract::kMaxRestarts, contract::kRunId,
-                                 contract::kRound,        contract::kLauncherId};
+                                 contract::kRound,        contract::kLauncherId,  contract::kWorkerLink};
   std::vector<std::string> environment;
   for (const std::string& entry : parents) {
     const absl::string_view name = absl::string_view(entry).substr(0, entry.find('='));

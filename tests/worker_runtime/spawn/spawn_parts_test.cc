@@ -25,7 +25,8 @@ TEST(SpawnMarkTest, Text_IsReadBack) {
 TEST(SpawnEnvironmentTest, Worker_HasTheContractAndNothingOfAnotherLauncher) {
   const std::vector<std::string> environment =
       EnvironmentOf({.rank = 2, .nprocs = 4, .store_port = 1234, .mark = {1, 99, 5}},
-                    {"HOME=/home/me", "LOCAL_RANK=7", "TORCHELASTIC_RUN_ID=old", "DDPRUN_ROUND=3", "RANKS=5"});
+                    {"HOME=/home/me", "LOCAL_RANK=7", "TORCHELASTIC_RUN_ID=old", "DDPRUN_ROUND=3",
+                     "DDPRUN_WORKER_LINK=@old", "RANKS=5"});
   EXPECT_EQ(environment, (std::vector<std::string>{
                              "HOME=/home/me", "RANKS=5", "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4",
                              "GROUP_RANK=0", "GROUP_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234",

@@ -8,6 +8,7 @@
 //   ok          ends at once
 //   error       rank 1 returns an error, the others all-reduce
 //   crash       rank 1 writes to an invalid address
+//   progress    rank 1 reports where it is and kills itself, the others all-reduce
 //   uncaught    rank 1 throws in a thread of its own
 //   throw       rank 1 throws an int, the others all-reduce
 //   shapes      rank 1 passes a longer tensor
@@ -41,6 +42,7 @@
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/process_group/async_collectives.h"
+#include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
 #include "worker_runtime/worker.h"
 
@@ -166,6 +168,10 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "error" && rank == 1) return absl::DataLossError("the data of rank 1 are bad");
   if (behaviour == "throw" && rank == 1) throw 5;
   if (behaviour == "crash" && rank == 1) WriteToNowhere();
+  if (behaviour == "progress" && rank == 1) {
+    ReportProgress({.step = 120, .phase = "backward", .loss = 2.5});
+    raise(SIGKILL);
+  }
   if (behaviour == "uncaught" && rank == 1) std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
   if (behaviour == "loop_alone" && rank == 2) pause();
   if (behaviour == "async" && rank == 2) pause();

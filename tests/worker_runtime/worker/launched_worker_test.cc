@@ -39,6 +39,22 @@ TEST(LaunchedWorker, UncaughtExceptionInAThread_TheSummaryHasItsTextAndTheStack)
   EXPECT_THAT(launcher.Err(), HasSubstr("Native stack (most recent call first):\n"));
 }
 
+// Without DDPRUN_STOP_GRACE, of which nothing else would tell.
+TEST(LaunchedWorker, StopRequested_HasTheLaunchersDeadline) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--shutdown-timeout=300", "--no-python", "env", "-u",
+                     "DDPRUN_STOP_GRACE", kProgram, "stop"});
+  ASSERT_TRUE(launcher.WaitForOut("rank 0 ready") && launcher.WaitForOut("rank 1 ready")) << launcher.Err();
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "stops, at most 300 s left"), 2) << launcher.Out();
+}
+
+TEST(LaunchedWorker, ReportProgress_TheSummarySaysWhereItWas) {
+  Launcher launcher({"--standalone", "--nproc-per-node=2", "--no-python", kProgram, "progress"});
+  EXPECT_EQ(launcher.Wait(), 128 + SIGKILL);
+  EXPECT_THAT(launcher.Err(), HasSubstr("was killed by SIGKILL; last reported step 120, phase backward, loss 2.5, "));
+}
+
 TEST(LaunchedWorker, NonRestartableError_EndsTheJobWith78) {
   Launcher launcher({"--standalone", "--nproc-per-node=2", "--max-restarts=3", "--no-python", kProgram, "give_up"});
   EXPECT_EQ(launcher.Wait(), 78);
