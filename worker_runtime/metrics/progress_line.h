@@ -24,7 +24,7 @@ namespace ddprun {
 //   }
 //
 // On all ranks, Update reports the step to the launcher (report_progress.h); other ranks do nothing else. It costs a few
-// microseconds. Thread-compatible.
+// microseconds, tens where that wakes the launcher up (docs/worker_protocol.md 3.3). Thread-compatible.
 class ProgressLine {
  public:
   // The first step begins now. `fd` must stay open.

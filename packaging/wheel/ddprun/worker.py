@@ -9,7 +9,7 @@
             save_checkpoint()
             break
 
-Needs the standard library only, and costs a few microseconds a call. Under another launcher, or without one,
+Needs the standard library only, and costs microseconds a call. Under another launcher, or without one,
 `report_progress` does nothing. The protocol is in docs/worker_protocol.md of the sources.
 """
 
