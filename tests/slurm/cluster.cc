@@ -236,7 +236,8 @@ std::string Unavailable() {
 }
 
 bool HasEnded(const std::string& state) {
-  for (const char* going : {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "PREEMPTED"}) {
+  // SIGNALING: in place of RUNNING while SLURM sends the job a signal.
+  for (const char* going : {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "PREEMPTED", "SIGNALING"}) {
     if (state == going) return false;
   }
   return !state.empty();
