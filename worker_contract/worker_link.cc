@@ -60,6 +60,32 @@ class Fields {
     return Integer(name, most).value_or(0);
   }
 
+  // False if it is left out.
+  bool Flag(const char* name) {
+    const Json* const value = Find(name);
+    if (value == nullptr) return false;
+    if (value->is_boolean()) return value->get<bool>();
+    Fail(name, "must be true or false");
+    return false;
+  }
+
+  // Seconds.
+  absl::Duration RequiredDeadline() {
+    const Json* const value = Find("deadline");
+    const double seconds = value != nullptr && value->is_number() ? value->get<double>() : -1;
+    if (seconds >= 0 && seconds <= kMaxDeadlineSeconds) return absl::Seconds(seconds);
+    Fail("deadline", "must be a number of seconds from 0 to 1e9");
+    return absl::ZeroDuration();
+  }
+
+  // Not cut: another address would be another host.
+  std::string RequiredAddress(const char* name) {
+    const std::string address = Text(name, kMaxAddressBytes + 1);
+    if (!address.empty() && address.size() <= kMaxAddressBytes) return address;
+    Fail(name, absl::StrCat("must have 1 to ", kMaxAddressBytes, " bytes"));
+    return "";
+  }
+
   std::optional<double> Number(const char* name) {
     const Json* const value = Find(name);
     if (value == nullptr) return std::nullopt;
@@ -109,6 +135,7 @@ class Fields {
 };
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxPort = 65535;
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 
 absl::StatusOr<Json> ParseObject(absl::string_view line) {
@@ -147,10 +174,77 @@ Json ToJson(const LinkProgress& progress) {
   return object;
 }
 
+Json ToJson(const LinkSuspended& suspended) {
+  Json object = {{"type", "suspended"}, {"round", suspended.round}};
+  if (suspended.step) object["step"] = *suspended.step;
+  return object;
+}
+
+Json ToJson(const LinkReFormed& formed) {
+  Json object = {{"type", "re-formed"}, {"round", formed.round}, {"step", formed.step}};
+  if (formed.source) object["source"] = *formed.source;
+  return object;
+}
+
+Json ToJson(const LinkCheckpointed& checkpointed) { return {{"type", "checkpointed"}, {"step", checkpointed.step}}; }
+
+Json ToJson(const LinkFailed& failed) {
+  return {{"type", "failed"}, {"round", failed.round}, {"message", Cut(failed.message, kMaxReasonBytes)}};
+}
+
+Json ToJson(const LinkCheckpointNow& checkpoint) {
+  return {{"type", "checkpoint-now"}, {"deadline", absl::ToDoubleSeconds(checkpoint.deadline)}};
+}
+
+Json ToJson(const LinkSuspend& suspend) {
+  Json object = {{"type", "suspend"},
+                 {"round", suspend.round},
+                 {"at_step_end", suspend.at_step_end},
+                 {"reason", Cut(suspend.reason, kMaxReasonBytes)}};
+  if (suspend.blame) object["blame"] = *suspend.blame;
+  return object;
+}
+
+Json ToJson(const LinkReForm& form) {
+  Json object = {{"type", "re-form"},
+                 {"round", form.round},
+                 {"rank", form.rank},
+                 {"world_size", form.world_size},
+                 {"local_world_size", form.local_world_size},
+                 {"group_rank", form.group_rank},
+                 {"group_world_size", form.group_world_size},
+                 {"role_rank", form.role_rank},
+                 {"role_world_size", form.role_world_size},
+                 {"master_addr", form.master_addr},
+                 {"master_port", form.master_port},
+                 {"restart_count", form.restart_count}};
+  if (form.state_source) object["state_source"] = *form.state_source;
+  if (form.state_step) object["state_step"] = *form.state_step;
+  return object;
+}
+
 Json ToJson(const LinkStop& stop) {
   return {{"type", "stop"},
           {"deadline", absl::ToDoubleSeconds(stop.deadline)},
           {"reason", Cut(stop.reason, kMaxReasonBytes)}};
+}
+
+LinkReForm ReadReForm(Fields* fields) {
+  LinkReForm form;
+  form.round = fields->RequiredInteger("round", kMaxInt64);
+  form.rank = fields->RequiredInteger("rank", kMaxInt32);
+  form.world_size = fields->RequiredInteger("world_size", kMaxInt32);
+  form.local_world_size = fields->RequiredInteger("local_world_size", kMaxInt32);
+  form.group_rank = fields->RequiredInteger("group_rank", kMaxInt32);
+  form.group_world_size = fields->RequiredInteger("group_world_size", kMaxInt32);
+  form.role_rank = fields->RequiredInteger("role_rank", kMaxInt32);
+  form.role_world_size = fields->RequiredInteger("role_world_size", kMaxInt32);
+  form.master_addr = fields->RequiredAddress("master_addr");
+  form.master_port = fields->RequiredInteger("master_port", kMaxPort);
+  form.restart_count = fields->RequiredInteger("restart_count", kMaxInt32);
+  form.state_source = fields->Integer("state_source", kMaxInt32);
+  form.state_step = fields->Integer("state_step", kMaxInt64);
+  return form;
 }
 
 }  // namespace
@@ -186,21 +280,67 @@ absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view lin
     progress.loss = fields.Number("loss");
     return Result<WorkerLine>(fields, std::move(progress));
   }
+  if (type == "suspended") {
+    Fields fields(*object, "suspended");
+    LinkSuspended suspended;
+    suspended.round = fields.RequiredInteger("round", kMaxInt64);
+    suspended.step = fields.Integer("step", kMaxInt64);
+    return Result<WorkerLine>(fields, suspended);
+  }
+  if (type == "re-formed") {
+    Fields fields(*object, "re-formed");
+    LinkReFormed formed;
+    formed.round = fields.RequiredInteger("round", kMaxInt64);
+    formed.step = fields.RequiredInteger("step", kMaxInt64);
+    formed.source = fields.Integer("source", kMaxInt32);
+    return Result<WorkerLine>(fields, formed);
+  }
+  if (type == "checkpointed") {
+    Fields fields(*object, "checkpointed");
+    const LinkCheckpointed checkpointed{fields.RequiredInteger("step", kMaxInt64)};
+    return Result<WorkerLine>(fields, checkpointed);
+  }
+  if (type == "failed") {
+    Fields fields(*object, "failed");
+    LinkFailed failed;
+    failed.round = fields.RequiredInteger("round", kMaxInt64);
+    failed.message = fields.Text("message", kMaxReasonBytes);
+    return Result<WorkerLine>(fields, std::move(failed));
+  }
   return std::nullopt;
 }
 
 absl::StatusOr<std::optional<LauncherLine>> DecodeLauncherLine(absl::string_view line) {
   const absl::StatusOr<Json> object = ParseObject(line);
   if (!object.ok()) return object.status();
-  if ((*object)["type"] != "stop") return std::nullopt;
-  Fields fields(*object, "stop");
-  const std::optional<double> seconds = fields.Number("deadline");
-  if (!fields.status().ok()) return fields.status();
-  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxDeadlineSeconds)) {
-    return absl::InvalidArgumentError("stop: deadline must be a number of seconds from 0 to 1e9");
+  const std::string& type = (*object)["type"].get_ref<const std::string&>();
+  if (type == "stop") {
+    Fields fields(*object, "stop");
+    LinkStop stop;
+    stop.deadline = fields.RequiredDeadline();
+    stop.reason = fields.Text("reason", kMaxReasonBytes);
+    return Result<LauncherLine>(fields, std::move(stop));
   }
-  LinkStop stop{absl::Seconds(*seconds), fields.Text("reason", kMaxReasonBytes)};
-  return Result<LauncherLine>(fields, std::move(stop));
+  if (type == "checkpoint-now") {
+    Fields fields(*object, "checkpoint-now");
+    const LinkCheckpointNow checkpoint{fields.RequiredDeadline()};
+    return Result<LauncherLine>(fields, checkpoint);
+  }
+  if (type == "suspend") {
+    Fields fields(*object, "suspend");
+    LinkSuspend suspend;
+    suspend.round = fields.RequiredInteger("round", kMaxInt64);
+    suspend.at_step_end = fields.Flag("at_step_end");
+    suspend.reason = fields.Text("reason", kMaxReasonBytes);
+    suspend.blame = fields.Integer("blame", kMaxInt32);
+    return Result<LauncherLine>(fields, std::move(suspend));
+  }
+  if (type == "re-form") {
+    Fields fields(*object, "re-form");
+    LinkReForm form = ReadReForm(&fields);
+    return Result<LauncherLine>(fields, std::move(form));
+  }
+  return std::nullopt;
 }
 
 absl::Status LineReader::Read(absl::string_view bytes, std::vector<std::string>* lines) {

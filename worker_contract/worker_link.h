@@ -17,12 +17,16 @@
 namespace ddprun::worker_contract {
 
 // Grows when something is added. Meanings do not change (section 1).
-inline constexpr int kLinkVersion = 1;
+inline constexpr int kLinkVersion = 2;
 // Of a line, with its end (section 1).
 inline constexpr size_t kMaxLinkLine = 4096;
 inline constexpr size_t kMaxPhaseBytes = 64;
 inline constexpr size_t kMaxReasonBytes = 500;
+inline constexpr size_t kMaxAddressBytes = 255;
 inline constexpr size_t kMaxCapabilities = 16;
+// What a worker may say that it does with the link (section 3.1).
+inline constexpr char kCanReform[] = "re-form";         // keeps its process from round to round (section 5)
+inline constexpr char kCanCheckpoint[] = "checkpoint";  // answers checkpoint-now
 // What a worker sends at most, averaged over a second (section 3.3).
 inline constexpr int kMaxReportsPerSecond = 500;
 
@@ -49,7 +53,39 @@ struct LinkProgress {
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };
 
-using WorkerLine = std::variant<LinkHello, LinkProgress>;
+// It has left its process group and waits for re-form (section 5.2).
+struct LinkSuspended {
+  uint64_t round = 0;           // that it was in
+  std::optional<int64_t> step;  // committed; unset: it holds no training state
+
+  friend bool operator==(const LinkSuspended&, const LinkSuspended&) = default;
+};
+
+// It has the group and the training state of its round (section 5.3).
+struct LinkReFormed {
+  uint64_t round = 0;
+  int64_t step = 0;               // committed, on all ranks
+  std::optional<int32_t> source;  // the rank that the state came from; unset: no rank held one
+
+  friend bool operator==(const LinkReFormed&, const LinkReFormed&) = default;
+};
+
+// It has written a checkpoint (section 4.2).
+struct LinkCheckpointed {
+  int64_t step = 0;
+
+  friend bool operator==(const LinkCheckpointed&, const LinkCheckpointed&) = default;
+};
+
+// Its process group is broken though nobody told it: it asks for a new round (section 5.4).
+struct LinkFailed {
+  uint64_t round = 0;
+  std::string message;
+
+  friend bool operator==(const LinkFailed&, const LinkFailed&) = default;
+};
+
+using WorkerLine = std::variant<LinkHello, LinkProgress, LinkSuspended, LinkReFormed, LinkCheckpointed, LinkFailed>;
 
 // ---- launcher -> worker ----
 
@@ -61,7 +97,43 @@ struct LinkStop {
   friend bool operator==(const LinkStop&, const LinkStop&) = default;
 };
 
-using LauncherLine = std::variant<LinkStop>;
+// The worker writes a checkpoint if it can within `deadline`, and says `checkpointed` (section 4.2).
+struct LinkCheckpointNow {
+  absl::Duration deadline;
+
+  friend bool operator==(const LinkCheckpointNow&, const LinkCheckpointNow&) = default;
+};
+
+// The round is over: the worker leaves its process group and answers with `suspended` (section 5.1).
+struct LinkSuspend {
+  uint64_t round = 0;            // that is over
+  bool at_step_end = false;      // the step may be finished first
+  std::string reason;            // one line
+  std::optional<int32_t> blame;  // the rank that failed, if one did
+
+  friend bool operator==(const LinkSuspend&, const LinkSuspend&) = default;
+};
+
+// The next round, to a suspended worker (section 5.3): what a new process finds in its environment.
+struct LinkReForm {
+  uint64_t round = 0;
+  int32_t rank = 0;
+  int32_t world_size = 0;
+  int32_t local_world_size = 0;
+  int32_t group_rank = 0;
+  int32_t group_world_size = 0;
+  int32_t role_rank = 0;
+  int32_t role_world_size = 0;
+  std::string master_addr;
+  int32_t master_port = 0;
+  int32_t restart_count = 0;
+  std::optional<int32_t> state_source;  // the rank with the newest training state; unset: nobody holds one
+  std::optional<int64_t> state_step;    // its committed step; set if the source is
+
+  friend bool operator==(const LinkReForm&, const LinkReForm&) = default;
+};
+
+using LauncherLine = std::variant<LinkStop, LinkCheckpointNow, LinkSuspend, LinkReForm>;
 
 // One line, at most kMaxLinkLine bytes: texts beyond their limits are cut, and invalid UTF-8 is replaced.
 std::string EncodeLine(const WorkerLine& line);

@@ -62,7 +62,7 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   }
   if (hello != nullptr) return absl::InvalidArgumentError("it sends a second hello");
   if (!decoded->has_value()) return absl::OkStatus();
-  progress_ = ReportedProgress{std::get<LinkProgress>(**std::move(decoded)), now};
+  if (auto* progress = std::get_if<LinkProgress>(&**decoded)) progress_ = ReportedProgress{std::move(*progress), now};
   return absl::OkStatus();
 }
 

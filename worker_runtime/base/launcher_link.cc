@@ -129,7 +129,8 @@ void LauncherLink::Receive() {
     for (const std::string& line : lines) {
       const absl::StatusOr<std::optional<LauncherLine>> decoded = worker_contract::DecodeLauncherLine(line);
       good = good && decoded.ok();
-      if (decoded.ok() && decoded->has_value()) stop_at_ = SteadyNow() + std::get<LinkStop>(**decoded).deadline;
+      if (!decoded.ok() || !decoded->has_value()) continue;
+      if (const auto* stop = std::get_if<LinkStop>(&**decoded)) stop_at_ = SteadyNow() + stop->deadline;
     }
     if (!good) Close();
   }
