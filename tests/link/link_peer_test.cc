@@ -64,7 +64,7 @@ TEST_F(LinkPeerTest, Section1_BadLinesAndLongOnes_WhatCameBeforeCounts) {
 
 TEST_F(LinkPeerTest, Section1_UnknownTypesAreIgnored) {
   EXPECT_EQ(Error(Hello(5)), "");
-  EXPECT_EQ(Error("{\"type\":\"suspended\",\"step\":3}\n"), "");
+  EXPECT_EQ(Error("{\"type\":\"resting\",\"step\":3}\n"), "");
   EXPECT_FALSE(peer_.progress());
 }
 
