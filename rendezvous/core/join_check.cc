@@ -79,6 +79,8 @@ Problem CheckCurrent(const Join& join) {
   if (auto p = CheckText("current.master_addr", a.master_addr, 1, kMaxNameBytes)) return p;
   if (auto p = CheckText("current.master_host", a.master_host, 0, kMaxNameBytes)) return p;
   if (auto p = CheckText("current.reason", a.reason, 0, 2 * kMaxTextBytes)) return p;
+  if (auto p = CheckRange("current.state_source", a.state_source.value_or(0), 0, a.world_size - 1)) return p;
+  if (auto p = CheckRange("current.state_step", a.state_step.value_or(0), 0, INT64_MAX)) return p;
   return CheckRange("current.restart_count", a.restart_count, 0, INT32_MAX);
 }
 
@@ -143,7 +145,24 @@ std::optional<std::string> CheckJoin(const Join& join) {
   if (join.node_rank) {
     if (auto p = CheckRange("node_rank", *join.node_rank, 0, join.settings.max_nodes - 1)) return p;
   }
+  if (auto p = CheckSurvivors(join.survivors, join.slots)) return absl::StrCat("Join.survivors ", *p);
   return CheckCurrent(join);
+}
+
+Problem CheckSurvivors(const std::vector<Survivor>& survivors, int32_t slots) {
+  int32_t before = -1;
+  for (const Survivor& survivor : survivors) {
+    const int32_t rank = survivor.local_rank;
+    if (rank < 0 || rank >= slots) {
+      return absl::StrCat("has local rank ", rank, "; it must be 0 to ", slots - 1);
+    }
+    if (rank <= before) return absl::StrCat("has local rank ", rank, " after ", before, "; they must ascend");
+    if (survivor.committed_step.value_or(0) < 0) {
+      return absl::StrCat("has step ", *survivor.committed_step, " of local rank ", rank, "; it must not be negative");
+    }
+    before = rank;
+  }
+  return std::nullopt;
 }
 
 bool IsPort(int32_t port) { return port >= 1 && port <= 65535; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/messages.h"
@@ -18,6 +19,10 @@ std::optional<std::string> CheckJoin(const Join& join);
 
 // The same for the settings of a job.
 std::optional<std::string> CheckSettings(const JobSettings& settings);
+
+// nullopt, or a phrase that says what is wrong with the survivors of a node with so many slots: a local rank that it does
+// not have, out of order or twice; a negative step.
+std::optional<std::string> CheckSurvivors(const std::vector<Survivor>& survivors, int32_t slots);
 
 bool IsPort(int32_t port);
 

@@ -41,10 +41,11 @@ struct WorkerFailure {
   bool oom_killed = false;  // the kernel said that it ran out of memory
   absl::Time at;            // wall time on its host: for people, never compared
   absl::Duration ran_for;
-  std::string message;     // one line: the error file's message, else what happened
-  std::string traceback;   // the error file's traceback, at most kMaxTracebackBytes
-  std::string error_file;  // where the error file lies, if it does
-  std::string progress;    // one phrase: where the worker was, if it said so (docs/worker_protocol.md 3.2)
+  std::string message;          // one line: the error file's message, else what happened
+  std::string traceback;        // the error file's traceback, at most kMaxTracebackBytes
+  std::string error_file;       // where the error file lies, if it does
+  std::string progress;         // one phrase: where the worker was, if it said so (docs/worker_protocol.md 3.2)
+  std::optional<int64_t> step;  // that it reported last, if it did
 
   // What a shell would report: the exit code, or 128 + signal.
   int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code; }
@@ -73,15 +74,27 @@ struct Assignment {
   int32_t role_world_size = 0;
   std::string master_addr;  // where the store of this round listens: the launcher of group rank 0
   int32_t master_port = 0;
-  int32_t restart_count = 0;  // restarts charged to the job so far
-  std::string reason;         // one phrase: why this round began
-  std::string master_host;    // name of the node of master_addr, for messages; may be empty
-  std::string store_secret;   // that node's Join::store_secret: proves to the store that a launcher is of this round
+  int32_t restart_count = 0;   // restarts charged to the job so far
+  std::string reason;          // one phrase: why this round began
+  std::string master_host;     // name of the node of master_addr, for messages; may be empty
+  std::string store_secret;    // that node's Join::store_secret: proves to the store that a launcher is of this round
+  bool keeps_workers = false;  // the node's survivors go on; false: all its workers are started
+  // RANK of the survivor whose training state all take, and its committed step. Unset: no survivor has one.
+  std::optional<int32_t> state_source;
+  std::optional<int64_t> state_step;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
 // ---- launcher -> server ----
+
+// A worker that outlived its round and waits, suspended, to go on in the next one.
+struct Survivor {
+  int32_t local_rank = 0;
+  std::optional<int64_t> committed_step;  // optimizer steps that its state contains whole; unset: it has no state
+
+  friend bool operator==(const Survivor&, const Survivor&) = default;
+};
 
 // First message of every stream. A launcher whose stream broke opens another and joins with a higher incarnation.
 struct Join {
@@ -117,6 +130,9 @@ struct Join {
   std::string store_secret;  // random, fresh with each store; for the nodes of its round only
   // By which it goes at present: the job's, or what a Welcome said. Zero: a launcher that goes by the job's always.
   absl::Duration heartbeat_timeout;
+  std::vector<Survivor>
+      survivors;            // of an idle node, by local rank; those of a node that is not idle are not looked at
+  bool can_reform = false;  // as in Ready
   std::string peer;         // the address that it comes from; set by the server, empty if unknown
   bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
 
@@ -141,11 +157,16 @@ struct GroupSucceeded {
 };
 
 // This node is quiet: none of its workers of `left_round` computes any more (they are gone; a worker that outlives its
-// round would be suspended). It can take part in the next round, with this fresh store.
+// round is suspended). It can take part in the next round, with this fresh store. A node says it again when a survivor
+// is gone.
 struct Ready {
   uint64_t left_round = 0;
   int32_t store_port = 0;
   std::string store_secret;
+  std::vector<Survivor> survivors = {};  // by local rank, each at most once
+  // Its workers can keep their processes from round to round; known of those of its last round, alive or not. A job in
+  // which one node with ranks can't starts all workers again (protocol 3.8).
+  bool can_reform = false;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
@@ -200,11 +221,14 @@ struct Assign {
   friend bool operator==(const Assign&, const Assign&) = default;
 };
 
-// Stop the workers of `round`, then send Ready: another round follows.
+// Stop the workers of `round`, then send Ready: another round follows. To a node that is Ready with survivors: stop those
+// as well, and send Ready again.
 struct StopRound {
   uint64_t round = 0;
   std::string reason;                        // one sentence: what happened, where
   std::optional<WorkerFailure> first_cause;  // if a worker's failure is the reason
+  bool keep_workers = false;                 // suspend those that can re-form instead
+  bool at_step_end = false;                  // nothing is broken: they may finish their step first
   friend bool operator==(const StopRound&, const StopRound&) = default;
 };
 

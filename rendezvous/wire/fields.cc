@@ -77,6 +77,11 @@ int32_t FieldReader::Number(absl::string_view name, int64_t value, int64_t low, 
   return static_cast<int32_t>(value);
 }
 
+int64_t FieldReader::Step(absl::string_view name, int64_t value) {
+  if (value < 0) Fail(name, absl::StrCat("must not be negative, not ", value));
+  return value;
+}
+
 absl::Duration FieldReader::Duration(absl::string_view name, bool is_set, const google::protobuf::Duration& value) {
   if (!is_set) {
     Fail(name, "is missing");

@@ -46,6 +46,9 @@ class FieldReader {
   // A number of at least `low` and at most `high`.
   int32_t Number(absl::string_view name, int64_t value, int64_t low, int64_t high);
 
+  // A step of the training: not negative.
+  int64_t Step(absl::string_view name, int64_t value);
+
   // At least zero and at most kMaxDuration, or infinite. A field that is not set is no duration.
   absl::Duration Duration(absl::string_view name, bool is_set, const google::protobuf::Duration& value);
 

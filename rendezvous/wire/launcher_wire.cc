@@ -55,6 +55,8 @@ struct Writer {
     out->set_phase(PhaseToProto(join.phase));
     if (join.current.has_value()) *out->mutable_current() = ToProto(*join.current);
     out->set_in_touch(join.in_touch);
+    SetSurvivors(join.survivors, out->mutable_survivors());
+    out->set_can_reform(join.can_reform);
     out->set_protocol_version(join.protocol_version);
     for (const std::string& name : join.capabilities) out->add_capabilities(name);
     out->set_session_secret(join.session_secret);
@@ -74,6 +76,8 @@ struct Writer {
     proto->mutable_ready()->set_left_round(ready.left_round);
     proto->mutable_ready()->set_store_port(ready.store_port);
     proto->mutable_ready()->set_store_secret(ready.store_secret);
+    SetSurvivors(ready.survivors, proto->mutable_ready()->mutable_survivors());
+    proto->mutable_ready()->set_can_reform(ready.can_reform);
   }
   void operator()(const Leave& leave) const {
     proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
@@ -101,6 +105,8 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   join.phase = ReadPhase(proto.phase(), &fields);
   if (proto.has_current()) join.current = FromProto(proto.current(), fields.Inside("current"));
   join.in_touch = proto.in_touch();
+  join.survivors = FromProto(proto.survivors());
+  join.can_reform = proto.can_reform();
   join.protocol_version = proto.protocol_version();
   join.capabilities.assign(proto.capabilities().begin(), proto.capabilities().end());
   join.session_secret = proto.session_secret();
@@ -116,8 +122,10 @@ WorkerFailed ReadWorkerFailed(const v1::WorkerFailed& proto, FieldReader fields)
 }
 
 Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
-  return Ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535),
-               fields.Secret("store_secret", proto.store_secret())};
+  Ready ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535),
+              fields.Secret("store_secret", proto.store_secret()), FromProto(proto.survivors()), proto.can_reform()};
+  if (auto problem = CheckSurvivors(ready.survivors, kMaxSlots)) fields.Fail("survivors", *problem);
+  return ready;
 }
 
 Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {

@@ -53,6 +53,7 @@ v1::WorkerFailure ToProto(const WorkerFailure& failure) {
   proto.set_traceback(FitText(failure.traceback, kMaxTracebackBytes));
   proto.set_error_file(FitText(failure.error_file, kMaxTextBytes));
   proto.set_progress(FitText(failure.progress, kMaxTextBytes));
+  if (failure.step.has_value()) proto.set_step(*failure.step);
   return proto;
 }
 
@@ -72,6 +73,7 @@ WorkerFailure FromProto(const v1::WorkerFailure& proto, FieldReader fields) {
   failure.traceback = fields.Lines("traceback", proto.traceback(), kMaxTracebackBytes);
   failure.error_file = fields.Line("error_file", proto.error_file(), kMaxTextBytes);
   failure.progress = fields.Line("progress", proto.progress(), kMaxTextBytes);
+  if (proto.has_step()) failure.step = fields.Step("step", proto.step());
   return failure;
 }
 
@@ -95,6 +97,24 @@ Verdict FromProto(const v1::Verdict& proto, FieldReader fields) {
   return verdict;
 }
 
+void SetSurvivors(const std::vector<Survivor>& survivors, google::protobuf::RepeatedPtrField<v1::Survivor>* proto) {
+  for (const Survivor& survivor : survivors) {
+    v1::Survivor* out = proto->Add();
+    out->set_local_rank(survivor.local_rank);
+    if (survivor.committed_step.has_value()) out->set_committed_step(*survivor.committed_step);
+  }
+}
+
+std::vector<Survivor> FromProto(const google::protobuf::RepeatedPtrField<v1::Survivor>& proto) {
+  std::vector<Survivor> survivors;
+  survivors.reserve(proto.size());
+  for (const v1::Survivor& in : proto) {
+    Survivor& survivor = survivors.emplace_back(Survivor{in.local_rank()});
+    if (in.has_committed_step()) survivor.committed_step = in.committed_step();
+  }
+  return survivors;
+}
+
 v1::Assignment ToProto(const Assignment& assignment) {
   v1::Assignment proto;
   proto.set_round(assignment.round);
@@ -110,6 +130,9 @@ v1::Assignment ToProto(const Assignment& assignment) {
   proto.set_store_secret(assignment.store_secret);
   proto.set_restart_count(assignment.restart_count);
   proto.set_reason(FitText(assignment.reason, kMaxTextBytes));
+  proto.set_keeps_workers(assignment.keeps_workers);
+  if (assignment.state_source.has_value()) proto.set_state_source(*assignment.state_source);
+  if (assignment.state_step.has_value()) proto.set_state_step(*assignment.state_step);
   return proto;
 }
 
@@ -130,6 +153,11 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
   assignment.store_secret = fields.Secret("store_secret", proto.store_secret());
   assignment.restart_count = fields.Number("restart_count", proto.restart_count(), 0, kMaxInt);
   assignment.reason = fields.Line("reason", proto.reason(), kMaxTextBytes);
+  assignment.keeps_workers = proto.keeps_workers();
+  if (proto.has_state_source()) {
+    assignment.state_source = fields.Number("state_source", proto.state_source(), 0, assignment.world_size - 1);
+  }
+  if (proto.has_state_step()) assignment.state_step = fields.Step("state_step", proto.state_step());
   return assignment;
 }
 

@@ -49,6 +49,8 @@ struct Writer {
     out->set_round(stop.round);
     out->set_reason(FitText(stop.reason, kMaxTextBytes));
     if (stop.first_cause.has_value()) *out->mutable_first_cause() = ToProto(*stop.first_cause);
+    out->set_keep_workers(stop.keep_workers);
+    out->set_at_step_end(stop.at_step_end);
   }
   void operator()(const Finish& finish) const { *proto->mutable_finish()->mutable_verdict() = ToProto(finish.verdict); }
   void operator()(const Rejected& rejected) const {
@@ -104,6 +106,8 @@ StopRound ReadStopRound(const v1::StopRound& proto, FieldReader fields) {
   if (proto.has_first_cause()) {
     stop.first_cause = FromProto(proto.first_cause(), fields.Inside("first_cause"));
   }
+  stop.keep_workers = proto.keep_workers();
+  stop.at_step_end = proto.at_step_end();
   return stop;
 }
 

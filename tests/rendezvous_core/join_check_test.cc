@@ -1,6 +1,7 @@
 #include "rendezvous/core/join_check.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "rendezvous/core/limits.h"
@@ -74,6 +75,8 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("session_secret", [](Join* j) { j->session_secret.assign(kMaxSecretBytes + 1, 'x'); });
   ExpectRefused("store_secret", [](Join* j) { j->store_secret.assign(kMaxSecretBytes + 1, 'x'); });
   ExpectRefused("incarnation", [](Join* j) { j->incarnation = 0; });
+  ExpectRefused("survivors", [](Join* j) { j->survivors = {{j->slots}}; });
+  ExpectRefused("survivors", [](Join* j) { j->survivors = {{-1}}; });
   ExpectRefused("slots", [](Join* j) { j->slots = 0; });
   ExpectRefused("slots", [](Join* j) { j->slots = 4097; });
   ExpectRefused("store_port", [](Join* j) { j->store_port = 0; });
@@ -111,10 +114,23 @@ TEST(CheckJoinTest, Current_IsCheckedToo) {
   ExpectRefused("current.master_addr", with([](Assignment* a) { a->master_addr = ""; }));
   ExpectRefused("current.master_port", with([](Assignment* a) { a->master_port = 0; }));
   ExpectRefused("current.restart_count", with([](Assignment* a) { a->restart_count = -1; }));
+  ExpectRefused("current.state_source", with([](Assignment* a) { a->state_source = 4; }));
+  ExpectRefused("current.state_step", with([](Assignment* a) { a->state_step = -1; }));
   ExpectRefused("current.reason", with([](Assignment* a) { a->reason.assign(9000, 'x'); }));
 }
 
 // Protocol 2.1.
+TEST(CheckSurvivorsTest, Bounds_SayWhatIsWrong) {
+  const auto problem = [](std::vector<Survivor> survivors) { return CheckSurvivors(survivors, 4).value_or(""); };
+  EXPECT_EQ(problem({}), "");
+  EXPECT_EQ(problem({{0, 0}, {1}, {3, 7}}), "");
+  EXPECT_EQ(problem({{4}}), "has local rank 4; it must be 0 to 3");
+  EXPECT_EQ(problem({{-1}}), "has local rank -1; it must be 0 to 3");
+  EXPECT_EQ(problem({{1}, {1}}), "has local rank 1 after 1; they must ascend");
+  EXPECT_EQ(problem({{2}, {1}}), "has local rank 1 after 2; they must ascend");
+  EXPECT_EQ(problem({{2, -1}}), "has step -1 of local rank 2; it must not be negative");
+}
+
 TEST(CheckSameSettingsTest, Difference_NamesBothValuesAndHosts) {
   JobSettings a, b;
   EXPECT_EQ(CheckSameSettings("x", "node-a", a, "node-b", b), std::nullopt);

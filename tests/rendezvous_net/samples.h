@@ -36,6 +36,7 @@ inline WorkerFailure SampleFailure() {
   failure.traceback = "Traceback:\n  line 1\n  \xC3\xA4";
   failure.error_file = "/run/errors/5.json";
   failure.progress = "last reported step 120, 350ms before";
+  failure.step = 120;
   return failure;
 }
 
@@ -54,6 +55,9 @@ inline Assignment SampleAssignment() {
   assignment.store_secret = "0123456789abcdef";
   assignment.restart_count = 2;
   assignment.reason = "restart 2 of 3";
+  assignment.keeps_workers = true;
+  assignment.state_source = 11;
+  assignment.state_step = int64_t{1} << 40;
   return assignment;
 }
 
@@ -84,6 +88,8 @@ inline Join SampleJoin() {
   join.current = SampleAssignment();
   join.heartbeat_timeout = absl::Seconds(12);
   join.in_touch = true;
+  join.survivors = {{0, 0}, {6, std::nullopt}, {7, int64_t{1} << 40}};
+  join.can_reform = true;
   join.protocol_version = 7;
   join.capabilities = {"recovery", "trace"};
   join.session_secret = std::string(

@@ -51,6 +51,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  WorkerFailed{1, lost},
                                                  GroupSucceeded{9},
                                                  Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
+                                                 Ready{8, 40002, "", {{1, 0}, {4095, std::nullopt}}, true},
                                                  Leave{"SIGTERM", true, 15}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
@@ -84,7 +85,8 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                until_forever,
                                                Assign{SampleAssignment()},
                                                StopRound{8, "rank 5 failed", SampleFailure()},
-                                               StopRound{8, "node2 was lost", std::nullopt},
+                                               StopRound{8, "node2 was lost", std::nullopt, true, false},
+                                               StopRound{8, "node2 joined", std::nullopt, true, true},
                                                Finish{SampleVerdict()},
                                                Finish{success},
                                                Rejected{"other settings"}};
@@ -173,6 +175,12 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.current.base_rank", join([](v1::Join* j) { j->mutable_current()->set_base_rank(-1); })},
       {"join.current.role_world_size", join([](v1::Join* j) { j->mutable_current()->set_role_world_size(13); })},
       {"join.current.master_port", join([](v1::Join* j) { j->mutable_current()->set_master_port(0); })},
+      {"join.survivors has local rank 8", join([](v1::Join* j) { j->mutable_survivors(2)->set_local_rank(8); })},
+      {"join.survivors has local rank 0 after 0",
+       join([](v1::Join* j) { j->mutable_survivors(1)->set_local_rank(0); })},
+      {"join.survivors has step -1", join([](v1::Join* j) { j->mutable_survivors(1)->set_committed_step(-1); })},
+      {"join.current.state_source", join([](v1::Join* j) { j->mutable_current()->set_state_source(12); })},
+      {"join.current.state_step", join([](v1::Join* j) { j->mutable_current()->set_state_step(-1); })},
       {"join.current.restart_count", join([](v1::Join* j) { j->mutable_current()->set_restart_count(-1); })},
       {"worker_failed.failure: is missing", [](v1::LauncherMessage* m) { m->mutable_worker_failed(); }},
       {"worker_failed.failure.traceback",
@@ -199,6 +207,16 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
        [](v1::LauncherMessage* m) {
          *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
          m->mutable_worker_failed()->mutable_failure()->mutable_at()->set_seconds(-(1LL << 60));
+       }},
+      {"worker_failed.failure.step",
+       [](v1::LauncherMessage* m) {
+         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         m->mutable_worker_failed()->mutable_failure()->set_step(-1);
+       }},
+      {"ready.survivors",
+       [](v1::LauncherMessage* m) {
+         m->mutable_ready()->set_store_port(1);
+         m->mutable_ready()->add_survivors()->set_local_rank(kMaxSlots);
        }},
       {"ready.store_port", [](v1::LauncherMessage* m) { m->mutable_ready()->set_store_port(-1); }},
       {"leave.reason",
