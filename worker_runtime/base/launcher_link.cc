@@ -1,6 +1,9 @@
 #include "worker_runtime/base/launcher_link.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -55,30 +58,115 @@ std::optional<int32_t> Number(const char* name) {
 
 }  // namespace
 
-LauncherLink::LauncherLink(absl::string_view address, int32_t rank, int32_t local_rank)
-    : pid_(getpid()), allowance_(kReportsPerSecond), last_report_(SteadyNow()) {
-  MutexLock lock(&mutex_);
-  socket_ = ConnectTo(address);
-  if (socket_ < 0) return;
-  unsent_ =
-      EncodeLine(WorkerLine(LinkHello{worker_contract::kLinkVersion, local_rank, rank, pid_, {"progress", "stop"}}));
-  Flush();
+LauncherLink::LauncherLink(absl::string_view address, int32_t rank, int32_t local_rank,
+                           std::optional<Listener> listener)
+    : pid_(getpid()),
+      listener_(std::move(listener)),
+      wake_(listener_ ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1),
+      allowance_(kReportsPerSecond),
+      last_report_(SteadyNow()) {
+  {
+    MutexLock lock(&mutex_);
+    socket_ = ConnectTo(address);
+    if (socket_ >= 0) {
+      LinkHello hello{worker_contract::kLinkVersion, local_rank, rank, pid_, {"progress", "stop"}};
+      if (listener_) {
+        hello.capabilities.push_back(worker_contract::kCanReform);
+        hello.capabilities.push_back(worker_contract::kCanCheckpoint);
+      }
+      unsent_ = EncodeLine(WorkerLine(std::move(hello)));
+      Flush();
+    }
+  }
+  if (!listener_) return;
+  // Signals are for the trainer's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  thread_ = std::thread([this] { Listen(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LauncherLink::~LauncherLink() {
-  MutexLock lock(&mutex_);
-  Close();
+  {
+    MutexLock lock(&mutex_);
+    Close();
+  }
+  if (!listener_) return;
+  WakeListener();
+  thread_.join();
+  if (to_close_ >= 0) close(to_close_);
+  close(wake_);
 }
 
-LauncherLink& LauncherLink::OfProcess() {
-  static LauncherLink& link = *[] {
+LauncherLink& LauncherLink::OfProcess() { return FirstOfProcess(std::nullopt); }
+
+LauncherLink* LauncherLink::OfElasticProcess(Listener listener) {
+  bool was_first = false;
+  // The caller's own function tells whether it was the one that was taken.
+  static LauncherLink* const taken = [&] {
+    was_first = true;
+    LauncherLink& link = FirstOfProcess(std::move(listener));
+    return link.listener_ ? &link : nullptr;
+  }();
+  return was_first ? taken : nullptr;
+}
+
+LauncherLink& LauncherLink::FirstOfProcess(std::optional<Listener> listener) {
+  static LauncherLink& link = *[&] {
     const char* const address = getenv(worker_contract::kWorkerLink);
     const std::optional<int32_t> rank = Number(worker_contract::kRank);
     const std::optional<int32_t> local_rank = Number(worker_contract::kLocalRank);
-    if (address == nullptr || !rank || !local_rank) return new LauncherLink("", 0, 0);
-    return new LauncherLink(address, *rank, *local_rank);
+    const bool launched = address != nullptr && rank && local_rank;
+    return new LauncherLink(launched ? address : "", rank.value_or(0), local_rank.value_or(0), std::move(listener));
   }();
   return link;
+}
+
+bool LauncherLink::connected() {
+  if (!OfThisProcess()) return false;
+  MutexLock lock(&mutex_);
+  return socket_ >= 0;
+}
+
+void LauncherLink::Say(const WorkerLine& line) {
+  if (!OfThisProcess()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (socket_ < 0) return;
+    unsent_ += EncodeLine(line);
+    Flush();
+    if (unsent_.empty()) return;
+  }
+  WakeListener();
+}
+
+void LauncherLink::WakeListener() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void LauncherLink::Listen() {
+  for (;;) {
+    pollfd waits[2] = {{-1, POLLIN, 0}, {wake_, POLLIN, 0}};
+    {
+      MutexLock lock(&mutex_);
+      waits[0].fd = socket_;
+      if (!unsent_.empty()) waits[0].events |= POLLOUT;
+    }
+    if (waits[0].fd < 0) break;
+    poll(waits, 2, /*timeout=*/-1);
+    uint64_t woken = 0;
+    [[maybe_unused]] const ssize_t drained = read(wake_, &woken, sizeof woken);
+    std::vector<LauncherLine> heard;
+    {
+      MutexLock lock(&mutex_);
+      heard = Receive();
+      if (!unsent_.empty()) Flush();
+    }
+    for (const LauncherLine& line : heard) listener_->heard(line);
+  }
+  listener_->closed();
 }
 
 bool LauncherLink::OfThisProcess() const { return getpid() == pid_; }
@@ -100,7 +188,7 @@ void LauncherLink::Report(const LinkProgress& progress) {
 std::optional<SteadyTime> LauncherLink::StopAt() {
   if (!OfThisProcess()) return std::nullopt;
   MutexLock lock(&mutex_);
-  Receive();
+  if (!listener_) Receive();
   return stop_at_;
 }
 
@@ -117,27 +205,40 @@ void LauncherLink::Flush() {
   }
 }
 
-void LauncherLink::Receive() {
+std::vector<LauncherLine> LauncherLink::Receive() {
+  std::vector<LauncherLine> heard;
   char bytes[worker_contract::kMaxLinkLine];
   while (socket_ >= 0) {
     const ssize_t got = recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) return Close();
+    if (got < 0 && errno == EAGAIN) break;
+    if (got <= 0) {
+      Close();
+      break;
+    }
     std::vector<std::string> lines;
     bool good = reader_.Read(absl::string_view(bytes, got), &lines).ok();
     for (const std::string& line : lines) {
-      const absl::StatusOr<std::optional<LauncherLine>> decoded = worker_contract::DecodeLauncherLine(line);
+      absl::StatusOr<std::optional<LauncherLine>> decoded = worker_contract::DecodeLauncherLine(line);
       good = good && decoded.ok();
       if (!decoded.ok() || !decoded->has_value()) continue;
       if (const auto* stop = std::get_if<LinkStop>(&**decoded)) stop_at_ = SteadyNow() + stop->deadline;
+      heard.push_back(**std::move(decoded));
     }
     if (!good) Close();
   }
+  return heard;
 }
 
 void LauncherLink::Close() {
-  if (socket_ >= 0) close(socket_);
+  if (socket_ < 0) return;
+  if (listener_) {
+    // The thread may be waiting for it; its number must not be used again before the thread has ended.
+    shutdown(socket_, SHUT_RDWR);
+    to_close_ = socket_;
+  } else {
+    close(socket_);
+  }
   socket_ = -1;
 }
 

@@ -1,0 +1,57 @@
+#include "worker_runtime/elastic/core/state_source.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun {
+namespace {
+
+// The finalizer of SplitMix64 (Steele et al., Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+constexpr uint64_t kGamma = 0x9E3779B97F4A7C15;
+
+}  // namespace
+
+std::optional<int> ChooseStateSource(absl::Span<const std::optional<int64_t>> committed_steps) {
+  std::optional<int> source;
+  for (size_t rank = 0; rank < committed_steps.size(); ++rank) {
+    if (!committed_steps[rank].has_value()) continue;
+    if (!source.has_value() || *committed_steps[rank] > *committed_steps[*source]) source = static_cast<int>(rank);
+  }
+  return source;
+}
+
+uint64_t StepSeed(uint64_t seed, int64_t step, int rank) {
+  uint64_t mixed = Mix(seed + kGamma);
+  mixed = Mix(mixed + kGamma * (static_cast<uint64_t>(step) + 1));
+  return Mix(mixed + kGamma * (static_cast<uint64_t>(rank) + 1));
+}
+
+std::string BucketLayoutText(const BucketLayout& layout) {
+  return absl::StrJoin(layout, ";", [](std::string* out, const std::vector<size_t>& bucket) {
+    absl::StrAppend(out, absl::StrJoin(bucket, " "));
+  });
+}
+
+absl::StatusOr<BucketLayout> FromBucketLayoutText(absl::string_view text) {
+  BucketLayout layout;
+  for (const absl::string_view bucket : absl::StrSplit(text, ';')) {
+    layout.emplace_back();
+    for (const absl::string_view number : absl::StrSplit(bucket, ' ')) {
+      size_t index = 0;
+      if (!absl::SimpleAtoi(number, &index)) return absl::DataLossError("not a layout of buckets");
+      layout.back().push_back(index);
+    }
+  }
+  return layout;
+}
+
+}  // namespace ddprun

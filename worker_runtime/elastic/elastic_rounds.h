@@ -1,0 +1,87 @@
+#ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_ROUNDS_H_
+#define DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_ROUNDS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/steady_time.h"
+#include "worker_contract/worker_link.h"
+#include "worker_runtime/base/launcher_link.h"
+#include "worker_runtime/elastic/core/round_tracker.h"
+
+namespace ddprun {
+
+// The shell of a RoundTracker: joins the worker link's thread, which hears that a round is over and aborts the group
+// that is in use, with the training thread, which leaves the group and waits for the next round. Without LibTorch.
+// Threads: `listener` is for the link's thread, everything else for the training thread.
+class ElasticRounds {
+ public:
+  // `round` is that of the environment; `patience` see RoundTracker.
+  explicit ElasticRounds(uint64_t round, absl::Duration patience = RoundTracker::kPatience)
+      : tracker_(round, patience) {}
+  // Waits for everything that still runs in the background.
+  ~ElasticRounds();
+  ElasticRounds(const ElasticRounds&) = delete;
+  ElasticRounds& operator=(const ElasticRounds&) = delete;
+
+  LauncherLink::Listener listener();
+  // `link`, which must outlive this object, was made with the listener; nullptr: there is none.
+  void set_link(LauncherLink* link) { link_ = link; }
+  // Whether a launcher is there that could name another round.
+  bool linked() const { return link_ != nullptr && link_->connected(); }
+
+  // ---- in a round ----
+
+  // A group is about to be created. From now on a suspend requests a stop of `creation`. False: the round is over.
+  bool BeginGroup(const std::stop_source& creation);
+  // It is in use. From now on a suspend calls `abort` with the reason, on a thread of its own, and before that requests
+  // the stop: it ends waits for the group's store. False: the round is over, and `abort` will not be called.
+  bool UseGroup(std::function<void(const std::string& reason)> abort);
+  // It is not in use any more.
+  void EndGroup();
+
+  // The launcher ended this round, so it is to be left at the end of the step, or at once.
+  bool suspended() const;
+  std::string suspend_reason() const;  // empty: it was not
+  // The launcher wants a checkpoint; forgets it.
+  bool TakeCheckpointRequest();
+
+  // ---- between two rounds ----
+
+  // The group was left. Tells the launcher, and waits for the next round. `step`: committed; nullopt: this worker holds
+  // no state. `why`: what to tell the launcher if it does not know that the round is over.
+  // Errors: Unavailable: the launcher is gone; Cancelled: it stops this worker.
+  absl::StatusOr<worker_contract::LinkReForm> AwaitNextRound(std::optional<int64_t> step, const std::string& why);
+
+  void Say(const worker_contract::WorkerLine& line);
+
+  // When the suspend of the last round that was left came, and the re-form.
+  std::optional<SteadyTime> suspended_at() const;
+  std::optional<SteadyTime> re_formed_at() const;
+
+  // Runs it on a thread of its own.
+  void InBackground(std::function<void()> function);
+
+ private:
+  void Hear(const worker_contract::LauncherLine& line);
+
+  LauncherLink* link_ = nullptr;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  RoundTracker tracker_ ABSL_GUARDED_BY(mutex_);
+  std::optional<std::stop_source> creation_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const std::string&)> abort_ ABSL_GUARDED_BY(mutex_);
+  bool checkpoint_wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> background_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_ROUNDS_H_
