@@ -145,6 +145,9 @@ absl::Status Agent::SetUp() {
     signals_->ReadAll();
     Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
   };
+  events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
+    Step([&](auto& m, auto now, auto* e) { m.OnLink(local_rank, event, now, e); });
+  };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
     store_->Register(workers_->pids());
@@ -345,6 +348,8 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
 void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
+void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
+void Agent::Do(const effect::ReformWorkers& reform) { workers_->Reform(reform.assignment, reform.ranks); }
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {

@@ -63,6 +63,8 @@ class Agent {
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
   void Do(const effect::TellStop& stop);
+  void Do(const effect::TellWorkers& tell);
+  void Do(const effect::ReformWorkers& reform);
   void Do(const effect::KillWorkers& kill);
   // Later effects wait until the orphans are gone; the loop does not block.
   void Do(const effect::SweepOrphans&);

@@ -34,7 +34,7 @@ constexpr int kMostComplaints = 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::function<bool()> more_to_come,
-                                                               EventLoop* loop) {
+                                                               Events events, EventLoop* loop) {
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return ErrnoStatus(errno, "a socket for the worker link");
   const std::string name = absl::StrCat("ddprun_", RandomId());
@@ -47,21 +47,23 @@ absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::f
       listen(listener.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listening for the worker link");
   }
-  std::unique_ptr<LinkServer> server(
-      new LinkServer(slots, std::move(more_to_come), loop, absl::StrCat("@", name), std::move(listener)));
+  std::unique_ptr<LinkServer> server(new LinkServer(slots, std::move(more_to_come), std::move(events), loop,
+                                                    absl::StrCat("@", name), std::move(listener)));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }
 
-LinkServer::LinkServer(int slots, std::function<bool()> more_to_come, EventLoop* loop, std::string address,
-                       UniqueFd listener)
+LinkServer::LinkServer(int slots, std::function<bool()> more_to_come, Events events, EventLoop* loop,
+                       std::string address, UniqueFd listener)
     : slots_(slots),
       more_to_come_(std::move(more_to_come)),
+      events_(std::move(events)),
       loop_(loop),
       address_(std::move(address)),
       listener_(std::move(listener)) {}
 
 LinkServer::~LinkServer() {
+  *alive_ = false;
   loop_->RemoveFd(listener_.get());
   for (const auto& [fd, connection] : connections_) loop_->RemoveFd(fd);
 }
@@ -147,6 +149,7 @@ bool LinkServer::Read(int fd) {
   if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
     status = absl::AlreadyExistsError("this worker has a connection already");
   }
+  if (!absl::IsAlreadyExists(status)) TellLines(&connection);
   if (status.ok()) return greeted || !connection.peer->hello() || SendStop(fd);
   Refuse(connection, status.message());
   // What a second connection says does not count.
@@ -171,6 +174,23 @@ bool LinkServer::HasOtherConnection(const Connection& connection) const {
   });
 }
 
+void LinkServer::TellLines(Connection* connection) {
+  std::vector<worker_contract::WorkerLine> lines = connection->peer->TakeLines();
+  if (lines.empty()) return;
+  loop_->Post([this, alive = alive_, pid = connection->worker, lines = std::move(lines)] {
+    for (const worker_contract::WorkerLine& line : lines) {
+      if (*alive) events_.on_line(pid, line);
+    }
+  });
+}
+
+int LinkServer::ConnectionOf(pid_t pid) const {
+  const auto found = std::find_if(connections_.begin(), connections_.end(), [pid](const auto& entry) {
+    return entry.second.worker == pid && entry.second.peer && entry.second.peer->hello();
+  });
+  return found == connections_.end() ? -1 : found->first;
+}
+
 void LinkServer::Close(int fd) {
   const auto found = connections_.find(fd);
   const Connection& connection = found->second;
@@ -178,6 +198,11 @@ void LinkServer::Close(int fd) {
   if (worker != workers_.end() && connection.peer && connection.peer->progress()) {
     std::optional<ReportedProgress>& last = worker->second.progress;
     if (!last || !(connection.peer->progress()->at < last->at)) last = connection.peer->progress();
+  }
+  if (connection.peer && connection.peer->hello()) {
+    loop_->Post([this, alive = alive_, pid = connection.worker] {
+      if (*alive) events_.on_closed(pid);
+    });
   }
   loop_->RemoveFd(fd);
   connections_.erase(found);
@@ -208,11 +233,20 @@ void LinkServer::TellStop(pid_t pid, SteadyTime killed_at, const std::string& re
   if (worker == workers_.end()) return;
   worker->second.killed_at = killed_at;
   worker->second.stop_reason = reason;
-  for (const auto& [fd, connection] : connections_) {
-    if (connection.worker != pid || !connection.peer->hello()) continue;
-    SendStop(fd);
-    return;
+  if (const int fd = ConnectionOf(pid); fd >= 0) SendStop(fd);
+}
+
+void LinkServer::SetRank(pid_t pid, int32_t rank) {
+  const auto worker = workers_.find(pid);
+  if (worker == workers_.end()) return;
+  worker->second.rank = rank;
+  for (auto& [fd, connection] : connections_) {
+    if (connection.worker == pid && connection.peer) connection.peer->SetRank(rank);
   }
+}
+
+void LinkServer::Tell(pid_t pid, const worker_contract::LauncherLine& line) {
+  if (const int fd = ConnectionOf(pid); fd >= 0) Send(fd, line, /*must_arrive=*/true);
 }
 
 bool LinkServer::SendStop(int fd) {
@@ -220,10 +254,14 @@ bool LinkServer::SendStop(int fd) {
   if (!worker.killed_at) return true;
   const absl::Duration left = std::max(absl::ZeroDuration(), *worker.killed_at - SteadyNow());
   const worker_contract::LinkStop stop{left, OneLine(worker.stop_reason, worker_contract::kMaxReasonBytes)};
-  const std::string line = worker_contract::EncodeLine(worker_contract::LauncherLine(stop));
+  return Send(fd, stop, /*must_arrive=*/false);
+}
+
+bool LinkServer::Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive) {
+  const std::string line = worker_contract::EncodeLine(message);
   const ssize_t sent = send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   // A worker that does not read gets nothing; half a line would spoil what follows.
-  if (sent < 0 || sent == static_cast<ssize_t>(line.size())) return true;
+  if (sent == static_cast<ssize_t>(line.size()) || (sent < 0 && !must_arrive)) return true;
   Close(fd);
   return false;
 }

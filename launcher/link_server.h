@@ -18,6 +18,7 @@
 #include "launcher/os/event_loop.h"
 #include "launcher/os/unique_fd.h"
 #include "rendezvous/base/steady_time.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 
@@ -27,10 +28,17 @@ namespace ddprun::launcher {
 // destroyed before the loop.
 class LinkServer {
  public:
+  struct Events {
+    // Lines of a worker but for its progress, hello first; and that its connection is no more, which began with a hello.
+    // Called from the loop, never from within a call of this class.
+    std::function<void(pid_t pid, worker_contract::WorkerLine line)> on_line;
+    std::function<void(pid_t pid)> on_closed;
+  };
+
   // `slots` is the number of workers. `more_to_come`: workers are being started whose pids have not been given to
   // Add yet, and may connect before that. Errors: the system's, when it is out of descriptors.
   static absl::StatusOr<std::unique_ptr<LinkServer>> Create(int slots, std::function<bool()> more_to_come,
-                                                            EventLoop* loop);
+                                                            Events events, EventLoop* loop);
   ~LinkServer();
   LinkServer(const LinkServer&) = delete;
   LinkServer& operator=(const LinkServer&) = delete;
@@ -43,6 +51,12 @@ class LinkServer {
 
   // This worker will be killed then. Told to its connection, or to one that it opens later.
   void TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason);
+
+  // This worker goes on with another rank.
+  void SetRank(pid_t pid, int32_t rank);
+
+  // Sends the line if the worker is connected. If its socket has no room for it the connection is closed.
+  void Tell(pid_t pid, const worker_contract::LauncherLine& line);
 
   // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and
   // returns what it reported last.
@@ -62,7 +76,8 @@ class LinkServer {
     std::optional<LinkPeer> peer;
   };
 
-  LinkServer(int slots, std::function<bool()> more_to_come, EventLoop* loop, std::string address, UniqueFd listener);
+  LinkServer(int slots, std::function<bool()> more_to_come, Events events, EventLoop* loop, std::string address,
+             UniqueFd listener);
   absl::Status Listen();
   void AcceptAll();
   void OnAccepted(UniqueFd fd);
@@ -77,12 +92,19 @@ class LinkServer {
   bool HasOtherConnection(const Connection& connection) const;
   // Tells the worker of this connection that it is being stopped, if it is. False if the connection is closed now.
   bool SendStop(int fd);
+  // False if the connection is closed now: the line did not fit, or only a part of it.
+  bool Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive);
+  // The connection of this worker that has begun with a hello; -1: there is none.
+  int ConnectionOf(pid_t pid) const;
+  // What the peer has said is told from the loop.
+  void TellLines(Connection* connection);
   void Close(int fd);
   void Refuse(const Connection& connection, absl::string_view why);
   void Complain(const std::string& text);
 
   const int slots_;
   const std::function<bool()> more_to_come_;
+  const Events events_;
   EventLoop* const loop_;
   const std::string address_;
   const UniqueFd listener_;
@@ -90,6 +112,7 @@ class LinkServer {
   std::map<pid_t, Worker> workers_;
   std::map<int, Connection> connections_;
   int complaints_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
 };
 
 }  // namespace ddprun::launcher

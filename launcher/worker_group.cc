@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/error_file.h"
@@ -12,6 +14,7 @@
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
@@ -86,8 +89,11 @@ absl::Status WorkerGroup::FindPreloaded() {
 }
 
 void WorkerGroup::OpenLink() {
+  LinkServer::Events events;
+  events.on_line = [this](pid_t pid, worker_contract::WorkerLine line) { OnLinkLine(pid, std::move(line)); };
+  events.on_closed = [this](pid_t pid) { OnLinkClosed(pid); };
   absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(
-      settings_.config->slots, [this] { return !all_started(); }, loop_);
+      settings_.config->slots, [this] { return !all_started(); }, std::move(events), loop_);
   if (link.ok()) {
     link_ = *std::move(link);
   } else {
@@ -311,6 +317,43 @@ void WorkerGroup::TellStop(const LocalRanks& ranks, SteadyTime killed_at, const 
   for (const int32_t rank : ranks) link_->TellStop(pids_[rank], killed_at, reason);
 }
 
+void WorkerGroup::Tell(const LocalRanks& ranks, const worker_contract::LauncherLine& line) {
+  if (link_ == nullptr) return;
+  for (const int32_t rank : ranks) link_->Tell(pids_[rank], line);
+}
+
+void WorkerGroup::Reform(const rendezvous::Assignment& assignment, const LocalRanks& ranks) {
+  assignment_ = assignment;
+  if (link_ == nullptr) return;
+  for (const int32_t rank : ranks) {
+    link_->SetRank(pids_[rank], assignment.base_rank + rank);
+    link_->Tell(pids_[rank], ReformLine(assignment, rank, settings_.config->slots));
+  }
+}
+
+void WorkerGroup::OnLinkLine(pid_t pid, worker_contract::WorkerLine line) {
+  const auto found = workers_.find(pid);
+  if (found == workers_.end()) return;
+  const Worker& worker = found->second;
+  if (auto* failed = std::get_if<worker_contract::LinkFailed>(&line)) {
+    WorkerFailure failure = NewFailure(worker.local_rank);
+    failure.pid = pid;
+    failure.ran_for = SteadyNow() - worker.started;
+    failure.message = OneLine(failed->message, worker_contract::kMaxReasonBytes);
+    return events_.on_link(worker.local_rank, GroupBroken{failed->round, std::move(failure)});
+  }
+  std::visit(
+      [&](auto& value) {
+        if constexpr (std::is_constructible_v<LinkEvent, decltype(value)>) events_.on_link(worker.local_rank, value);
+      },
+      line);
+}
+
+void WorkerGroup::OnLinkClosed(pid_t pid) {
+  const auto found = workers_.find(pid);
+  if (found != workers_.end()) events_.on_link(found->second.local_rank, LinkClosed{});
+}
+
 void WorkerGroup::Kill(const LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
     const auto found = workers_.find(pids_[rank]);
@@ -346,7 +389,10 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
   failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
   failure.ran_for = SteadyNow() - worker.started;
-  if (progress) failure.progress = DescribeProgress(*progress, SteadyNow());
+  if (progress) {
+    failure.progress = DescribeProgress(*progress, SteadyNow());
+    failure.step = progress->progress.step;
+  }
   failure.message = error.message;
   failure.traceback = error.traceback;
   if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/link_event.h"
 #include "launcher/core/rank_environment.h"
 #include "launcher/core/worker_set.h"
 #include "launcher/fork_server/fork_server.h"
@@ -47,6 +48,8 @@ class WorkerGroup {
     std::function<void(const std::vector<WorkerEnd>& ends)> on_ended;
     // All workers that Start left to the fork server have been started.
     std::function<void()> on_all_started;
+    // What a running worker's link says.
+    std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
   };
   // Why a worker could not be started; the worker and those after it, which were not started either.
   struct StartError {
@@ -76,6 +79,10 @@ class WorkerGroup {
   void Signal(int signal, const LocalRanks& ranks);
   // Tells the connected workers among these when they will be killed, and why.
   void TellStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason);
+  // Sends this line to the connected workers among these.
+  void Tell(const LocalRanks& ranks, const worker_contract::LauncherLine& line);
+  // These workers, which are suspended, go on in this round. Start follows for the node's others.
+  void Reform(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
   // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 
@@ -116,6 +123,8 @@ class WorkerGroup {
                      const std::optional<ReportedProgress>& progress) const;
   // The file to execute, looked for once.
   absl::StatusOr<std::string> Program();
+  void OnLinkLine(pid_t pid, worker_contract::WorkerLine line);
+  void OnLinkClosed(pid_t pid);
   void OnProcessesEnded(const std::vector<ProcessEnd>& ends);
   rendezvous::WorkerFailure NewFailure(int32_t local_rank) const;
   rendezvous::WorkerFailure StartFailure(int32_t local_rank, const absl::Status& status) const;

@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 
@@ -23,7 +24,7 @@ struct Send {
 struct ResetConnection {};
 // Close the store there is, if any, and listen on another port. AgentMachine::OnStoreOpened or OnFatal answers.
 struct OpenStore {};
-// Start these ranks. AgentMachine::OnSpawnFailed if that can't be done.
+// The round begins: start these ranks. AgentMachine::OnSpawnFailed if that can't be done.
 struct SpawnWorkers {
   rendezvous::Assignment assignment;
   LocalRanks ranks;
@@ -38,6 +39,16 @@ struct TellStop {
   LocalRanks ranks;
   SteadyTime killed_at;
   std::string reason;
+};
+// Over the worker link, to connected workers: the same line to each. A connection that does not take it is closed.
+struct TellWorkers {
+  LocalRanks ranks;
+  worker_contract::LauncherLine line;
+};
+// These suspended workers go on in this round. SpawnWorkers follows for the others, or for none.
+struct ReformWorkers {
+  rendezvous::Assignment assignment;
+  LocalRanks ranks;
 };
 // SIGKILL to their process groups.
 struct KillWorkers {
@@ -63,9 +74,10 @@ struct Exit {
 };
 }  // namespace effect
 
-using AgentEffect = std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers,
-                                 effect::SignalWorkers, effect::TellStop, effect::KillWorkers, effect::SweepOrphans,
-                                 effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
+using AgentEffect =
+    std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers, effect::SignalWorkers,
+                 effect::TellStop, effect::TellWorkers, effect::ReformWorkers, effect::KillWorkers,
+                 effect::SweepOrphans, effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace ddprun::launcher

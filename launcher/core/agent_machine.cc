@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/endpoint.h"
+#include "launcher/core/wait_text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -36,7 +37,8 @@ void AgentMachine::Start(SteadyTime now, Effects* effects) {
 void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
   store_ = std::move(store);
-  if (state_ != State::kStopping || exit_) return;
+  // Suspended workers may have been told to end meanwhile.
+  if (state_ != State::kStopping || exit_ || !workers_.Quiet()) return;
   state_ = State::kIdle;
   reports_.StartWait(now);
   if (line_.up()) SayReady(current_->round, effects);
@@ -57,6 +59,8 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
     join.store_port = store_->port;
     join.store_secret = store_->secret;
   }
+  join.survivors = workers_.Survivors();
+  join.can_reform = workers_.CanReform();
   switch (state_) {
     case State::kRunning: join.phase = Join::Phase::kRunning; break;
     case State::kSucceeded: join.phase = Join::Phase::kSucceeded; break;
@@ -71,13 +75,15 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
 
 void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
   const OpenedStore store = store_.value_or(OpenedStore());
-  effects->push_back(effect::Send{rendezvous::Ready{left_round, store.port, store.secret}});
+  effects->push_back(effect::Send{
+      rendezvous::Ready{left_round, store.port, store.secret, workers_.Survivors(), workers_.CanReform()}});
 }
 
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
                                   SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
   unconfirmed_.reset();
+  deferred_.reset();
   const bool was_up = line_.OnDisconnected(reason, refused, now);
   if (exit_) return;
   if (!permanent) return ReportLostServer(was_up, now, effects);
@@ -98,6 +104,7 @@ void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effect
 
 void AgentMachine::LeaveSilentServer(SteadyTime now, Effects* effects) {
   unconfirmed_.reset();
+  deferred_.reset();
   const bool was_up = line_.OnReset(absl::StrCat(settings_.server, ": not responding"), now);
   if (!exit_) ReportLostServer(was_up, now, effects);
   effects->push_back(effect::ResetConnection{});
@@ -119,7 +126,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
     case ServerLine::Reading::kStale: return;
     // A round may have begun without this node.
     case ServerLine::Reading::kTooLate:
-      if (workers_.AnyAlive()) return LeaveSilentServer(now, effects);
+      if (!workers_.Quiet()) return LeaveSilentServer(now, effects);
       if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return Confirm(m->assignment, now, effects);
       break;
     case ServerLine::Reading::kCounts:
@@ -174,6 +181,12 @@ void AgentMachine::Confirm(const rendezvous::Assignment& assignment, SteadyTime 
 
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
   if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
+  const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
+  if (!workers_.Quiet() || (!assignment.keeps_workers && !kept.empty())) {
+    // A survivor is being killed, or the server, one of before survivors, does not know that there are any.
+    deferred_ = assignment;
+    return assignment.keeps_workers ? void() : KillSurvivors(kept, now, effects);
+  }
   state_ = State::kRunning;
   current_ = assignment;
   line_.OnRound();
@@ -183,10 +196,13 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(
       effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
-  const LocalRanks ranks = workers_.All();
-  workers_.Start(ranks);
+  if (assignment.keeps_workers) workers_.AssumeAware();
+  workers_.Resume(kept);
+  const LocalRanks newcomers = workers_.NotAlive();
+  workers_.Start(newcomers);
   line_.SetHasWorkers(true);
-  effects->push_back(effect::SpawnWorkers{assignment, ranks});
+  if (!kept.empty()) effects->push_back(effect::ReformWorkers{assignment, kept});
+  effects->push_back(effect::SpawnWorkers{assignment, newcomers});
 }
 
 std::string AgentMachine::Self() const { return absl::StrCat(settings_.join.host, " (", settings_.join.address, ")"); }
@@ -200,25 +216,40 @@ std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment
   if (join.slots > 1) absl::StrAppend(&text, "-", last);
   absl::StrAppend(&text, " of ", assignment.world_size, "; master ",
                   Endpoint{assignment.master_addr, assignment.master_port}.ToString(), "; ", assignment.reason);
+  if (!assignment.keeps_workers) return text;
+  absl::StrAppend(&text, "; keeping ", RanksText(workers_.In(WorkerSet::State::kSuspended)), ", starting ",
+                  RanksText(workers_.NotAlive()));
   return text;
 }
 
 void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects) {
   // An Assign that was to be confirmed is over: as if its workers had ended at once.
-  if (unconfirmed_ && stop.round >= unconfirmed_->round) current_ = std::exchange(unconfirmed_, std::nullopt);
+  for (std::optional<rendezvous::Assignment>* early : {&unconfirmed_, &deferred_}) {
+    if (*early && stop.round >= (*early)->round) current_ = std::exchange(*early, std::nullopt);
+  }
   if (exit_ || !current_ || stop.round < current_->round) return;
   reported_.reset();  // the server knows
   switch (state_) {
     case State::kRunning:
-    case State::kSucceeded:
-      effects->push_back(effect::Print{LogLevel::kWarning,
-                                       absl::StrCat("stopping this node's workers for a new round: ", stop.reason)});
-      return Stop(SIGTERM, stop.reason, now, effects);
+    case State::kSucceeded: {
+      const bool suspends = stop.keep_workers && workers_.CanReform();
+      effects->push_back(effect::Print{
+          LogLevel::kWarning,
+          absl::StrCat(suspends ? "suspending" : "stopping", " this node's workers for a new round: ", stop.reason)});
+      const auto& cause = stop.first_cause;
+      worker_contract::LinkSuspend line{current_->round, stop.at_step_end, stop.reason, std::nullopt};
+      if (cause && cause->rank >= 0) line.blame = cause->rank;
+      return LeaveRound(stop.keep_workers, std::move(line), now, effects);
+    }
     case State::kIdle:
+      if (!stop.keep_workers && !workers_.Survivors().empty()) return StopSurvivors(stop.reason, now, effects);
       // It was ready already, but the server does not know.
       return SayReady(stop.round, effects);
-    case State::kConnecting:
     case State::kStopping:  // Ready follows by itself
+      if (!stop.keep_workers) return StopSurvivors(stop.reason, now, effects);
+      if (!stop.at_step_end) SuspendNow(effects);
+      return;
+    case State::kConnecting:
     case State::kDone: return;
   }
 }
@@ -230,7 +261,7 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   // Another node was told to stop, as this one was: nobody failed.
   const auto& cause = verdict.first_cause;
   if (exit_ && cause && cause->rank < 0 && cause->signal != 0) {
-    if (!workers_.AnyAlive()) OnStopped(now, effects);
+    if (Stopped()) OnStopped(now, effects);
     return;
   }
   if (state_ == State::kIdle && !verdict.succeeded) reports_.ReportFailedWait(effects);
@@ -249,9 +280,14 @@ std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>
 
 void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
+  ReportLostSurvivors(ends, effects);
+  const LocalRanks before = workers_.Alive();
   const std::vector<FailureEvidence> failed = TakeEnds(ends);
-  if (state_ == State::kStopping && !workers_.AnyAlive()) return OnStopped(now, effects);
-  if (state_ != State::kRunning) return;
+  if (state_ != State::kRunning) {
+    if (workers_.Alive() == before) return;
+    SuspendNow(effects);  // a step can't end without the workers that are gone
+    return OnFewerWorkers(now, effects);
+  }
   failures_.Add(failed, now);
   if (failures_.Take(now)) return TellFailure(failures_.cause(), now, effects);
   if (!workers_.AllSucceeded()) return;
@@ -266,14 +302,14 @@ void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous
                                  SteadyTime now, Effects* effects) {
   workers_.NotStarted(not_started);
   if (state_ == State::kRunning) return TellFailure(failure, now, effects);
-  if (state_ == State::kStopping && !workers_.AnyAlive()) OnStopped(now, effects);
+  OnFewerWorkers(now, effects);
 }
 
 void AgentMachine::TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
   reported_ = failure;
   effects->push_back(effect::Print{LogLevel::kWarning, DescribeFailure(failure)});
   if (line_.up()) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
-  Stop(SIGTERM, DescribeFailure(failure), now, effects);
+  LeaveRound(true, {current_->round, false, DescribeFailure(failure), failure.rank}, now, effects);
 }
 
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
@@ -287,10 +323,12 @@ void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Ef
 void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);
   if (KillAt() <= now || abandon_.IsDue(now)) KillOrAbandon(now, effects);
+  if (suspend_now_.Take(now)) SuspendNow(effects);
   if (failures_.Take(now)) TellFailure(failures_.cause(), now, effects);
+  if (broken_due_.Take(now)) TellFailure(*std::exchange(broken_, std::nullopt), now, effects);
   if (leave_.Take(now)) {
     SayLeaveBecauseOfSignal(now, effects);
-    if (!workers_.AnyAlive()) OnStopped(now, effects);
+    if (Stopped()) OnStopped(now, effects);
   }
   if (line_.TakeSilence(now)) LeaveSilentServer(now, effects);
   if (line_.TakeHeartbeat(now)) effects->push_back(effect::Send{rendezvous::Heartbeat{}});
@@ -300,7 +338,7 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
 
 SteadyTime AgentMachine::NextDeadline() const {
   return std::min({line_.NextDeadline(), reports_.NextDeadline(), failures_.NextDeadline(), KillAt(), abandon_.at(),
-                   CutOffAt(), leave_.at()});
+                   CutOffAt(), leave_.at(), suspend_now_.at(), broken_due_.at()});
 }
 
 }  // namespace ddprun::launcher

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "launcher/core/agent_effect.h"
 #include "launcher/core/cluster_environment.h"
+#include "launcher/core/link_event.h"
 #include "launcher/core/round_failures.h"
 #include "launcher/core/server_line.h"
 #include "launcher/core/wait_reports.h"
@@ -18,6 +19,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/timer.h"
 #include "rendezvous/core/messages.h"
+#include "worker_contract/worker_link.h"
 
 // PURE: what one launcher does next, as a function of (state, event, now). The shell (launcher/agent.h) turns
 // messages, deaths of processes and signals into calls, and carries out the effects in order.
@@ -30,6 +32,9 @@
 //                                                  |  Finish, a signal, no server for too long
 //                                                  v
 //                                                kDone    (from any state; at once if no worker runs)
+//
+// Workers are quiet when each is gone, or is suspended and waits for the next round (docs/worker_protocol.md, section 5):
+// those that can re-form keep their processes, if the server and all workers of this node can; otherwise all are stopped.
 //
 // This is the node's life: who stops it and why. It rests on machines of their own: the line to the server
 // (server_line.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
@@ -63,7 +68,7 @@ struct Signal {
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
-// Code is in agent_machine.cc and, how a node stops, in agent_machine_stop.cc.
+// Code is in agent_machine.cc; how a node stops in agent_machine_stop.cc; what keeps workers in agent_machine_reform.cc.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:
@@ -92,6 +97,9 @@ class AgentMachine {
   // SpawnWorkers could not start these ranks; the others of the effect run. `failure` says why the first one not.
   void OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure, SteadyTime now,
                      Effects* effects);
+
+  // Ignored if the worker's process is gone, or its round is over.
+  void OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects);
 
   // How many of the round's ranks have come to the store that this launcher hosts.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
@@ -141,21 +149,46 @@ class AgentMachine {
   std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
   void TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
   void OnWarning(const Signal& signal, Effects* effects);
+
+  // Workers that outlive their round.
+  void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
+  void OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects);
+  void OnGroupBroken(const GroupBroken& broken, SteadyTime now);
+  void OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* effects);
+  // Ends this node's part in the round: workers that can re-form are suspended if `keep` says that this may help,
+  // others are stopped.
+  void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
+  // They can't go on after all.
+  void StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects);
+  void ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects);
+  // Those that may still finish their step are to suspend now.
+  void SuspendNow(Effects* effects);
+  // They can't be suspended, or reached. As soon as they are gone they may be started.
+  void KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects);
+  // A worker is gone or suspended.
+  void OnFewerWorkers(SteadyTime now, Effects* effects);
   // Whether the workers have got the signal already.
   bool Delivered(const Signal& signal) const;
 
   // The end of a round, or of the node.
   void StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
                    Effects* effects);
-  // Stops the workers if any is alive, then goes idle, or exits if exit_ is set. Without a signal: they have it already.
+  // Stops all workers, suspended ones too, then goes idle, or exits if exit_ is set. Without a signal: they have it.
   void Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects);
+  void StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                 Effects* effects);
+  void StartGrace(SteadyTime now);
+  // Nothing is left of the round: all workers are quiet, or gone if the launcher is to exit.
+  bool Stopped() const { return exit_ ? !workers_.AnyAlive() : workers_.Quiet(); }
   void OnStopped(SteadyTime now, Effects* effects);
   void KillOrAbandon(SteadyTime now, Effects* effects);
   // The others may go on without this node: its workers have to be gone before they do.
   void StopBecauseCutOff(SteadyTime now, Effects* effects);
   SteadyTime CutOffAt() const;
   SteadyTime KillAt() const;
-  std::string Self() const;  // "node1 (10.0.0.5)"
+  std::string Self() const;                                // "node1 (10.0.0.5)"
+  std::string RanksText(const LocalRanks& workers) const;  // of current_: "rank 3", "ranks 0, 2-3", "no rank"
+  // Before its workers run.
   std::string DescribeRound(const rendezvous::Assignment& assignment) const;
 
   const AgentSettings settings_;
@@ -169,13 +202,18 @@ class AgentMachine {
   std::optional<rendezvous::Assignment> current_;                       // the last one taken
   std::optional<rendezvous::Assignment> unconfirmed_;                   // see Confirm
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
-  std::optional<rendezvous::WorkerFailure> reported_;                   // of current_; told again after a reconnection
+  std::optional<rendezvous::Assignment> deferred_;     // taken once a worker that is being killed is gone
+  std::optional<rendezvous::WorkerFailure> reported_;  // of current_; told again after a reconnection
 
   std::optional<effect::Exit> exit_;  // what follows the stop
   int leave_signal_ = 0;
   Timer leave_;    // the server is told of leave_signal_; the launcher does not exit before
-  Timer kill_;     // SIGKILL to the workers that are stopping; or before, see KillAt
+  Timer kill_;     // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
   Timer abandon_;  // those that survived it are no longer waited for
+  worker_contract::LinkSuspend suspend_;             // what suspending workers were told
+  Timer suspend_now_;                                // they have had enough time for their step
+  std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it
+  Timer broken_due_;
 };
 
 }  // namespace ddprun::launcher

@@ -42,6 +42,11 @@ void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
                     "; at its end workers have ", absl::FormatDuration(settings_.shutdown_timeout), " from SIGTERM on");
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
+  const LocalRanks checkpoints = workers_.CanCheckpoint();
+  if (checkpoints.empty()) return;
+  const absl::Duration most = absl::Seconds(1e9);  // what a line can say
+  effects->push_back(effect::TellWorkers{
+      checkpoints, worker_contract::LinkCheckpointNow{std::clamp(signal.time_left, absl::ZeroDuration(), most)}});
 }
 
 void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effects) {
@@ -101,14 +106,24 @@ void AgentMachine::StopAndExit(effect::Exit exit, std::optional<int> signal, con
 }
 
 void AgentMachine::Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects) {
+  StopThese(workers_.Alive(), signal, reason, now, effects);
+}
+
+void AgentMachine::StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                             Effects* effects) {
   reports_.Clear();
   failures_.Forget();
-  const LocalRanks workers = workers_.Alive();
-  if (workers.empty()) return OnStopped(now, effects);
-  if (state_ == State::kStopping) return;  // on the way; exit_ may have been set meanwhile
-  state_ = State::kStopping;
+  broken_.reset();
+  broken_due_.Clear();
+  // Those that have been told already are on the way; exit_ may have been set meanwhile.
+  workers.erase(std::remove_if(workers.begin(), workers.end(),
+                               [&](int32_t rank) { return workers_.state(rank) == WorkerSet::State::kStopping; }),
+                workers.end());
   workers_.Stop(workers);
-  kill_.Set(now + settings_.shutdown_timeout);
+  if (Stopped()) return OnStopped(now, effects);
+  state_ = State::kStopping;
+  if (workers.empty()) return;
+  StartGrace(now);
   // A lease that has not run out is renewed while they stop.
   const bool cut_off = line_.lease().StopAt() <= now;
   const SteadyTime killed_at = cut_off ? KillAt() : kill_.at();
@@ -120,19 +135,37 @@ void AgentMachine::Stop(std::optional<int> signal, const std::string& reason, St
   if (KillAt() <= now) KillOrAbandon(now, effects);
 }
 
+void AgentMachine::StartGrace(SteadyTime now) {
+  kill_.Set(now + settings_.shutdown_timeout);
+  abandon_.Clear();
+}
+
 void AgentMachine::KillOrAbandon(SteadyTime now, Effects* effects) {
-  const LocalRanks workers = workers_.Alive();
-  if (kill_.running()) {
+  LocalRanks workers = workers_.In(WorkerSet::State::kSuspending);
+  if (!workers.empty()) {
+    effects->push_back(
+        effect::Print{LogLevel::kWarning, absl::StrCat(RanksText(workers), " did not suspend in time: killed")});
+    workers_.Stop(workers);
+  }
+  workers = workers_.In(WorkerSet::State::kStopping);
+  if (KillAt() <= now) {
     kill_.Clear();
     abandon_.Set(now + kAbandonAfter);
     effects->push_back(effect::KillWorkers{workers});
     return;
   }
+  abandon_.Clear();
   effects->push_back(effect::Print{
       LogLevel::kError, absl::StrCat(workers.size() == 1 ? "1 worker is" : absl::StrCat(workers.size(), " workers are"),
                                      " still alive after SIGKILL (uninterruptible?); going on without")});
   workers_.Abandon(workers);
-  OnStopped(now, effects);
+  OnFewerWorkers(now, effects);
+}
+
+void AgentMachine::KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects) {
+  workers_.Stop(ranks);
+  effects->push_back(effect::KillWorkers{ranks});
+  if (!kill_.running()) abandon_.Set(now + kAbandonAfter);
 }
 
 void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
@@ -141,12 +174,12 @@ void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
       LogLevel::kWarning,
       absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ", absl::FormatDuration(since),
                    ": stopping this node's workers, as the other nodes may go on without them")});
-  Stop(SIGTERM, "cut off from the rendezvous server", now, effects);
+  LeaveRound(true, {current_->round, false, "cut off from the rendezvous server", std::nullopt}, now, effects);
 }
 
 SteadyTime AgentMachine::WorkersMayRunUntil() const {
   // After a verdict no round of this job follows.
-  const bool bounded = workers_.AnyAlive() && !(exit_ && exit_->verdict);
+  const bool bounded = !workers_.Quiet() && !(exit_ && exit_->verdict);
   return bounded ? line_.lease().KillAt() : SteadyTime::InfiniteFuture();
 }
 
@@ -161,6 +194,7 @@ SteadyTime AgentMachine::KillAt() const {
 void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
   kill_.Clear();
   abandon_.Clear();
+  suspend_now_.Clear();
   line_.SetHasWorkers(false);
   const bool was_waiting_to_open = state_ == State::kStopping && !store_;
   state_ = State::kStopping;

@@ -58,11 +58,16 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
       return absl::InvalidArgumentError(absl::StrCat("it says that it is rank ", hello->rank, ", not ", rank_));
     }
     hello_ = *hello;
+    lines_.push_back(*hello);
     return absl::OkStatus();
   }
   if (hello != nullptr) return absl::InvalidArgumentError("it sends a second hello");
   if (!decoded->has_value()) return absl::OkStatus();
-  if (auto* progress = std::get_if<LinkProgress>(&**decoded)) progress_ = ReportedProgress{std::move(*progress), now};
+  if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
+    progress_ = ReportedProgress{std::move(*progress), now};
+  } else {
+    lines_.push_back(**std::move(decoded));
+  }
   return absl::OkStatus();
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -33,9 +35,14 @@ class LinkPeer {
   // line counts.
   absl::Status OnBytes(absl::string_view bytes, SteadyTime now);
 
+  // The worker has this rank now: its next hello has to say so.
+  void SetRank(int32_t rank) { rank_ = rank; }
+
   // The worker's hello has come.
   const std::optional<worker_contract::LinkHello>& hello() const { return hello_; }
   const std::optional<ReportedProgress>& progress() const { return progress_; }
+  // What else has come since the last call, hello first.
+  std::vector<worker_contract::WorkerLine> TakeLines() { return std::exchange(lines_, {}); }
 
  private:
   absl::Status OnLine(absl::string_view line, SteadyTime now);
@@ -44,6 +51,7 @@ class LinkPeer {
   worker_contract::LineReader reader_;
   std::optional<worker_contract::LinkHello> hello_;
   std::optional<ReportedProgress> progress_;
+  std::vector<worker_contract::WorkerLine> lines_;
   // Lines that may still come, at the time of the last one.
   double allowance_;
   SteadyTime last_line_;

@@ -134,6 +134,24 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
   return Merge(base, set, defaults);
 }
 
+worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment, int local_rank, int slots) {
+  worker_contract::LinkReForm line;
+  line.round = assignment.round;
+  line.rank = assignment.base_rank + local_rank;
+  line.world_size = assignment.world_size;
+  line.local_world_size = slots;
+  line.group_rank = assignment.group_rank;
+  line.group_world_size = assignment.group_world_size;
+  line.role_rank = assignment.base_role_rank + local_rank;
+  line.role_world_size = assignment.role_world_size;
+  line.master_addr = assignment.master_addr;
+  line.master_port = assignment.master_port;
+  line.restart_count = assignment.restart_count;
+  line.state_source = assignment.state_source;
+  line.state_step = assignment.state_step;
+  return line;
+}
+
 std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base) {
   std::vector<std::string> environment = Merge(base, CommonVariables(settings, base), CommonDefaults(settings));
   const auto of_one_rank = [](const std::string& entry) {

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "launcher/core/port_range.h"
 #include "rendezvous/core/messages.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 
@@ -43,6 +44,9 @@ struct GroupSettings {
 std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignment, int local_rank,
                                          const GroupSettings& settings, const std::string& error_file,
                                          absl::Span<const std::string> base);
+
+// What a suspended worker is told of its next round instead: LOCAL_RANK and whatever is not of a round stay.
+worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment, int local_rank, int slots);
 
 // What the environments of all workers of all rounds have in common: that of a process which workers are forked from.
 // Has no variable of a rank or a round, inherited ones neither.

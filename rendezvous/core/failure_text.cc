@@ -32,6 +32,7 @@ std::string DescribeEnd(const WorkerFailure& failure) {
   if (!failure.restartable) {
     return absl::StrCat("exited with ", failure.exit_code, " (non-restartable)");
   }
+  if (failure.exit_code == 0) return "reported a failure";
   return absl::StrCat("exited with code ", failure.exit_code);
 }
 

@@ -13,7 +13,7 @@ inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
 // "exited with code 3", "was killed by SIGKILL (OOM-killed)", "was not started: no such program",
-// "exited with 78 (non-restartable)", "was lost" (a node's failure, not a worker's).
+// "exited with 78 (non-restartable)", "reported a failure" (it lives), "was lost" (a node's failure, not a worker's).
 std::string DescribeEnd(const WorkerFailure& failure);
 
 // "rank 3 on node-b (local rank 1, pid 77)"; "node node-b" if no worker failed.

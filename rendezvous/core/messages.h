@@ -29,7 +29,8 @@ struct JobSettings {
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
 
-// One worker's end, as its launcher saw it. The first of a round is the job's first cause.
+// One worker's end, as its launcher saw it. The first of a round is the job's first cause. Neither exit code nor signal:
+// the worker lives, and said itself that it can't go on (docs/worker_protocol.md 5.4).
 struct WorkerFailure {
   std::string host;
   int32_t rank = -1;  // -1: not a worker's failure (a lost node, a timeout)
@@ -47,8 +48,8 @@ struct WorkerFailure {
   std::string progress;         // one phrase: where the worker was, if it said so (docs/worker_protocol.md 3.2)
   std::optional<int64_t> step;  // that it reported last, if it did
 
-  // What a shell would report: the exit code, or 128 + signal.
-  int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code; }
+  // What a shell would report: the exit code, or 128 + signal; 1 if the worker lives.
+  int32_t ExitStatus() const { return signal != 0 ? 128 + signal : exit_code != 0 ? exit_code : 1; }
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 inline constexpr int kMaxTracebackBytes = 16 * 1024;

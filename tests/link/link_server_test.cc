@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -22,6 +24,7 @@ namespace {
 using worker_contract::EncodeLine;
 using worker_contract::LinkHello;
 using worker_contract::LinkProgress;
+using worker_contract::LinkSuspended;
 using worker_contract::WorkerLine;
 
 constexpr int kRank = 5;
@@ -48,8 +51,11 @@ class LinkServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     loop_ = *EventLoop::Create();
+    LinkServer::Events events;
+    events.on_line = [this](pid_t pid, const WorkerLine& line) { told_.emplace_back(pid, line); };
+    events.on_closed = [this](pid_t pid) { closed_.push_back(pid); };
     auto server = LinkServer::Create(
-        2, [this] { return more_to_come_; }, loop_.get());
+        2, [this] { return more_to_come_; }, std::move(events), loop_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -85,6 +91,8 @@ class LinkServerTest : public ::testing::Test {
   }
 
   bool more_to_come_ = false;
+  std::vector<std::pair<pid_t, WorkerLine>> told_;
+  std::vector<pid_t> closed_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LinkServer> server_;
 };
@@ -108,6 +116,63 @@ TEST_F(LinkServerTest, ConnectionThatWasNotEvenAccepted_IsReadAtTheEnd) {
   Write(fd, Hello() + Progress(7));
   fd.reset();
   EXPECT_EQ(LastStep(getpid()), 7);
+}
+
+TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsNot) {
+  server_->Add(getpid(), kRank);
+  UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello() + Progress(1) + EncodeLine(WorkerLine(LinkSuspended{3, 120})));
+  Turn();
+  ASSERT_EQ(told_.size(), 2);
+  EXPECT_EQ(told_[0].first, getpid());
+  EXPECT_TRUE(std::holds_alternative<LinkHello>(told_[0].second));
+  EXPECT_EQ(told_[1].second, WorkerLine(LinkSuspended{3, 120}));
+  EXPECT_TRUE(closed_.empty());
+  // What a second connection says does not count, nor its end.
+  const UniqueFd second = Connect(server_->address());
+  Write(second, Hello() + EncodeLine(WorkerLine(LinkSuspended{9, 9})));
+  Turn();
+  EXPECT_EQ(told_.size(), 2);
+  EXPECT_TRUE(closed_.empty());
+  // What came before an error does.
+  Write(fd, EncodeLine(WorkerLine(LinkSuspended{4, 121})) + "rubbish\n");
+  Turn();
+  ASSERT_EQ(told_.size(), 3);
+  EXPECT_EQ(told_[2].second, WorkerLine(LinkSuspended{4, 121}));
+  EXPECT_EQ(closed_, std::vector<pid_t>{getpid()});
+}
+
+TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
+  server_->Add(getpid(), kRank);
+  const worker_contract::LauncherLine line = worker_contract::LinkSuspend{3, true, "why", 1};
+  server_->Tell(getpid(), line);  // nobody to tell
+  UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello());
+  Turn();
+  server_->Tell(getpid(), line);
+  char bytes[worker_contract::kMaxLinkLine];
+  const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeLine(line)) << "once";
+  // The rank of the next round is what a connection has to say from then on.
+  server_->SetRank(getpid(), kRank + 1);
+  fd = Connect(server_->address());
+  Turn();
+  Write(fd, Hello(kRank + 1) + Progress(2));
+  Turn();
+  EXPECT_FALSE(Closed(fd));
+}
+
+TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
+  server_->Add(getpid(), kRank);
+  const UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello());
+  Turn();
+  const worker_contract::LauncherLine line = worker_contract::LinkSuspend{3, true, std::string(500, 'x'), 1};
+  for (int i = 0; i < 10000 && closed_.empty(); ++i) {
+    server_->Tell(getpid(), line);
+    if (i % 100 == 0) Turn();
+  }
+  EXPECT_EQ(closed_, std::vector<pid_t>{getpid()});
 }
 
 TEST_F(LinkServerTest, Section2_2_AStrangerIsRefused) {
