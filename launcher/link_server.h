@@ -29,8 +29,8 @@ namespace ddprun::launcher {
 class LinkServer {
  public:
   struct Events {
-    // Lines of a worker but for its progress, hello first; and that its connection is no more, which began with a hello.
-    // Called from the loop, never from within a call of this class.
+    // Lines of a worker but for its progress, hello first; and that its connection is no more. Called from the loop,
+    // never from within a call of this class.
     std::function<void(pid_t pid, worker_contract::WorkerLine line)> on_line;
     std::function<void(pid_t pid)> on_closed;
   };

@@ -33,8 +33,9 @@
 //                                                  v
 //                                                kDone    (from any state; at once if no worker runs)
 //
-// Workers are quiet when each is gone, or is suspended and waits for the next round (docs/worker_protocol.md, section 5):
-// those that can re-form keep their processes, if the server and all workers of this node can; otherwise all are stopped.
+// Workers are quiet when each is gone, or is suspended and waits for the next round (docs/worker_protocol.md, section
+// 5). Those that can re-form keep their processes if the server and all workers of this node can; otherwise all are
+// stopped.
 //
 // This is the node's life: who stops it and why. It rests on machines of their own: the line to the server
 // (server_line.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
@@ -68,7 +69,8 @@ struct Signal {
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
-// Code is in agent_machine.cc; how a node stops in agent_machine_stop.cc; what keeps workers in agent_machine_reform.cc.
+// Code is in agent_machine.cc; in agent_machine_stop.cc how a node stops, in agent_machine_reform.cc how workers outlive
+// their round.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:

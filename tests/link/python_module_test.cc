@@ -129,5 +129,30 @@ print("at most 7:", 0 < worker.stop_requested() <= 7, ".")
   EXPECT_EQ(alone.Out(), "at most 7: True .\n");
 }
 
+TEST_F(PythonModuleTest, KeepProcess_AfterAReport_TheLauncherHasOneConnection) {
+  Launcher launcher(Flags(R"(
+worker.report_progress(1)
+print(worker.keep_process(on_suspend=print), worker.suspend_requested(), ".", flush=True)
+worker.report_progress(7)
+sys.exit(3)
+)"),
+                    python_);
+  EXPECT_EQ(launcher.Wait(), 3);
+  EXPECT_THAT(launcher.Out(), HasSubstr("True None ."));
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("last reported step 7"), Not(HasSubstr("worker link"))))
+      << launcher.Err();
+}
+
+TEST_F(PythonModuleTest, KeepProcess_WithoutALauncher_NothingWaits) {
+  std::map<std::string, std::string> environment = python_;
+  environment["DDPRUN_WORKER_LINK"] = "";
+  Process process({"/usr/bin/env", "python3", Script(R"(
+print(worker.keep_process(on_suspend=print), worker.suspended(3), worker.next_round(), ".")
+)")},
+                  environment);
+  EXPECT_EQ(process.Wait(), 0) << process.Err();
+  EXPECT_EQ(process.Out(), "False False None .\n");
+}
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -9,29 +9,60 @@
             save_checkpoint()
             break
 
+A worker can also keep its process when another one dies: see `keep_process`, and examples/python/elastic_reform.py in
+the sources.
+
 Needs the standard library only, and costs microseconds a call. Under another launcher, or without one,
 `report_progress` does nothing. The protocol is in docs/worker_protocol.md of the sources.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
 import os
+import select
 import signal
 import socket
 import struct
 import threading
 import time
-from typing import Any, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
-__all__ = ["report_progress", "stop_requested"]
+__all__ = [
+    "Round",
+    "Suspend",
+    "keep_process",
+    "next_round",
+    "re_formed",
+    "report_progress",
+    "stop_requested",
+    "suspend_requested",
+    "suspended",
+]
 
 _MAX_LINE = 4096
 _MAX_PHASE = 64
 _REPORTS_PER_SECOND = 500.0
 _DEFAULT_GRACE = 30.0  # seconds, as ddprun's --shutdown-timeout
+_SEND_PATIENCE = 10.0  # seconds, for the lines of rounds: the launcher reads at once
+_MAX_MESSAGE = 500
+# Variables of a round, and the field of a re-form line that each has its value from.
+_ROUND_VARIABLES = {
+    "RANK": "rank",
+    "WORLD_SIZE": "world_size",
+    "LOCAL_WORLD_SIZE": "local_world_size",
+    "GROUP_RANK": "group_rank",
+    "GROUP_WORLD_SIZE": "group_world_size",
+    "ROLE_RANK": "role_rank",
+    "ROLE_WORLD_SIZE": "role_world_size",
+    "MASTER_ADDR": "master_addr",
+    "MASTER_PORT": "master_port",
+    "TORCHELASTIC_RESTART_COUNT": "restart_count",
+    "DDPRUN_ROUND": "round",
+}
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -43,12 +74,38 @@ def _number(value: float) -> Any:
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
+class Suspend(NamedTuple):
+    """The round is over: leave the process group, call `suspended`, then `next_round`."""
+
+    round: int
+    at_step_end: bool  # the step may be finished first, if it can be
+    reason: str
+    blame: Optional[int]  # the rank that failed, if one did
+
+
+class Round(NamedTuple):
+    """A round that this process goes on in. The rest is in os.environ."""
+
+    round: int
+    rank: int
+    world_size: int
+    state_source: Optional[int]  # the rank with the newest training state, as the launcher knows; None: nobody has one
+    state_step: Optional[int]
+
+
 class _Link:
     """A process's connection. Never blocks; the first error ends it for good."""
 
-    def __init__(self, connect: bool) -> None:
+    def __init__(self, connect: bool, on_suspend: Optional[Callable[[Suspend], None]] = None) -> None:
         self.pid = os.getpid()
         self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.on_suspend = on_suspend  # set: this process can re-form, and a thread listens
+        self.suspend: Optional[Suspend] = None  # the last one
+        self.aborted = 0  # the round of the last one for which on_suspend has returned
+        self.answered = 0  # the round of the last `suspended`
+        self.round = 0  # that the process is in
+        self.reform: Optional[dict[str, Any]] = None  # the last one
         self.socket: Optional[socket.socket] = None
         self.unsent = b""  # the rest of a line of which a part has been sent
         self.newest: Optional[dict[str, Any]] = None  # progress that found no room; a newer one takes its place
@@ -63,6 +120,7 @@ class _Link:
         address = os.environ.get("DDPRUN_WORKER_LINK", "")
         try:
             rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+            self.round = int(os.environ.get("DDPRUN_ROUND", "0"))
         except (KeyError, ValueError):
             return
         if not address.startswith("@"):
@@ -78,8 +136,9 @@ class _Link:
             link.close()
             return
         self.socket = link
+        capabilities = ["progress", "stop"] + (["re-form"] if self.on_suspend else [])
         self.unsent = self.line(
-            type="hello", version=1, rank=rank, local_rank=local_rank, pid=self.pid, capabilities=["progress", "stop"]
+            type="hello", version=2, rank=rank, local_rank=local_rank, pid=self.pid, capabilities=capabilities
         )
         self.flush()
 
@@ -89,8 +148,57 @@ class _Link:
 
     def close(self) -> None:
         if self.socket is not None:
+            if self.on_suspend:
+                # Wakes the thread that listens.
+                with contextlib.suppress(OSError):
+                    self.socket.shutdown(socket.SHUT_RDWR)
+                self.changed.notify_all()
             self.socket.close()
         self.socket = None
+
+    def hang_up(self) -> None:
+        """Closes the connection, and waits until the launcher has done so: it takes no other one before."""
+        if self.socket is not None:
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_WR)
+                self.socket.settimeout(_SEND_PATIENCE)
+                while self.socket.recv(_MAX_LINE):
+                    pass
+        self.close()
+
+    def tell(self, **fields: Any) -> None:
+        """Sends a line that must arrive."""
+        self.unsent += self.line(**fields)
+        self.flush()
+        give_up = time.monotonic() + _SEND_PATIENCE
+        while self.socket is not None and self.unsent:
+            if time.monotonic() > give_up:
+                return self.close()
+            select.select([], [self.socket], [], 1.0)
+            self.flush()
+
+    def listen(self) -> None:
+        """The listening thread, until the connection ends."""
+        while True:
+            with self.lock:
+                link = self.socket
+            if link is None:
+                return
+            # tell and report may send meanwhile; nobody else reads.
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+                select.select([link], [], [])
+            with self.lock:
+                self.receive()
+                suspend = self.suspend
+                done = max(self.aborted, self.answered)
+            if suspend is None or suspend.at_step_end or suspend.round <= done:
+                continue
+            try:
+                self.on_suspend(suspend)
+            finally:
+                with self.lock:
+                    self.aborted = suspend.round
+                    self.changed.notify_all()
 
     def flush(self) -> None:
         while self.socket is not None and (self.unsent or self.newest):
@@ -132,8 +240,17 @@ class _Link:
     def on_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
-            if message["type"] == "stop":
+            kind = message["type"]
+            if kind == "stop":
                 self.stop_at = time.monotonic() + max(0.0, float(message["deadline"]))
+            elif not self.on_suspend:
+                return
+            elif kind == "suspend":
+                blame, ends = message.get("blame"), bool(message.get("at_step_end"))
+                self.suspend = Suspend(int(message["round"]), ends, str(message.get("reason", "")), blame)
+            elif kind == "re-form" and all(name in message for name in _ROUND_VARIABLES.values()):
+                self.reform = message
+            self.changed.notify_all()
         except (ValueError, KeyError, TypeError):
             self.close()
 
@@ -149,7 +266,8 @@ def _of_this_process() -> _Link:
         _link = _Link(connect=True)
     elif _link.pid != os.getpid():
         # A forked child (of a DataLoader ...) must not write to its parent's connection, and is not the worker.
-        _link.close()
+        if _link.socket is not None:
+            _link.socket.close()
         _link = _Link(connect=False)
     return _link
 
@@ -216,8 +334,104 @@ def stop_requested() -> Optional[float]:
     _await_signal()
     link = _of_this_process()
     with link.lock:
-        link.receive()
+        if not link.on_suspend:
+            link.receive()
         stop_at = link.stop_at
     if stop_at is None and _signalled_at is not None:
         stop_at = _signalled_at + _grace()
     return None if stop_at is None else max(0.0, stop_at - time.monotonic())
+
+
+def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
+    """Tells the launcher that this process can go on in the next round when its round ends.
+
+    When another worker fails, this one is suspended instead of being stopped: its loop leaves the process group, calls
+    `suspended` and `next_round`, and forms the group of that round. Once per process, before its first group.
+
+    `on_suspend` is called by a thread of this module as soon as the round is over, but not while the step may still be
+    finished (`Suspend.at_step_end`): it has to bring the main thread out of whatever collective it is in. Returns
+    whether the launcher can do this; if not, the worker will be stopped and started again as ever.
+    """
+    global _link
+    if _link is not None and _link.pid == os.getpid():
+        with _link.lock:
+            _link.hang_up()
+    _link = _Link(connect=True, on_suspend=on_suspend)
+    if _link.socket is None:
+        return False
+    threading.Thread(target=_link.listen, name="ddprun-worker", daemon=True).start()
+    return True
+
+
+def suspend_requested() -> Optional[Suspend]:
+    """Why this process must leave its round, or None.
+
+    Ask at the end of each step; ranks learn of it at different times.
+    """
+    link = _of_this_process()
+    with link.lock:
+        return link.suspend if link.suspend and link.suspend.round >= link.round else None
+
+
+def suspended(step: Optional[int], error: Optional[BaseException] = None) -> bool:
+    """Tells the launcher that this process has left its group, and waits for nothing.
+
+    `step` is the number of optimizer steps that its training state contains whole; None: it has no state. With an
+    `error` it may be that the launcher knows of no failure: then it is asked for a new round first, and this call waits
+    until the round is over. Returns False if the process can't go on: it is being stopped, or there is no launcher.
+    """
+    link = _of_this_process()
+    with link.lock:
+        if not _is_over(link) and error is not None:
+            text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:_MAX_MESSAGE]
+            link.tell(type="failed", round=link.round, message=text.decode("utf-8", "ignore"))
+        while link.socket is not None and link.stop_at is None and not _is_over(link):
+            link.changed.wait()
+        if link.socket is None or link.stop_at is not None:
+            return False
+        fields: dict[str, Any] = {"type": "suspended", "round": link.round}
+        if step is not None:
+            fields["step"] = int(step)
+        link.answered = link.round
+        link.tell(**fields)
+        return link.socket is not None
+
+
+def _is_over(link: _Link) -> bool:
+    """Whether the process's round is over, and nothing of it is being aborted any more."""
+    suspend = link.suspend
+    if suspend is None or suspend.round < link.round:
+        return False
+    return suspend.at_step_end or link.aborted >= suspend.round
+
+
+def next_round() -> Optional[Round]:
+    """Waits for the next round and sets its variables (RANK, WORLD_SIZE, MASTER_ADDR ...) in os.environ.
+
+    None: the process is being stopped, or the launcher is gone.
+    """
+    link = _of_this_process()
+    with link.lock:
+        while link.reform is None or int(link.reform["round"]) <= link.round:
+            if link.socket is None or link.stop_at is not None:
+                return None
+            link.changed.wait()
+        reform = link.reform
+        link.round = int(reform["round"])
+    for variable, field in _ROUND_VARIABLES.items():
+        os.environ[variable] = str(reform[field])
+    source, step = reform.get("state_source"), reform.get("state_step")
+    return Round(int(reform["round"]), int(reform["rank"]), int(reform["world_size"]), source, step)
+
+
+def re_formed(step: int, source: Optional[int] = None) -> None:
+    """Tells the launcher that this process has the group and the training state of its round.
+
+    `step` is the committed one, `source` the rank that the state came from; None: no rank had one.
+    """
+    link = _of_this_process()
+    fields: dict[str, Any] = {"type": "re-formed", "round": link.round, "step": int(step)}
+    if source is not None:
+        fields["source"] = int(source)
+    with link.lock:
+        link.tell(**fields)

@@ -1,0 +1,154 @@
+"""A DDP loop that goes on in the same process when another worker dies.
+
+    export PYTHONPATH=packaging/wheel    # not where the wheel is installed
+    bin/ddprun --standalone --nproc-per-node=2 --max-restarts=3 examples/python/elastic_reform.py
+
+Kill a worker with SIGKILL: the others keep their processes, a new one takes its place and gets the training state from
+them, and no step is lost.
+
+Limits: Gloo only, and Linux. Buffers that the forward pass changes (BatchNorm's) would have to be saved and rolled
+back with the step; this model has none. With more than two ranks the sums of gradients are the same bits again only if
+DDP's buckets are, which it lays out anew in each process group: a model of one bucket (1 MB) has no choice. A rank that
+still connects to the store of a round that is over notices it only when the launcher kills it.
+"""
+
+import gc
+import os
+import socket
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddprun import worker
+
+
+def stream_sockets():
+    """The process's connections: file descriptors by the kernel's name of the socket."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{fd}")
+            if not name.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(fd))) as connection:
+                listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                internet = connection.family in (socket.AF_INET, socket.AF_INET6)
+                if internet and connection.type == socket.SOCK_STREAM and not listens:
+                    found[name] = int(fd)
+        except OSError:
+            pass  # closed meanwhile
+    return found
+
+
+class Group:
+    """The process group of a round, which another thread can abort.
+
+    Gloo's own abort does nothing. What it waits for are its connections, and a group waits for the store as well while
+    it is being formed: these are shut down.
+    """
+
+    def __init__(self):
+        self.before = set()  # sockets that are not the group's
+        self.own = None  # those that are; None: it is being formed
+        self.left = threading.Event()
+        self.left.set()
+
+    def form(self):
+        self.own = None
+        self.before = set(stream_sockets())
+        self.left.clear()
+        dist.init_process_group("gloo")
+        self.own = set(stream_sockets()) - self.before
+
+    def abort(self, suspend):
+        """Returns when the main thread has left the group."""
+        while True:
+            for name, fd in stream_sockets().items():
+                if name not in self.before if self.own is None else name in self.own:
+                    try:
+                        with socket.socket(fileno=os.dup(fd)) as connection:
+                            connection.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass
+            if self.left.wait(0.05):
+                return
+
+    def leave(self):
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.left.set()
+
+
+class Training:
+    """What all ranks have alike after each step."""
+
+    def __init__(self):
+        torch.manual_seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.step = None  # optimizer steps; None: this process has not got the state of the job yet
+
+    def agree(self):
+        """All ranks take the newest state that one of them has. Returns the rank that has it, or None."""
+        steps = [None] * dist.get_world_size()
+        dist.all_gather_object(steps, self.step)
+        newest = max((step for step in steps if step is not None), default=None)
+        if newest is None:
+            self.step = 0  # here a job would read its checkpoint
+            return None
+        source = steps.index(newest)
+        state = [(self.model.state_dict(), self.optimizer.state_dict()) if source == dist.get_rank() else None]
+        dist.broadcast_object_list(state, src=source)
+        if source != dist.get_rank():
+            self.model.load_state_dict(state[0][0])
+            self.optimizer.load_state_dict(state[0][1])
+            self.step = newest
+        return source
+
+    def train(self, steps):
+        """Until `steps` are done, or the launcher wants the round to end."""
+        model = DDP(self.model)
+        while self.step < steps and worker.suspend_requested() is None:
+            worker.report_progress(self.step)
+            # The same numbers for whoever has this rank in this step.
+            numbers = torch.Generator().manual_seed(self.step * 1000 + dist.get_rank())
+            inputs = torch.randn(32, 64, generator=numbers)
+            self.optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
+            loss.backward()
+            # From here on no other rank is needed: a step is done whole or not at all.
+            self.optimizer.step()
+            self.step += 1
+            line = f"rank {dist.get_rank()} pid {os.getpid()} step {self.step} loss {loss.item()!r}\n"
+            print(line, end="", flush=True)
+
+
+def main(steps):
+    group = Group()
+    worker.keep_process(on_suspend=group.abort)
+    training = Training()
+    while True:
+        error = None
+        try:
+            group.form()
+            source = training.agree()
+            worker.re_formed(training.step, source)
+            training.train(steps)
+        except (RuntimeError, OSError) as failure:
+            if isinstance(failure, torch.OutOfMemoryError):
+                raise
+            # Without what the traceback holds: DDP has to be gone before its process group.
+            error = failure.with_traceback(None)
+        gc.collect()
+        group.leave()
+        if training.step == steps:
+            return
+        if not worker.suspended(training.step, error) or worker.next_round() is None:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(steps=int(sys.argv[1]) if len(sys.argv) > 1 else 10000)
