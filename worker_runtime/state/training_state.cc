@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/elastic_sampler.h"
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/state/optimizer_state.h"
@@ -40,6 +42,24 @@ struct SchedulerSteps : torch::optim::LRScheduler {
 
 absl::Status NotUnderstood(const std::string& text) {
   return absl::DataLossError(absl::StrCat("\"", OneLine(text, 60), "\" is not a value of this type"));
+}
+
+// A sampler's position, in samples of all ranks together; and back.
+std::string SamplerText(int64_t epoch, int64_t position, int64_t seed) {
+  return json{{"epoch", epoch}, {"position", position}, {"seed", seed}}.dump();
+}
+
+absl::Status LoadSampler(const std::string& text, int64_t seed,
+                         absl::FunctionRef<absl::Status(int64_t epoch, int64_t position)> seek) {
+  const json said = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  for (const char* key : {"epoch", "position", "seed"}) {
+    if (!said.is_object() || !said.contains(key) || !said[key].is_number_integer()) return NotUnderstood(text);
+  }
+  if (said["seed"].get<int64_t>() != seed) {
+    return absl::InvalidArgumentError(absl::StrCat("the sampler was saved with seed ", said["seed"].get<int64_t>(),
+                                                   ", but this one has ", seed, "; use the same seed"));
+  }
+  return seek(said["epoch"].get<int64_t>(), said["position"].get<int64_t>());
 }
 
 absl::StatusOr<StatePart> LayOut(const NamedTensors& tensors, std::map<std::string, std::string> metadata) {
@@ -244,25 +264,26 @@ absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const 
   return AddText(
       name,
       [shared] {
-        return json{{"epoch", shared->epoch()},
-                    {"position", shared->position() * shared->options().num_replicas},
-                    {"seed", shared->options().seed}}
-            .dump();
+        return SamplerText(shared->epoch(), shared->position() * shared->options().num_replicas,
+                           shared->options().seed);
       },
       [shared](const std::string& text) {
-        const json said = json::parse(text, nullptr, /*allow_exceptions=*/false);
-        for (const char* key : {"epoch", "position", "seed"}) {
-          if (!said.is_object() || !said.contains(key) || !said[key].is_number_integer()) return NotUnderstood(text);
-        }
-        if (said["seed"].get<int64_t>() != shared->options().seed) {
-          return absl::InvalidArgumentError(absl::StrCat("the sampler was saved with seed ",
-                                                         said["seed"].get<int64_t>(), ", but this one has ",
-                                                         shared->options().seed, "; use the same seed"));
-        }
-        // With fewer or more ranks, a sample may be repeated, but none is left out.
-        shared->set_epoch(said["epoch"].get<int64_t>(),
-                          said["position"].get<int64_t>() / shared->options().num_replicas);
-        return absl::OkStatus();
+        return LoadSampler(text, shared->options().seed, [&shared](int64_t epoch, int64_t position) {
+          // With fewer or more ranks, a sample may be repeated, but none is left out.
+          shared->set_epoch(epoch, position / shared->options().num_replicas);
+          return absl::OkStatus();
+        });
+      });
+}
+
+absl::Status TrainingState::AddSampler(ElasticSampler& sampler, const std::string& name) {
+  return AddText(
+      name, [&sampler] { return SamplerText(sampler.epoch(), sampler.position(), sampler.options().seed); },
+      [&sampler](const std::string& text) {
+        return LoadSampler(text, sampler.options().seed, [&sampler](int64_t epoch, int64_t position) {
+          // DistributedSampler counts the samples that it repeats at the end.
+          return sampler.Seek(epoch, std::min(position, sampler.length()));
+        });
       });
 }
 
@@ -386,7 +407,7 @@ absl::Status TrainingState::Rollback() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingState::Broadcast(ProcessGroup& group, int root) {
+absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) {
   if (sharded()) {
     return absl::FailedPreconditionError(
         "each rank has only its part of a ZeroRedundancyOptimizer's state, so no rank can send all of it: resume from "
@@ -426,7 +447,7 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root) {
     if (!headers.ok()) return headers;
     buffer = BufferFor(model.header);
     rest_buffer = BufferFor(rest.header);
-    if (sends) return absl::OkStatus();
+    if (sends || !take) return absl::OkStatus();
     absl::StatusOr<StateLoader> created =
         StateLoader::Create(*this, {model.path, &model.header}, {rest.path, &rest.header}, group.rank());
     if (created.ok()) loader = *std::move(created);

@@ -28,6 +28,7 @@ class Optimizer;
 namespace ddprun {
 
 class DistributedSampler;
+class ElasticSampler;
 class GradScaler;
 class ProcessGroup;
 
@@ -89,6 +90,8 @@ class TrainingState {
   // Epoch and position, summed over the ranks, so that their number may change. Restored in the middle of an epoch
   // without replaying; see DistributedSampler::set_epoch.
   absl::Status AddSampler(const DistributedSampler& sampler, const std::string& name = "sampler");
+  // The same format: a checkpoint of one can be continued by the other.
+  absl::Status AddSampler(ElasticSampler& sampler, const std::string& name = "sampler");
 
   // Marks the state between two training steps, to which Rollback returns. Both may throw c10::Error, like LibTorch
   // (out of memory): call them within ProcessGroup::Try or RunWorker.
@@ -106,10 +109,11 @@ class TrainingState {
   // of each): the optimizer's step had begun.
   absl::Status Rollback();
 
-  // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks.
+  // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks. With `take`
+  // false this rank gets nothing, because it holds the same state already: should root be lost on the way, it still does.
   // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
   // the process group; FailedPrecondition: it is sharded, so that no rank has all of it.
-  absl::Status Broadcast(ProcessGroup& group, int root);
+  absl::Status Broadcast(ProcessGroup& group, int root, bool take = true);
 
   // The state, with entries and tensors to be stored beside it.
   absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;
