@@ -67,6 +67,11 @@ double SecondsLeft() {
 
 }  // namespace
 
+absl::Duration TimeUntilStop() {
+  AwaitSignal();
+  return absl::Seconds(SecondsLeft());
+}
+
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group) {
   AwaitSignal();
   const absl::StatusOr<double> left = AllReduceValue(group, SecondsLeft(), ReduceOp::kMin);

@@ -23,6 +23,10 @@ namespace ddprun {
 // ProcessGroup's operations.
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 
+// What this rank knows by itself: how long until it is killed, infinite if nobody has said so. Not collective: other
+// ranks may not know yet, so agree before acting on it.
+absl::Duration TimeUntilStop();
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_WORKER_RUNTIME_STOP_REQUESTED_H_

@@ -50,10 +50,9 @@ absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef
       return absl::OkStatus();
     }));
   }
-  DDPRUN_ASSIGN_OR_RETURN(worker.group, ProcessGroup::Create(worker.env, {.backend = options.backend,
-                                                                          .device = worker.device,
-                                                                          .timeout = options.timeout,
-                                                                          .interface = options.interface}));
+  if (!options.elastic) {
+    DDPRUN_ASSIGN_OR_RETURN(worker.group, ProcessGroup::Create(worker.env, GroupOptions(options, worker.device)));
+  }
   absl::Status returned;
   absl::Status status = TorchTry("", [&] {
     returned = body(worker);
@@ -78,6 +77,10 @@ void TellFailure(const Worker& worker, const absl::Status& status) {
 }
 
 }  // namespace
+
+ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device) {
+  return {.backend = options.backend, .device = device, .timeout = options.timeout, .interface = options.interface};
+}
 
 void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   // A reader of our output that goes away must not end a training.

@@ -31,7 +31,14 @@ struct WorkerOptions {
   std::string backend = "";
   absl::Duration timeout = absl::Minutes(30);
   std::string interface = "";
+
+  // The body forms its groups itself, round after round: `Worker::group` is nullptr when it begins. Set by
+  // RunElasticWorker (elastic/elastic_worker.h).
+  bool elastic = false;
 };
+
+// What the options say about process groups.
+ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device);
 
 // The argument of a training function.
 struct Worker {

@@ -219,6 +219,15 @@ void DdpCore::PostForward(absl::Span<at::Tensor* const> outputs) {
   if (options.static_graph && !state.delay_all_reduce_queued) DelayReductionToEndOfBackward(state_, outputs);
 }
 
+void DdpCore::FinishBackward() {
+  DdpState& state = *state_;
+  CheckLastBackwardFinished(state);
+  state.reducer->rebuild_buckets();
+  if (!BuffersNeedSync(state)) return;
+  BroadcastBuffers(state, 0);
+  state.require_forward_param_sync = false;
+}
+
 void DdpCore::ZeroGrad(bool set_to_none) { ZeroGradients(state_->trained.tensors, set_to_none); }
 
 absl::Status DdpCore::RegisterCommHook(CommHook hook) {

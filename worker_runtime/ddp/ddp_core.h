@@ -38,6 +38,7 @@ class DdpCore {
   // like LibTorch.
   void PreForward();
   void PostForward(absl::Span<at::Tensor* const> outputs);
+  void FinishBackward();
 
   void ZeroGrad(bool set_to_none);
   absl::Status RegisterCommHook(CommHook hook);

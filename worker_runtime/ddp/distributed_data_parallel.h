@@ -105,6 +105,12 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(core_.get()); }
 
+  // Does now what the next forward would begin with: sets the buffers to rank 0's, and after the first iteration rebuilds
+  // the buckets. Call it between backward and the optimizer's step in a training that survives the loss of ranks: then
+  // nothing of this step is left to rank 0, which may not see the next one. Changes no result. Collective; throws like
+  // LibTorch.
+  void FinishBackward() { core_->FinishBackward(); }
+
   // Zeroes the gradients of all trained parameters. Works with gradient_as_bucket_view.
   void zero_grad(bool set_to_none = true) { core_->ZeroGrad(set_to_none); }
 

@@ -27,6 +27,16 @@ class FakeLauncher {
   template <typename Line>
   Line Hear();
 
+  // The next line of this type; others are passed over. nullopt: as Hear.
+  template <typename Line>
+  std::optional<Line> Await() {
+    for (;;) {
+      const std::optional<worker_contract::WorkerLine> line = Hear();
+      if (!line.has_value()) return std::nullopt;
+      if (std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
+    }
+  }
+
   void Say(const worker_contract::LauncherLine& line);
   void Close();
 

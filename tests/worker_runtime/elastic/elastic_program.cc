@@ -1,0 +1,187 @@
+// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints, each as one line:
+//   rank R pid P begins                    the process has started
+//   step N rank R loss X                   N steps are committed; X with all its bits
+//   from N                                 a round of this process after the first begins with N steps
+//   end rank R model H                     a hash of all parameters and buffers after the last step
+//   holding PLACE                          see below
+//
+//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...]
+//
+// A process whose round is the first holds in step STEP of rank RANK: "forward", "backward" (in the middle of it, some
+// gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed", or "save" (in the middle
+// of writing a checkpoint). It waits there until it is killed or its group is aborted.
+#include <ATen/Functions.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <torch/nn/functional/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "worker_runtime/base/status_macros.h"
+#include "worker_runtime/elastic/elastic_trainer.h"
+#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/lambda_lr.h"
+
+namespace ddprun::testing {
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 3).padding(1)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(6));
+    hidden = register_module("hidden", torch::nn::Linear(6 * 64, 40));
+    drop = register_module("drop", torch::nn::Dropout(0.2));
+    out = register_module("out", torch::nn::Linear(40, 4));
+  }
+  at::Tensor forward(const at::Tensor& images) {
+    at::Tensor x = torch::nn::functional::relu(norm(conv(images))).flatten(1);
+    return out(drop(torch::nn::functional::relu(hidden(x))));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Linear hidden{nullptr}, out{nullptr};
+  torch::nn::Dropout drop{nullptr};
+};
+TORCH_MODULE(Net);
+
+void Say(const std::string& text) {
+  const std::string line = text + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+struct Flags {
+  int64_t steps = 10;
+  std::string folder;
+  int64_t every = 4;
+  int64_t samples = 50;
+  bool async = false;
+  std::vector<std::string> holds;
+};
+
+class Training {
+ public:
+  Training(ElasticWorker& worker, const Flags& flags)
+      : worker_(worker), flags_(flags), first_round_(worker.env().round), ddp_(net_, {.bucket_cap_mb = 0.004}) {}
+
+  absl::Status Run() {
+    Say(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
+    net_->train();
+    AdamW optimizer(Parameters(net_), torch::optim::AdamWOptions(0.01));
+    LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
+    DDPRUN_ASSIGN_OR_RETURN(auto sampler, ElasticSampler::Create(flags_.samples, {.batch_size = 4, .seed = 5}));
+    TrainingState state(*net_, &optimizer);
+    DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+    DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
+    HookedFiles files([this](const std::string& operation, const std::string&) {
+      if (operation == "write") Hold("save", saving_);
+      return absl::OkStatus();
+    });
+    ElasticTrainer trainer(
+        worker_,
+        {.model = &ddp_,
+         .optimizer = &optimizer,
+         .scheduler = &scheduler,
+         .sampler = &sampler,
+         .state = &state,
+         .step = [&](int64_t step) -> absl::StatusOr<at::Tensor> { return Step(step, sampler.Next()); },
+         .committed =
+             [&](int64_t steps, const at::Tensor& loss) {
+               saving_ = steps;
+               Say(absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
+               Hold("committed", steps - 1);
+               return absl::OkStatus();
+             }},
+        {.steps = flags_.steps,
+         .seed = 11,
+         .checkpoint = {.folder = flags_.folder, .async = flags_.async, .files = &files},
+         .checkpoint_every = flags_.every});
+    DDPRUN_RETURN_IF_ERROR(trainer.Train());
+    Say(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<at::Tensor> Step(int64_t step, const ElasticBatch& batch) {
+    if (worker_.recovery().round != said_) {
+      said_ = worker_.recovery().round;
+      Say(absl::StrCat("from ", worker_.recovery().step));
+    }
+    std::vector<at::Tensor> images, targets;
+    for (const size_t index : batch.indices) {
+      images.push_back(((at::arange(64) * (7 + static_cast<int64_t>(index))) % 23).to(at::kFloat).view({1, 8, 8}) / 23);
+      targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
+    }
+    Hold("forward", step);
+    const at::Tensor loss = at::cross_entropy_loss(ddp_(at::stack(images)), at::stack(targets)) * batch.loss_weight;
+    ddp_.zero_grad();
+    // Its gradient comes late in backward, when others have been reduced.
+    const auto hook = net_->conv->bias.register_hook([&](const at::Tensor&) { Hold("backward", step); });
+    loss.backward();
+    net_->conv->bias.remove_hook(hook);
+    Hold("reduced", step);
+    return loss;
+  }
+
+  void Hold(const std::string& place, int64_t step) {
+    if (worker_.env().round != first_round_ || first_round_ != 1) return;
+    for (const std::string& hold : flags_.holds) {
+      if (hold != absl::StrCat(worker_.env().rank, ":", step, ":", place)) continue;
+      Say(absl::StrCat("holding ", place));
+      while (worker_.group()->Health().ok()) usleep(1000);
+    }
+  }
+
+  uint64_t Hash() const {
+    uint64_t hash = 1469598103934665603;  // FNV-1a
+    std::vector<at::Tensor> tensors = net_->parameters();
+    for (const at::Tensor& buffer : net_->buffers()) tensors.push_back(buffer);
+    for (const at::Tensor& tensor : tensors) {
+      const at::Tensor flat = tensor.detach().contiguous();
+      const auto* const bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
+      for (size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+    }
+    return hash;
+  }
+
+  ElasticWorker& worker_;
+  const Flags& flags_;
+  const uint64_t first_round_;
+  Net net_;
+  ElasticDdp<NetImpl> ddp_;
+  uint64_t said_ = 0;
+  int64_t saving_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app;
+  Flags flags;
+  app.add_option("--steps", flags.steps);
+  app.add_option("--folder", flags.folder);
+  app.add_option("--every", flags.every);
+  app.add_option("--samples", flags.samples);
+  app.add_flag("--async", flags.async);
+  app.add_option("--hold", flags.holds);
+  CLI11_PARSE(app, argc, argv);
+  RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)},
+                   [&flags](ElasticWorker& worker) { return Training(worker, flags).Run(); });
+}
+
+}  // namespace
+}  // namespace ddprun::testing
+
+int main(int argc, char** argv) { return ddprun::testing::Main(argc, argv); }

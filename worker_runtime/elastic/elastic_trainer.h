@@ -1,0 +1,128 @@
+#ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_TRAINER_H_
+#define DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_TRAINER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/data/elastic_sampler.h"
+#include "worker_runtime/elastic/elastic_ddp.h"
+#include "worker_runtime/elastic/elastic_worker.h"
+#include "worker_runtime/state/training_state.h"
+
+namespace torch::optim {
+class LRScheduler;
+class Optimizer;
+}  // namespace torch::optim
+
+namespace ddprun {
+
+// What an ElasticTrainer trains; must outlive it.
+struct ElasticTraining {
+  ElasticModel* model = nullptr;  // an ElasticDdp
+  torch::optim::Optimizer* optimizer =
+      nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state dies with a rank
+  torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
+  ElasticSampler* sampler = nullptr;  // gets this rank's place in each round; nullptr: the step has its own
+  TrainingState* state = nullptr;     // of the module and the optimizer, with scheduler and sampler added
+
+  // Step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero between or
+  // before them. Returns the loss. May be called again for the same step, after a rollback of everything in `state`.
+  std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
+
+  // Instead of the steps of optimizer and scheduler, for example for a GradScaler. Must not communicate. nullptr: those.
+  std::function<absl::Status()> update = nullptr;
+
+  // Called when `steps` steps are committed, with the loss of the last. All ranks call it, unless they got the step's
+  // result from another rank; it may communicate only if all do. nullptr: nothing.
+  std::function<absl::Status(int64_t steps, const at::Tensor& loss)> committed = nullptr;
+};
+
+struct ElasticTrainerOptions {
+  int64_t steps = 0;  // optimizer steps in all, counting those of the checkpoint that is resumed
+  uint64_t seed = 0;  // random numbers of a step are a function of it, the step and the rank
+
+  CheckpointerOptions checkpoint = {};  // folder "": none
+  int64_t checkpoint_every = 100;       // steps; the last one is always saved
+
+  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted, in steps. Costs a round trip.
+  int64_t agree_every = 1;
+};
+
+// Trains, whatever workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged number
+// of ranks the losses are, bit for bit, those of a training without failures.
+//
+//   ddprun::RunElasticWorker({.device = "auto", .seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status {
+//     Net net;
+//     net->to(worker.device());
+//     ddprun::ElasticDdp<NetImpl> ddp(net);
+//     ddprun::AdamW optimizer(ddprun::Parameters(net));
+//     DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(data.size(), {.batch_size = 32}));
+//     ddprun::TrainingState state(*net, &optimizer);
+//     DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+//     ddprun::ElasticTrainer trainer(worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler,
+//                                             .state = &state, .step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
+//                                               const ddprun::ElasticBatch batch = sampler.Next();
+//                                               ...
+//                                               at::Tensor loss = Loss(ddp(inputs), targets) * batch.loss_weight;
+//                                               ddp.zero_grad();
+//                                               loss.backward();
+//                                               return loss;
+//                                             }},
+//                                    {.steps = 1000, .seed = 1, .checkpoint = {.folder = "checkpoints"}});
+//     return trainer.Train();
+//   });
+//
+// Before each step it seeds LibTorch's generators; after backward it sets buffers to rank 0's (FinishBackward), then
+// makes the optimizer's step, commits, and reports progress to the launcher. When a round ends, it rolls back the step
+// that was interrupted, takes part in the next round and makes the step again. If nobody holds a state, all resume from
+// the newest checkpoint. When the job is being stopped it saves and returns; when only some nodes leave, their workers do.
+// Threads: the training thread.
+class ElasticTrainer {
+ public:
+  ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options);
+
+  // Returns OK after the last step, or after the save before a stop. Call it once.
+  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid; what `step`,
+  // `update` and `committed` return; those of Checkpointer; those of the process group if there is no launcher to begin
+  // another round.
+  absl::Status Train();
+
+ private:
+  enum class End { kDone, kStopped, kNextRound };
+
+  absl::Status Check() const;
+  absl::StatusOr<End> TrainRound();
+  absl::StatusOr<std::optional<int64_t>> Resume();
+  absl::Status UseCheckpoints();
+  absl::Status Save(int64_t steps);
+  absl::Status SayFinished();
+  absl::StatusOr<at::Tensor> Step(int64_t step);
+  absl::Status AwaitDevice();
+
+  // What the ranks agreed on.
+  struct Wishes {
+    bool stop = false;
+    bool checkpoint = false;
+  };
+  absl::StatusOr<Wishes> Agree();
+
+  ElasticWorker& worker_;
+  const ElasticTraining training_;
+  const ElasticTrainerOptions options_;
+  std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not made yet, or there are no checkpoints
+  std::optional<int64_t> saved_;                // the step that all ranks know to be saved
+  std::optional<int64_t> unconfirmed_;          // saved in the background
+  bool checkpoint_wanted_ = false;
+  bool stopped_ = false;  // saved before a stop, in this round
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_TRAINER_H_

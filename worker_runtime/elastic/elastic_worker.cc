@@ -1,0 +1,184 @@
+#include "worker_runtime/elastic/elastic_worker.h"
+
+#include <ATen/Functions.h>
+
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker_runtime/base/launcher_link.h"
+#include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
+#include "worker_runtime/elastic/core/state_source.h"
+
+namespace ddprun {
+namespace {
+
+using worker_contract::LinkReForm;
+
+// In the agreement: this rank holds no state.
+constexpr int64_t kNothing = -1;
+
+void EnterRound(const LinkReForm& round, WorkerEnv& env) {
+  env.rank = round.rank;
+  env.world_size = round.world_size;
+  env.local_world_size = round.local_world_size;
+  env.group_rank = round.group_rank;
+  env.group_world_size = round.group_world_size;
+  env.master_addr = round.master_addr;
+  env.master_port = round.master_port;
+  env.restart_count = round.restart_count;
+  env.round = round.round;
+}
+
+}  // namespace
+
+ElasticWorker::ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds)
+    : worker_(worker), options_(GroupOptions(options, worker.device)), rounds_(rounds) {}
+
+// RunWorker shuts the group down, or aborts it.
+ElasticWorker::~ElasticWorker() { rounds_.EndGroup(); }
+
+absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& ddp) {
+  if (!std::exchange(began_, true)) return absl::OkStatus();
+  const std::string reason = rounds_.suspended() ? rounds_.suspend_reason() : failure_;
+  recovery_ = {};
+  ddp.Drop();
+  LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
+  if (committed_.has_value()) {
+    if (const absl::Status status = state.Rollback(); !status.ok()) {
+      std::cerr << absl::StrCat("rank ", env().rank, ": can't go on from step ", *committed_,
+                                ", takes another rank's state instead: ", status.message(), "\n");
+      committed_ = std::nullopt;
+      state_lost_ = true;
+    }
+  }
+  recovery_.rolled_back = SteadyNow();
+  DDPRUN_ASSIGN_OR_RETURN(const LinkReForm round, rounds_.AwaitNextRound(committed_, failure_));
+  EnterRound(round, worker_.env);
+  failure_.clear();
+  recovery_.round = round.round;
+  recovery_.suspended = rounds_.suspended_at();
+  recovery_.re_formed = rounds_.re_formed_at();
+  return absl::OkStatus();
+}
+
+void ElasticWorker::LeaveGroup(const std::string& reason) {
+  rounds_.EndGroup();
+  if (worker_.group == nullptr) return;
+  // In the background: a store that can't be reached any more is not worth waiting for.
+  rounds_.InBackground([group = std::exchange(worker_.group, nullptr), reason] { group->Abort(reason); });
+}
+
+absl::Status ElasticWorker::InitProcessGroup() {
+  const std::stop_source creation;
+  const absl::Status ended =
+      absl::CancelledError(absl::StrCat("rank ", env().rank, ": the round ended while its process group was created"));
+  if (!rounds_.BeginGroup(creation)) return ended;
+  ProcessGroupOptions options = options_;
+  options.cancel = creation.get_token();
+  // Survivors have formed groups before, newcomers have not.
+  if (env().round != 0) options.attempt = env().round;
+  DDPRUN_ASSIGN_OR_RETURN(worker_.group, ProcessGroup::Create(env(), std::move(options)));
+  const std::weak_ptr<ProcessGroup> weak = worker_.group;
+  const auto abort = [weak](const std::string& reason) {
+    if (const std::shared_ptr<ProcessGroup> group = weak.lock(); group != nullptr) group->Abort(reason);
+  };
+  if (!rounds_.UseGroup(abort)) return ended;
+  recovery_.group_formed = SteadyNow();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticModel& ddp, Resume resume) {
+  std::optional<int> source;
+  absl::StatusOr<int64_t> step = absl::InternalError("");
+  DDPRUN_RETURN_IF_ERROR(group()->Try("synchronizing the training state", [&] {
+    step = Sync(state, ddp, resume, &source);
+    return step.status();
+  }));
+  Commit(state, *step);
+  recovery_.state_synced = SteadyNow();
+  recovery_.step = *step;
+  recovery_.first_step = std::nullopt;
+  if (recovery_.round != 0) rounds_.Say(worker_contract::LinkReFormed{env().round, *step, source});
+  return step;
+}
+
+absl::StatusOr<int64_t> ElasticWorker::Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
+                                            std::optional<int>* source) {
+  const at::Tensor mine = at::tensor({committed_.value_or(kNothing), int64_t{state_lost_}}, at::kLong);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<at::Tensor> all, group()->AllGather(mine.to(group()->device())));
+  std::vector<std::optional<int64_t>> steps;
+  bool lost = false;
+  for (const at::Tensor& tensor : all) {
+    const int64_t step = tensor[0].item<int64_t>();
+    steps.push_back(step == kNothing ? std::nullopt : std::optional(step));
+    lost |= tensor[1].item<int64_t>() != 0;
+  }
+  *source = ChooseStateSource(steps);
+  if (!source->has_value()) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<int64_t> resumed, resume());
+    if (!resumed.has_value() && lost) {
+      return absl::DataLossError(
+          "no rank holds a training state, and there is no checkpoint: the training must begin anew, in new processes");
+    }
+    DDPRUN_RETURN_IF_ERROR(ddp.Build(group(), std::nullopt, /*equal=*/false));
+    return resumed.value_or(0);
+  }
+  const std::optional<BucketLayout> own_layout = ddp.bucket_layout();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string layout_text,
+                          group()->BroadcastText(own_layout ? BucketLayoutText(*own_layout) : "", **source));
+  const int64_t step = *steps[**source];
+  const bool behind = committed_ != step;
+  if (behind) {
+    state_lost_ = true;
+    committed_ = std::nullopt;
+  }
+  DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
+  std::optional<BucketLayout> layout;
+  if (!layout_text.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(layout, FromBucketLayoutText(layout_text));
+  }
+  DDPRUN_RETURN_IF_ERROR(ddp.Build(group(), layout, /*equal=*/true));
+  return step;
+}
+
+void ElasticWorker::Commit(TrainingState& state, int64_t step) {
+  state.Commit();
+  committed_ = step;
+  state_lost_ = false;
+  if (recovery_.state_synced.has_value() && !recovery_.first_step.has_value()) recovery_.first_step = SteadyNow();
+}
+
+bool ElasticWorker::Recoverable(const absl::Status& status) {
+  if (status.ok() || !rounds_.linked() || IsNonRestartable(status)) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable: break;
+    default: return false;
+  }
+  // An error with one of these codes may also be the trainer's own: then the group is well.
+  if (!rounds_.suspended() && group() != nullptr && group()->Health().ok()) return false;
+  failure_ = std::string(status.message());
+  return true;
+}
+
+void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract::LinkCheckpointed{step}); }
+
+void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
+  options.elastic = true;
+  // RunWorker says what is wrong with it.
+  const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
+  ElasticRounds rounds(env.ok() ? env->round : 0);
+  rounds.set_link(LauncherLink::OfElasticProcess(rounds.listener()));
+  RunWorker(options, [&](Worker& worker) {
+    ElasticWorker elastic(worker, options, rounds);
+    return body(elastic);
+  });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,140 @@
+#ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_WORKER_H_
+#define DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_WORKER_H_
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rendezvous/base/steady_time.h"
+#include "worker_runtime/elastic/elastic_ddp.h"
+#include "worker_runtime/elastic/elastic_rounds.h"
+#include "worker_runtime/process_group/process_group.h"
+#include "worker_runtime/state/training_state.h"
+#include "worker_runtime/worker.h"
+
+namespace ddprun {
+
+// When what happened on this worker from one round to the next. CLOCK_MONOTONIC, so times of processes of one host can be
+// compared. Not set: it did not happen.
+struct RecoveryTimes {
+  uint64_t round = 0;                      // that began
+  int64_t step = 0;                        // that training went on from
+  std::optional<SteadyTime> suspended;     // the launcher's `suspend` came
+  std::optional<SteadyTime> rolled_back;   // the group was left, and the step that was interrupted undone
+  std::optional<SteadyTime> re_formed;     // the launcher's `re-form` came
+  std::optional<SteadyTime> group_formed;  // InitProcessGroup returned
+  std::optional<SteadyTime> state_synced;  // SyncState returned
+  std::optional<SteadyTime> first_step;    // the first step of the round was committed
+};
+
+// A worker that keeps its process when others die, and when nodes join or leave: it leaves its process group, waits for
+// the next round, takes the state of the most advanced survivor and trains on (docs/design/0012-elastic-recovery.md).
+// ElasticTrainer is a training loop made of these calls; a loop of one's own looks like this:
+//
+//   int64_t step = 0;
+//   const auto train_round = [&]() -> absl::Status {
+//     DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+//     DDPRUN_ASSIGN_OR_RETURN(step, worker.SyncState(state, ddp, resume));
+//     while (step < steps && !worker.suspended()) {
+//       DDPRUN_RETURN_IF_ERROR(worker.group()->Try("step", [&] { ...; loss.backward(); ddp.FinishBackward(); ... }));
+//       optimizer.step();
+//       worker.Commit(state, ++step);
+//     }
+//     return absl::OkStatus();
+//   };
+//   for (;;) {
+//     DDPRUN_RETURN_IF_ERROR(worker.NextRendezvous(state, ddp));
+//     const absl::Status status = train_round();
+//     if (status.ok() && !worker.suspended()) return absl::OkStatus();
+//     if (!status.ok() && !worker.Recoverable(status)) return status;
+//   }
+//
+// Under a launcher that has no worker link (torchrun, an older ddprun) or without one there is one round: no error is
+// Recoverable, and the program ends as it would without this class.
+//
+// Threads: the training thread. Another thread hears the launcher and aborts the group that is in use.
+class ElasticWorker {
+ public:
+  // All arguments must outlive the object. RunElasticWorker makes them.
+  ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds);
+  ~ElasticWorker();
+  ElasticWorker(const ElasticWorker&) = delete;
+  ElasticWorker& operator=(const ElasticWorker&) = delete;
+
+  // Of this round. Rank and world size change from round to round, the environment variables do not.
+  const WorkerEnv& env() const { return worker_.env; }
+  const std::shared_ptr<ProcessGroup>& group() const { return worker_.group; }  // nullptr before InitProcessGroup
+  const c10::Device& device() const { return worker_.device; }
+
+  // The first call returns at once: this worker's place is that of its environment. Later ones leave the round: end the
+  // DistributedDataParallel and the group, roll the state back to the last Commit, tell the launcher and wait for the next
+  // round, however long that takes.
+  // Errors: Unavailable: the launcher ended; Cancelled: it stops this worker.
+  absl::Status NextRendezvous(TrainingState& state, ElasticModel& ddp);
+
+  // Forms the round's process group, with the options given to RunElasticWorker; see group().
+  // Errors: those of ProcessGroup::Create; Cancelled if the round ends meanwhile.
+  absl::Status InitProcessGroup();
+
+  // Collective, the first of a round: all ranks get the state of the one that has committed the largest step, the lowest
+  // among equals, and build `ddp` with its buckets. If no rank holds a state, all call `resume`, as at a start: it loads
+  // the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
+  // Returns the number of steps that the state contains, and commits it.
+  // Errors: those of TrainingState::Broadcast, of `resume` and of the group. DataLoss: no rank holds a state, there is no
+  // checkpoint, and a rank has lost its initial state in an earlier attempt.
+  using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
+  absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
+
+  // Marks the state as containing `step` steps whole: TrainingState::Commit. Call it after the optimizer's step, without
+  // a collective in between. Throws like that.
+  void Commit(TrainingState& state, int64_t step);
+  // nullopt: this worker holds no state.
+  std::optional<int64_t> committed_step() const { return committed_; }
+
+  // The launcher has ended the round. Checked after each step, so that a round that ends without a failure loses none.
+  bool suspended() const { return rounds_.suspended(); }
+
+  // Whether `status`, an error of InitProcessGroup, SyncState or a step, is one of the group and not of this rank, and
+  // there is a launcher to name the next round: then call NextRendezvous. Otherwise return it.
+  bool Recoverable(const absl::Status& status);
+
+  // The launcher wants a checkpoint soon; forgets it. Other ranks may not know yet, so agree before saving.
+  bool TakeCheckpointRequest() { return rounds_.TakeCheckpointRequest(); }
+  // Tells the launcher that a checkpoint with `step` steps is on disk.
+  void SayCheckpointed(int64_t step);
+
+  // Of the last recovery; round 0: there was none.
+  const RecoveryTimes& recovery() const { return recovery_; }
+
+ private:
+  absl::StatusOr<int64_t> Sync(TrainingState& state, ElasticModel& ddp, Resume resume, std::optional<int>* source);
+  void LeaveGroup(const std::string& reason);
+
+  Worker& worker_;
+  const ProcessGroupOptions options_;
+  ElasticRounds& rounds_;
+  bool began_ = false;
+  std::string failure_;               // the Recoverable error that ended this round; empty: none did
+  std::optional<int64_t> committed_;  // steps that the state contains
+  bool state_lost_ = false;           // neither a committed state nor the initial one
+  RecoveryTimes recovery_;
+};
+
+// RunWorker for an elastic worker: tells the launcher from the start that this one can re-form. Does not form a group.
+//
+//   int main() {
+//     ddprun::RunElasticWorker({.seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status { ... });
+//   }
+//
+// REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested, RunWorker).
+[[noreturn]] void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_WORKER_H_
