@@ -11,11 +11,16 @@
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/elastic_sampler.h"
 #include "worker_runtime/ddp/nan_detector.h"
+#include "worker_runtime/elastic/elastic_ddp.h"
+#include "worker_runtime/elastic/elastic_trainer.h"
+#include "worker_runtime/elastic/elastic_worker.h"
 #include "worker_runtime/metrics/metrics.h"
 #include "worker_runtime/metrics/progress_line.h"
 #include "worker_runtime/metrics/summary_writer.h"
 #include "worker_runtime/nn/clip_grad_norm.h"
+#include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/profiler/profile_steps.h"
 #include "worker_runtime/spawn/spawn.h"
@@ -100,6 +105,62 @@ absl::Status KeepGoing(ddprun::Worker& worker) {
 }
 
 at::Tensor Loss(const at::Tensor& outputs, const at::Tensor& targets);
+
+struct Samples {
+  at::Tensor inputs, targets;
+};
+Samples Load(const std::vector<size_t>& indices, const c10::Device& device);
+constexpr int64_t kDatasetSize = 1000;
+
+absl::Status TrainElastic(ddprun::ElasticWorker& worker) {
+  torch::nn::Linear net(8, 2);
+  net->to(worker.device());
+  ddprun::ElasticDdp<torch::nn::LinearImpl> ddp(net);
+  ddprun::AdamW optimizer(ddprun::Parameters(net));
+  DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(kDatasetSize, {.batch_size = 32}));
+  ddprun::TrainingState state(*net, &optimizer);
+  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+
+  const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
+    const ddprun::ElasticBatch batch = sampler.Next();
+    const Samples samples = Load(batch.indices, worker.device());
+    at::Tensor loss = Loss(ddp.forward(samples.inputs), samples.targets) * batch.loss_weight;
+    ddp.zero_grad();
+    loss.backward();
+    return loss;
+  };
+  ddprun::ElasticTrainer trainer(
+      worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler, .state = &state, .step = step},
+      {.steps = 10000, .seed = 1, .checkpoint = {.folder = "checkpoints"}, .checkpoint_every = 1000});
+  return trainer.Train();
+}
+
+int MainOfAnElasticTrainer() { ddprun::RunElasticWorker({.device = "auto", .seed = 1}, TrainElastic); }
+
+absl::Status OwnLoop(ddprun::ElasticWorker& worker, ddprun::TrainingState& state, ddprun::ElasticModel& ddp,
+                     ddprun::AdamW& optimizer, ddprun::ElasticWorker::Resume resume, int64_t steps) {
+  int64_t step = 0;
+  const auto train_round = [&]() -> absl::Status {
+    DDPRUN_RETURN_IF_ERROR(worker.InitProcessGroup());
+    DDPRUN_ASSIGN_OR_RETURN(step, worker.SyncState(state, ddp, resume));
+    while (step < steps && !worker.suspended()) {
+      DDPRUN_RETURN_IF_ERROR(worker.group()->Try("step", [&] {
+        TrainStep();  // forward and backward
+        ddp.FinishBackward();
+        return absl::OkStatus();
+      }));
+      optimizer.step();
+      worker.Commit(state, ++step);
+    }
+    return step < steps ? absl::OkStatus() : worker.group()->Shutdown();
+  };
+  for (;;) {
+    DDPRUN_RETURN_IF_ERROR(worker.NextRendezvous(state, ddp));
+    const absl::Status status = train_round();
+    if (status.ok() && step == steps) return status;
+    if (!status.ok() && !worker.Recoverable(status)) return status;
+  }
+}
 
 template <class Ddp>
 void MixedPrecisionStep(Ddp& ddp, const at::Tensor& inputs, const at::Tensor& targets, ddprun::AdamW& optimizer,

@@ -11,7 +11,7 @@
 
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
-#include "worker_runtime/elastic/core/state_source.h"
+#include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
 

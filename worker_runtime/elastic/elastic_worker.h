@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rendezvous/base/steady_time.h"
+#include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/elastic/elastic_ddp.h"
 #include "worker_runtime/elastic/elastic_rounds.h"
 #include "worker_runtime/process_group/process_group.h"
@@ -46,12 +47,12 @@ struct RecoveryTimes {
 //       optimizer.step();
 //       worker.Commit(state, ++step);
 //     }
-//     return absl::OkStatus();
+//     return step < steps ? absl::OkStatus() : worker.group()->Shutdown();
 //   };
 //   for (;;) {
 //     DDPRUN_RETURN_IF_ERROR(worker.NextRendezvous(state, ddp));
 //     const absl::Status status = train_round();
-//     if (status.ok() && !worker.suspended()) return absl::OkStatus();
+//     if (status.ok() && step == steps) return status;
 //     if (!status.ok() && !worker.Recoverable(status)) return status;
 //   }
 //

@@ -17,10 +17,6 @@ namespace ddprun {
 // the largest step, the lowest among equals. nullopt: nobody holds one.
 std::optional<int> ChooseStateSource(absl::Span<const std::optional<int64_t>> committed_steps);
 
-// A seed for the random numbers of one rank's step, so that whoever makes this step draws the same ones. Differs for
-// each of the three arguments.
-uint64_t StepSeed(uint64_t seed, int64_t step, int rank);
-
 // DDP's buckets as a text for other ranks: "3 2 1;0"; and back. Errors: DataLoss: it is no such text.
 std::string BucketLayoutText(const BucketLayout& layout);
 absl::StatusOr<BucketLayout> FromBucketLayoutText(absl::string_view text);

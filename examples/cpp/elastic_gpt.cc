@@ -1,0 +1,142 @@
+// The GPT of train_gpt, in a training that loses no step when workers die: survivors keep their processes, and a worker
+// that is started for a dead one gets the state from them.
+//
+//   ddprun --standalone --nproc-per-node=2 --max-restarts=3 --no-python elastic_gpt --snapshot=/tmp/gpt
+//
+// Kill a worker: the losses are, bit for bit, those without the kill.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "examples/cpp/example_main.h"
+#include "examples/cpp/gpt/model.h"
+#include "examples/cpp/gpt/text.h"
+#include "examples/cpp/gpt/text_dataset.h"
+#include "worker_runtime/base/status_macros.h"
+#include "worker_runtime/elastic/elastic_trainer.h"
+#include "worker_runtime/nn/clip_grad_norm.h"
+#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/optim/adamw.h"
+#include "worker_runtime/optim/lambda_lr.h"
+
+namespace {
+
+struct Flags {
+  std::string text = gpt::kDefaultText;
+  gpt::Config model = {.block_size = 64, .n_layer = 2, .n_head = 4, .n_embd = 64};
+  int64_t batch_size = 16;
+  bool keep_global_batch = false;
+  double lr = 3e-3;
+  int64_t seed = 1;
+  int64_t log_every = 1;
+  ddprun::ElasticTrainerOptions train = {.steps = 400, .checkpoint_every = 50};
+  examples::CommonFlags common;
+};
+
+Flags ReadFlags(int argc, char** argv) {
+  CLI::App app("Trains a small GPT on workers that may die, join and leave.");
+  app.get_formatter()->column_width(36);
+  app.option_defaults()->always_capture_default();
+  Flags flags;
+  app.add_option("--text", flags.text, "file to learn from, or a folder of files");
+  app.add_option("--steps", flags.train.steps, "optimizer steps in all")->check(examples::AtLeast(1));
+  app.add_option("--batch-size,--batch", flags.batch_size, "blocks per step")->check(examples::AtLeast(1));
+  app.add_flag("--keep-global-batch", flags.keep_global_batch, "--batch-size is of all ranks together, not of each");
+  app.add_option("--block-size", flags.model.block_size, "characters that the model sees at once");
+  app.add_option("--n-layer", flags.model.n_layer, "transformer blocks");
+  app.add_option("--n-head", flags.model.n_head, "attention heads");
+  app.add_option("--n-embd", flags.model.n_embd, "width, a multiple of --n-head");
+  app.add_option("--dropout", flags.model.dropout, "share of activations that are dropped in training");
+  app.add_option("--lr", flags.lr, "learning rate at its highest")->check(examples::Positive());
+  app.add_option("--seed", flags.seed, "of weights, dropout and the order of samples");
+  app.add_option("--snapshot", flags.train.checkpoint.folder, "folder to save to and to resume from");
+  app.add_option("--snapshot-every", flags.train.checkpoint_every, "steps between snapshots")
+      ->check(examples::AtLeast(1));
+  app.add_option("--log-every", flags.log_every, "steps between lines of output")->check(examples::AtLeast(1));
+  examples::AddCommonFlags(app, &flags.common);
+  examples::ParseFlags(app, argc, argv);
+  flags.train.seed = static_cast<uint64_t>(flags.seed);
+  return flags;
+}
+
+// Where the time went, from the launcher's word that the round is over.
+void SayRecovery(int rank, const ddprun::RecoveryTimes& times) {
+  std::string text =
+      absl::StrFormat("rank %d: round %d goes on after step %d; ms since suspend:", rank, times.round, times.step);
+  const auto add = [&](absl::string_view name, const std::optional<ddprun::SteadyTime>& at) {
+    if (!at.has_value() || !times.suspended.has_value()) return;
+    absl::StrAppendFormat(&text, "  %s %.1f", name, absl::ToDoubleMilliseconds(*at - *times.suspended));
+  };
+  add("rolled back", times.rolled_back);
+  add("re-form", times.re_formed);
+  add("group", times.group_formed);
+  add("state", times.state_synced);
+  add("first step", times.first_step);
+  examples::Say(text);
+}
+
+absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
+  examples::Say(absl::StrCat("rank ", worker.env().rank, " of ", worker.env().world_size, ": pid ", getpid(),
+                             ", restarts so far ", worker.env().restart_count));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text, gpt::ReadText(flags.text));
+  DDPRUN_ASSIGN_OR_RETURN(const auto dataset, ddprun::TextDataset::FromText(text, flags.model.block_size));
+  gpt::Config config = flags.model;
+  config.vocab_size = dataset.vocab_size();
+  DDPRUN_RETURN_IF_ERROR(gpt::Check(config));
+  gpt::Model model(config);
+  model->to(worker.device());
+  ddprun::ElasticDdp<gpt::ModelImpl> ddp(model);
+  ddprun::AdamW optimizer(ddprun::Parameters(model), torch::optim::AdamWOptions(flags.lr));
+  ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(20, flags.train.steps, /*min_factor=*/0.1));
+  DDPRUN_ASSIGN_OR_RETURN(
+      auto sampler, ddprun::ElasticSampler::Create(dataset.block_count(), {.batch_size = flags.batch_size,
+                                                                           .keep_global_batch = flags.keep_global_batch,
+                                                                           .seed = flags.seed}));
+  ddprun::TrainingState state(*model, &optimizer);
+  DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
+  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
+
+  const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
+    const ddprun::ElasticBatch batch = sampler.Next();
+    const ddprun::TextDataset::Example blocks = dataset.get_batch(batch.indices);
+    at::Tensor loss = gpt::Loss(ddp(blocks.tokens.to(worker.device())), blocks.targets.to(worker.device()));
+    loss = loss * batch.loss_weight;
+    ddp.zero_grad();
+    loss.backward();
+    ddprun::ClipGradNorm(ddprun::Parameters(model), 1.0);
+    return loss;
+  };
+  uint64_t told = 0;
+  const auto committed = [&](int64_t steps, const at::Tensor& loss) {
+    if (steps % flags.log_every == 0 || steps == flags.train.steps) {
+      examples::Say(absl::StrFormat("step %d  epoch %d  rank %d's loss %.9g", steps, sampler.epoch(), worker.env().rank,
+                                    loss.item<float>()));
+    }
+    if (worker.recovery().round != told) SayRecovery(worker.env().rank, worker.recovery());
+    told = worker.recovery().round;
+    return absl::OkStatus();
+  };
+  ddprun::ElasticTrainer trainer(worker,
+                                 {.model = &ddp,
+                                  .optimizer = &optimizer,
+                                  .scheduler = &scheduler,
+                                  .sampler = &sampler,
+                                  .state = &state,
+                                  .step = step,
+                                  .committed = committed},
+                                 flags.train);
+  return trainer.Train();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Flags flags = ReadFlags(argc, argv);
+  ddprun::RunElasticWorker({.device = examples::DeviceFor(flags.common), .seed = static_cast<uint64_t>(flags.seed)},
+                           [&](ddprun::ElasticWorker& worker) { return Train(flags, worker); });
+}
