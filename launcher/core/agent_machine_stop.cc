@@ -194,7 +194,6 @@ SteadyTime AgentMachine::KillAt() const {
 void AgentMachine::OnStopped(SteadyTime, Effects* effects) {
   kill_.Clear();
   abandon_.Clear();
-  suspend_now_.Clear();
   line_.SetHasWorkers(false);
   const bool was_waiting_to_open = state_ == State::kStopping && !store_;
   state_ = State::kStopping;

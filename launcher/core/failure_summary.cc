@@ -51,7 +51,7 @@ void AppendWrapped(absl::string_view name, absl::string_view value, std::string*
 
 // torchrun's way to write it: a signal as its negative number.
 std::string ExitCodeText(const WorkerFailure& failure) {
-  std::string text = absl::StrCat(failure.signal != 0 ? -failure.signal : failure.exit_code);
+  std::string text = absl::StrCat(failure.signal != 0 ? -failure.signal : failure.ExitStatus());
   absl::StrAppend(&text, " (pid: ", failure.pid != 0 ? absl::StrCat(failure.pid) : "none", ")");
   if (failure.signal != 0) absl::StrAppend(&text, " (", SignalName(failure.signal), ")");
   return text;

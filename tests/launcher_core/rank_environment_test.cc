@@ -238,6 +238,32 @@ TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
   EXPECT_TRUE(EnvironmentChanges(wanted, wanted).empty());
 }
 
+// A survivor that writes these into its environment has what a new process would have found there.
+TEST(ReformLine, SaysWhatANewProcessIsTold) {
+  rendezvous::Assignment assignment = SomeAssignment();
+  assignment.state_source = 3;
+  assignment.state_step = 120;
+  const GroupSettings settings = SomeSettings();
+  const worker_contract::LinkReForm line = ReformLine(assignment, 2, settings.slots);
+  const auto variables = Read(RankEnvironment(assignment, 2, settings, "", {}));
+  const std::map<std::string, std::string> told = {
+      {"RANK", absl::StrCat(line.rank)},
+      {"WORLD_SIZE", absl::StrCat(line.world_size)},
+      {"LOCAL_WORLD_SIZE", absl::StrCat(line.local_world_size)},
+      {"GROUP_RANK", absl::StrCat(line.group_rank)},
+      {"GROUP_WORLD_SIZE", absl::StrCat(line.group_world_size)},
+      {"ROLE_RANK", absl::StrCat(line.role_rank)},
+      {"ROLE_WORLD_SIZE", absl::StrCat(line.role_world_size)},
+      {"MASTER_ADDR", line.master_addr},
+      {"MASTER_PORT", absl::StrCat(line.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", absl::StrCat(line.restart_count)},
+      {"DDPRUN_ROUND", absl::StrCat(line.round)},
+  };
+  for (const auto& [name, value] : told) EXPECT_EQ(value, variables.at(name)) << name;
+  EXPECT_EQ(line.state_source, 3);
+  EXPECT_EQ(line.state_step, 120);
+}
+
 TEST(RankEnvironment, OneWorker_MayUseAllThreads) {
   GroupSettings settings = SomeSettings();
   settings.slots = 1;

@@ -45,6 +45,15 @@ TEST(DescribeFailure, Signal) {
   EXPECT_EQ(DescribeEnd(failure), "was killed by SIGKILL (OOM-killed)");
 }
 
+TEST(DescribeFailure, ItLivesAndSaidSoItself) {
+  WorkerFailure failure = Failure();
+  failure.exit_code = 0;
+  failure.message = "connection reset by rank 2";
+  EXPECT_EQ(DescribeFailure(failure),
+            "rank 3 on node-b (local rank 1, pid 77) reported a failure: connection reset by rank 2");
+  EXPECT_EQ(failure.ExitStatus(), 1) << "a job that it brings down has not succeeded";
+}
+
 TEST(DescribeFailure, NeverStarted) {
   WorkerFailure failure = Failure();
   failure.pid = 0;
