@@ -1,5 +1,6 @@
 #include "worker_runtime/elastic/elastic_rounds.h"
 
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -16,12 +17,8 @@ using worker_contract::LinkSuspend;
 using worker_contract::LinkSuspended;
 
 ElasticRounds::~ElasticRounds() {
-  std::vector<std::thread> background;
-  {
-    MutexLock lock(&mutex_);
-    background.swap(background_);
-  }
-  for (std::thread& thread : background) thread.join();
+  MutexLock lock(&mutex_);
+  while (in_background_ > 0) changed_.Wait(&mutex_);
 }
 
 LauncherLink::Listener ElasticRounds::listener() {
@@ -131,8 +128,17 @@ std::optional<SteadyTime> ElasticRounds::re_formed_at() const {
 }
 
 void ElasticRounds::InBackground(std::function<void()> function) {
-  MutexLock lock(&mutex_);
-  background_.emplace_back(std::move(function));
+  {
+    MutexLock lock(&mutex_);
+    ++in_background_;
+  }
+  std::thread([this, function = std::move(function)]() mutable {
+    function();
+    function = nullptr;  // it may hold the last reference to a group
+    MutexLock lock(&mutex_);
+    --in_background_;
+    changed_.NotifyAll();
+  }).detach();
 }
 
 }  // namespace ddprun

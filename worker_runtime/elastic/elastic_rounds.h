@@ -6,8 +6,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "rendezvous/base/mutex.h"
@@ -79,7 +77,7 @@ class ElasticRounds {
   std::optional<std::stop_source> creation_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const std::string&)> abort_ ABSL_GUARDED_BY(mutex_);
   bool checkpoint_wanted_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> background_ ABSL_GUARDED_BY(mutex_);
+  int in_background_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ddprun

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -118,35 +117,6 @@ std::string ElasticJob::Err() {
   std::string all;
   for (Member& member : members_) absl::StrAppend(&all, member.process->Err());
   return all;
-}
-
-std::map<int64_t, std::map<int, std::string>> ElasticJob::Losses() {
-  std::map<int64_t, std::map<int, std::string>> losses;
-  std::istringstream lines(Out());
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string first, rank_word, loss_word, loss;
-    int64_t step = 0;
-    int rank = 0;
-    if (!(words >> first >> step >> rank_word >> rank >> loss_word >> loss) || loss_word != "loss") continue;
-    const auto [kept, is_new] = losses[step].emplace(rank, loss);
-    if (!is_new) {
-      EXPECT_EQ(kept->second, loss) << "step " << step << " of rank " << rank << " was made twice";
-    }
-  }
-  return losses;
-}
-
-std::map<int, std::string> ElasticJob::Models() {
-  std::map<int, std::string> models;
-  std::istringstream lines(Out());
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string end, rank_word, model_word, hash;
-    int rank = 0;
-    if (words >> end >> rank_word >> rank >> model_word >> hash && end == "end") models[rank] = hash;
-  }
-  return models;
 }
 
 }  // namespace ddprun::testing

@@ -32,15 +32,8 @@ class ElasticJob {
   // Committed steps of the survivors, by their ranks in the round that was suspended.
   const std::map<int, std::optional<int64_t>>& held() const { return held_; }
 
-  // Waits for `failed` of this rank.
-  std::optional<worker_contract::LinkFailed> AwaitFailed(int rank) {
-    return members_[rank].launcher->Await<worker_contract::LinkFailed>();
-  }
-  // Ends its worker link, once it has said something.
-  void CloseLink(int rank) {
-    members_[rank].launcher->Await<worker_contract::LinkHello>();
-    members_[rank].launcher->Close();
-  }
+  // The launcher's end of its worker link.
+  FakeLauncher& link(int rank) { return *members_[rank].launcher; }
 
   // Begins the next round with `n` workers: survivors in their order, then newcomers in the places that are left. By
   // default newcomers take the ranks of the dead.
@@ -53,10 +46,6 @@ class ElasticJob {
   // What all processes have printed, of all rounds.
   std::string Out();
   std::string Err();
-  // For each step, the loss that each rank printed: the last one, all of which must be equal.
-  std::map<int64_t, std::map<int, std::string>> Losses();
-  // The hash that each rank printed at the end.
-  std::map<int, std::string> Models();
 
  private:
   struct Member {

@@ -5,11 +5,12 @@
 //   end rank R model H                     a hash of all parameters and buffers after the last step
 //   holding PLACE                          see below
 //
-//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...]
+//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...] [--fail=...]
 //
-// A process whose round is the first holds in step STEP of rank RANK: "forward", "backward" (in the middle of it, some
-// gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed", or "save" (in the middle
-// of writing a checkpoint). It waits there until it is killed or its group is aborted.
+// A process that was started for round 1 holds in step STEP of rank RANK: in round 1 at "forward", "backward" (in the
+// middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed", or
+// "save" (in the middle of writing a checkpoint); in round 2 at "sending" (it is the source of the state). It waits there
+// until it is killed or its group is aborted. --fail=RANK:STEP: that step returns an error of its own.
 #include <ATen/Functions.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,6 +72,7 @@ struct Flags {
   int64_t samples = 50;
   bool async = false;
   std::vector<std::string> holds;
+  std::string fails;
 };
 
 class Training {
@@ -87,6 +89,11 @@ class Training {
     TrainingState state(*net_, &optimizer);
     DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
     DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
+    const auto sending = [this] {
+      if (worker_.committed_step().has_value()) Hold("sending", *worker_.committed_step(), /*round=*/2);
+      return std::string();
+    };
+    DDPRUN_RETURN_IF_ERROR(state.AddText("hold", sending, [](const std::string&) { return absl::OkStatus(); }));
     HookedFiles files([this](const std::string& operation, const std::string&) {
       if (operation == "write") Hold("save", saving_);
       return absl::OkStatus();
@@ -127,6 +134,7 @@ class Training {
       targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
     }
     Hold("forward", step);
+    if (flags_.fails == absl::StrCat(worker_.env().rank, ":", step)) return absl::UnavailableError("no such file");
     const at::Tensor loss = at::cross_entropy_loss(ddp_(at::stack(images)), at::stack(targets)) * batch.loss_weight;
     ddp_.zero_grad();
     // Its gradient comes late in backward, when others have been reduced.
@@ -137,8 +145,8 @@ class Training {
     return loss;
   }
 
-  void Hold(const std::string& place, int64_t step) {
-    if (worker_.env().round != first_round_ || first_round_ != 1) return;
+  void Hold(const std::string& place, int64_t step, uint64_t round = 1) {
+    if (worker_.env().round != round || first_round_ != 1) return;
     for (const std::string& hold : flags_.holds) {
       if (hold != absl::StrCat(worker_.env().rank, ":", step, ":", place)) continue;
       Say(absl::StrCat("holding ", place));
@@ -169,13 +177,15 @@ class Training {
 
 int Main(int argc, char** argv) {
   CLI::App app;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Flags flags;
   app.add_option("--steps", flags.steps);
   app.add_option("--folder", flags.folder);
   app.add_option("--every", flags.every);
   app.add_option("--samples", flags.samples);
   app.add_flag("--async", flags.async);
-  app.add_option("--hold", flags.holds);
+  app.add_option("--hold", flags.holds)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--fail", flags.fails);
   CLI11_PARSE(app, argc, argv);
   RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)},
                    [&flags](ElasticWorker& worker) { return Training(worker, flags).Run(); });

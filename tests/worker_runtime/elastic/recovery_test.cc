@@ -6,11 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker_runtime/elastic/elastic_job.h"
+#include "tests/worker_runtime/elastic/elastic_output.h"
 
 namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using worker_contract::LinkCheckpointed;
+using worker_contract::LinkCheckpointNow;
+using worker_contract::LinkFailed;
+using worker_contract::LinkHello;
+using worker_contract::LinkReFormed;
 
 constexpr int64_t kSteps = 8;
 
@@ -29,7 +35,7 @@ const Reference& ReferenceOf(int n) {
   if (!made->contains(n)) {
     ElasticJob job(n, Arguments());
     EXPECT_EQ(job.Wait(), 0) << job.Err();
-    (*made)[n] = {job.Losses(), job.Models()};
+    (*made)[n] = {LossesIn(job.Out()), ModelsIn(job.Out())};
     EXPECT_EQ((*made)[n].losses.size(), kSteps);
     EXPECT_EQ((*made)[n].models.size(), n);
   }
@@ -39,14 +45,14 @@ const Reference& ReferenceOf(int n) {
 // All that was printed is as in a training without failures, and no step is missing.
 void ExpectUnchanged(ElasticJob& job, int n) {
   const Reference& reference = ReferenceOf(n);
-  const auto losses = job.Losses();
+  const auto losses = LossesIn(job.Out());
   for (int64_t step = 1; step <= kSteps; ++step) {
     ASSERT_TRUE(losses.contains(step)) << "nobody made step " << step;
     for (const auto& [rank, loss] : losses.at(step)) {
       EXPECT_EQ(loss, reference.losses.at(step).at(rank)) << "step " << step << ", rank " << rank;
     }
   }
-  EXPECT_EQ(job.Models(), reference.models);
+  EXPECT_EQ(ModelsIn(job.Out()), reference.models);
 }
 
 TEST(Recovery, Reference_AllRanksEndWithTheSameModel) {
@@ -137,6 +143,55 @@ TEST(Recovery, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
   ExpectUnchanged(job, 2);
 }
 
+TEST(Recovery, TheSourceDiesWhileItSends_ASurvivorWithTheSameStateIsTheNext) {
+  ElasticJob job(3, Arguments({"--hold=1:2:forward", "--hold=0:2:sending"}));
+  ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+  job.Kill(1);
+  job.Suspend();
+  job.Begin();
+  ASSERT_TRUE(job[0].WaitForOut("holding sending")) << job.Err();
+  job.Kill(0);
+  job.Suspend();
+  EXPECT_EQ(job.held(), (std::map<int, std::optional<int64_t>>{{1, std::nullopt}, {2, 2}}));
+  job.Begin();
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+  ExpectUnchanged(job, 3);
+}
+
+TEST(Recovery, ReFormed_SaysTheStepAndWhereTheStateCameFrom) {
+  ElasticJob job(2, Arguments({"--hold=0:5:forward"}));
+  ASSERT_TRUE(job[0].WaitForOut("holding forward")) << job.Err();
+  job.Kill(0);
+  job.Suspend();
+  job.Begin();
+  EXPECT_EQ(job.link(1).Await<LinkReFormed>(), (LinkReFormed{.round = 2, .step = 5, .source = 1}));
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+}
+
+TEST(Recovery, CheckpointNow_AllSaveAfterTheStep) {
+  const TempDir folder;
+  ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1000000", "--hold=1:2:forward"}, 30));
+  ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+  job.link(0).Say(LinkCheckpointNow{absl::Seconds(30)});
+  job.Kill(1);
+  job.Suspend();
+  job.Begin();
+  const std::optional<LinkCheckpointed> saved = job.link(0).Await<LinkCheckpointed>();
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_EQ(saved->step, 2) << "the wish has outlived the round";
+  EXPECT_EQ(job.link(1).Await<LinkCheckpointed>(), saved);
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+}
+
+TEST(Recovery, AnErrorOfTheTrainersOwn_EndsTheWorker) {
+  ElasticJob job(2, Arguments({"--fail=1:3"}));
+  EXPECT_EQ(job[1].Wait(), 1);
+  EXPECT_THAT(job[1].Err(), HasSubstr("no such file"));
+  const std::optional<LinkFailed> failed = job.link(0).Await<LinkFailed>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_THAT(failed->message, HasSubstr("no such file"));
+}
+
 TEST(Recovery, SecondDeath_InTheNextRound) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward"}));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
@@ -162,16 +217,16 @@ TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
   job.Kill(1);
   job.Begin(2);
   EXPECT_EQ(job.Wait(), 0) << job.Err();
-  const auto losses = job.Losses();
+  const auto losses = LossesIn(job.Out());
   EXPECT_EQ(losses.size(), 60);
-  EXPECT_EQ(job.Models().at(0), job.Models().at(1));
+  EXPECT_EQ(ModelsIn(job.Out()).at(0), ModelsIn(job.Out()).at(1));
 }
 
 TEST(Recovery, GroupFails_AndNobodySaysWhy_WorkersAskForANewRound) {
   ElasticJob job(2, Arguments({"--hold=1:3:forward"}));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
   job.Kill(1);
-  const auto failed = job.AwaitFailed(0);
+  const std::optional<LinkFailed> failed = job.link(0).Await<LinkFailed>();
   ASSERT_TRUE(failed.has_value());
   EXPECT_THAT(failed->message, HasSubstr("rank 1 "));
   job.Suspend();
@@ -183,7 +238,8 @@ TEST(Recovery, GroupFails_AndNobodySaysWhy_WorkersAskForANewRound) {
 TEST(Recovery, LauncherWithoutRounds_TheWorkerEndsWithTheError) {
   ElasticJob job(2, Arguments({"--hold=1:3:forward"}));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
-  job.CloseLink(0);
+  job.link(0).Await<LinkHello>();
+  job.link(0).Close();
   job.Kill(1);
   EXPECT_EQ(job[0].Wait(), 1);
   EXPECT_THAT(job[0].Err(), HasSubstr("rank 1 "));

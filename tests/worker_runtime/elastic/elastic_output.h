@@ -1,0 +1,26 @@
+#ifndef DDPRUN_TESTS_WORKER_RUNTIME_ELASTIC_ELASTIC_OUTPUT_H_
+#define DDPRUN_TESTS_WORKER_RUNTIME_ELASTIC_ELASTIC_OUTPUT_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What elastic_program has printed.
+namespace ddprun::testing {
+
+// For each step, the loss that each rank printed. A step that a rank printed twice must have the same loss.
+std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out);
+
+// The hash of its model that each rank printed at the end.
+std::map<int, std::string> ModelsIn(const std::string& out);
+
+// Ranks and process ids of all that began, in that order.
+std::vector<std::pair<int, pid_t>> ProcessesIn(const std::string& out);
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_WORKER_RUNTIME_ELASTIC_ELASTIC_OUTPUT_H_

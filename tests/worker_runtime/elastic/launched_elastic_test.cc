@@ -1,0 +1,90 @@
+// Elastic trainings under real launchers, with workers that are killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/launch.h"
+#include "tests/worker_runtime/elastic/elastic_output.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSteps = 8;
+
+std::vector<std::string> Flags(int n, std::vector<std::string> more = {}) {
+  std::vector<std::string> flags = {
+      "--standalone", absl::StrCat("--nproc-per-node=", n),           "--max-restarts=3",
+      "--no-python",  "tests/worker_runtime/elastic/elastic_program", absl::StrCat("--steps=", kSteps)};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}};
+
+// What a training without failures prints, made once for each number of ranks.
+const std::string& ReferenceOf(int n) {
+  static auto* const made = new std::map<int, std::string>;
+  if (!made->contains(n)) {
+    Launcher launcher(Flags(n), kOneThread);
+    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    (*made)[n] = launcher.Out();
+  }
+  return (*made)[n];
+}
+
+void ExpectUnchanged(const std::string& out, int n) {
+  const auto reference = LossesIn(ReferenceOf(n));
+  const auto losses = LossesIn(out);
+  ASSERT_EQ(reference.size(), kSteps);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    ASSERT_TRUE(losses.contains(step)) << "nobody made step " << step;
+    for (const auto& [rank, loss] : losses.at(step)) {
+      EXPECT_EQ(loss, reference.at(step).at(rank)) << "step " << step << ", rank " << rank;
+    }
+  }
+  EXPECT_EQ(ModelsIn(out).size(), n);
+  EXPECT_EQ(ModelsIn(out), ModelsIn(ReferenceOf(n)));
+}
+
+// Of the first process of this rank.
+pid_t PidOf(const std::string& out, int rank) {
+  for (const auto& [other, pid] : ProcessesIn(out)) {
+    if (other == rank) return pid;
+  }
+  return 0;
+}
+
+TEST(LaunchedElastic, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
+  const TempDir folder;
+  Launcher launcher(Flags(2, {absl::StrCat("--folder=", folder.path()), "--every=3", "--hold=1:5:forward"}),
+                    kOneThread);
+  ASSERT_TRUE(launcher.WaitForOut("holding forward")) << launcher.Err();
+  for (const int rank : {0, 1}) kill(PidOf(launcher.Out(), rank), SIGKILL);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(ProcessesIn(launcher.Out()).size(), 4);
+  EXPECT_EQ(Count(launcher.Out(), "step 3 "), 2) << "it is in the checkpoint";
+  EXPECT_EQ(Count(launcher.Out(), "step 4 "), 4);
+  ExpectUnchanged(launcher.Out(), 2);
+}
+
+TEST(LaunchedElastic, JobIsStopped_TheStateIsSaved) {
+  const TempDir folder;
+  std::vector<std::string> flags = Flags(2, {absl::StrCat("--folder=", folder.path()), "--every=1000000"});
+  flags.push_back("--steps=1000000");
+  Launcher launcher(flags, kOneThread);
+  ASSERT_TRUE(launcher.WaitForOut("step 20 rank 0")) << launcher.Err();
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM) << launcher.Err();
+  EXPECT_THAT(launcher.Out(), HasSubstr("end rank 0"));
+  EXPECT_THAT(launcher.Out(), HasSubstr("end rank 1"));
+  const int64_t last = LossesIn(launcher.Out()).rbegin()->first;
+  Launcher again(Flags(2, {absl::StrCat("--folder=", folder.path()), absl::StrCat("--steps=", last + 1)}), kOneThread);
+  EXPECT_EQ(again.Wait(), 0) << again.Err();
+  EXPECT_EQ(LossesIn(again.Out()).begin()->first, last + 1) << "the newest step was saved";
+}
+
+}  // namespace
+}  // namespace ddprun::testing
