@@ -10,10 +10,12 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "rendezvous/base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/interruptible_backend.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
 namespace ddprun {
@@ -36,6 +38,20 @@ std::set<std::string> ListeningAddresses() {
     if (host != "0.0.0.0" && host != "::") addresses.insert(socket.local);
   }
   return addresses;
+}
+
+using Connections = InterruptibleBackend::Connections;
+
+// What has become of the connections that existed when all ranks were connected.
+Connections LookAt(const std::vector<TcpSocket>& connected) {
+  const auto is_ours = [&](const TcpSocket& s) { return absl::c_linear_search(connected, s); };
+  const TcpTraffic traffic = MeasureTcpSockets(is_ours);
+  Connections seen{.open = static_cast<int>(traffic.sockets.size()), .bytes = traffic.bytes};
+  for (const TcpSocket& socket : connected) {
+    if (absl::c_linear_search(traffic.sockets, socket)) continue;
+    seen.lost.push_back(absl::StrCat("[", HostOfAddress(socket.remote), "]:", PortOfAddress(socket.remote)));
+  }
+  return seen;
 }
 
 }  // namespace
@@ -70,6 +86,9 @@ absl::StatusOr<std::unique_ptr<GlooBackend>> GlooBackend::Listen(const std::stri
 absl::Status GlooBackend::Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
                                   absl::Duration timeout, bool with_checker) {
   peers_ = peers;
+  const auto is_ours = [this](const TcpSocket& s) {
+    return !s.listening && (s.local == address_ || peers_.Listens(s.remote));
+  };
   const auto connect = [&](const std::string& name) {
     const absl::Duration connect_timeout = std::min(timeout, kConnectTimeout);
     auto options = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(connect_timeout));
@@ -77,12 +96,13 @@ absl::Status GlooBackend::Connect(const c10::intrusive_ptr<c10d::Store>& store, 
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank,
                                                             peers.size(), options);
     gloo->setTimeout(absl::ToChronoMilliseconds(timeout));
-    return gloo;
+    return c10::make_intrusive<InterruptibleBackend>(
+        std::move(gloo), [connected = FindTcpSockets(is_ours)] { return LookAt(connected); });
   };
   return TorchTry("", [&] {
     backend_ = connect("gloo");
     if (with_checker) checker_ = connect("checker");
-    KeepAliveTcpSockets([this](const TcpSocket& s) { return s.local == address_ || peers_.Listens(s.remote); });
+    KeepAliveTcpSockets(is_ours);
     return absl::OkStatus();
   });
 }
@@ -98,6 +118,12 @@ std::vector<int> GlooBackend::Ports() const {
 void GlooBackend::CutOff() const {
   ShutDownTcpSockets(
       [this](const TcpSocket& s) { return !s.listening && (s.local == address_ || peers_.Listens(s.remote)); });
+  for (const auto& backend : {backend_, checker_}) {
+    if (backend != nullptr) backend->Interrupt("this rank has left the group");
+  }
 }
+
+c10::intrusive_ptr<c10d::Backend> GlooBackend::backend() const { return backend_; }
+c10::intrusive_ptr<c10d::Backend> GlooBackend::checker() const { return checker_; }
 
 }  // namespace ddprun

@@ -13,7 +13,7 @@
 #include "worker_runtime/process_group/peers.h"
 
 namespace c10d {
-class ProcessGroupGloo;
+class Backend;
 class Store;
 }  // namespace c10d
 
@@ -22,6 +22,8 @@ class Device;
 }  // namespace gloo::transport
 
 namespace ddprun {
+
+class InterruptibleBackend;
 
 // One rank's endpoint of a Gloo group, with a way to abort it: Gloo has no abort, but its sockets can be found by their
 // addresses, because every group listens on its own port.
@@ -48,15 +50,16 @@ class GlooBackend {
                        absl::Duration timeout, bool with_checker);
 
   // Never null after Connect.
-  const c10::intrusive_ptr<c10d::ProcessGroupGloo>& backend() const { return backend_; }
+  c10::intrusive_ptr<c10d::Backend> backend() const;
 
   // Extra connections between the same ranks, over which a c10d::ProcessGroupWrapper compares their collectives.
-  const c10::intrusive_ptr<c10d::ProcessGroupGloo>& checker() const { return checker_; }
+  c10::intrusive_ptr<c10d::Backend> checker() const;
 
   // The local ports of this rank's connections to others.
   std::vector<int> Ports() const;
 
-  // Breaks all connections: operations in progress, here and on peers, throw at once.
+  // Breaks all connections: operations in progress, here and on peers, throw at once, or after a moment if the break
+  // comes in the middle of a message (see InterruptibleBackend).
   void CutOff() const;
 
  private:
@@ -65,8 +68,8 @@ class GlooBackend {
   std::shared_ptr<gloo::transport::Device> device_;
   const std::string address_;
   Peers peers_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> backend_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> checker_;
+  c10::intrusive_ptr<InterruptibleBackend> backend_;
+  c10::intrusive_ptr<InterruptibleBackend> checker_;
 };
 
 }  // namespace ddprun

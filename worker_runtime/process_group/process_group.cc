@@ -308,8 +308,7 @@ void ProcessGroup::Impl::MakeGroup(const BackendChoice& choice, bool checked, co
   const auto set = [&](c10::DeviceType device, Backends type, c10::intrusive_ptr<c10d::Backend> backend) {
     // TORCH_DISTRIBUTED_DEBUG=DETAIL: every collective first compares operation, shape and dtype among the ranks.
     if (checked) {
-      backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(
-          backend, c10::static_intrusive_pointer_cast<c10d::Backend>(gloo->checker()));
+      backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, gloo->checker());
     }
     group->setBackend(device, type, backend);
   };

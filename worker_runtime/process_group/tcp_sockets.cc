@@ -3,9 +3,9 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/tcp.h>  // tcp_info with bytes, which netinet/tcp.h does not have
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,6 +96,20 @@ std::vector<TcpSocket> FindTcpSockets(SocketFilter filter) {
     if (filter(socket)) found.push_back(socket);
   });
   return found;
+}
+
+TcpTraffic MeasureTcpSockets(SocketFilter filter) {
+  TcpTraffic traffic;
+  ForEachSocket([&](int fd, const TcpSocket& socket) {
+    if (!filter(socket)) return;
+    traffic.sockets.push_back(socket);
+    tcp_info info = {};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+      traffic.bytes += info.tcpi_bytes_acked + info.tcpi_bytes_received;
+    }
+  });
+  return traffic;
 }
 
 int ShutDownTcpSockets(SocketFilter filter) {

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_TCP_SOCKETS_H_
 #define DDPRUN_WORKER_RUNTIME_PROCESS_GROUP_TCP_SOCKETS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,21 @@ struct TcpSocket {
   std::string local;
   std::string remote;
   bool listening = false;
+
+  friend bool operator==(const TcpSocket&, const TcpSocket&) = default;
 };
 
 using SocketFilter = absl::FunctionRef<bool(const TcpSocket&)>;
 
 // The sockets for which `filter` returns true, in no particular order.
 std::vector<TcpSocket> FindTcpSockets(SocketFilter filter);
+
+// Those and the number of bytes that they have received, and have sent with the other side's acknowledgement.
+struct TcpTraffic {
+  std::vector<TcpSocket> sockets;
+  uint64_t bytes = 0;
+};
+TcpTraffic MeasureTcpSockets(SocketFilter filter);
 
 // Shuts down both directions of the sockets for which `filter` returns true, and returns their number. The descriptors
 // stay open: blocked calls on either side return at once, and the owner closes them. Each socket is duplicated while it

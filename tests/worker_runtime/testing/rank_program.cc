@@ -15,6 +15,8 @@
 //   raw         an all-reduce by c10d itself, outside of every wall, until something fails
 //   reform      all-reduces until a rank is gone; those that are left make a new group and print its sum
 //   abort       all-reduces, and a thread aborts the group when SIGUSR1 comes; rank 0 stays out
+//   half_send, half_broadcast, half_scatter   rank 0 sends much to rank 1, which stops in the middle of the message; a
+//               thread aborts the group of rank 0 when SIGUSR1 comes
 //   give_up     rank 1 returns an error that a restart would only meet again, the others all-reduce
 //   stop        asks in every step whether to stop, and prints the seconds that are left when it is to
 //   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
@@ -30,6 +32,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -97,6 +100,38 @@ absl::Status ShutDown(ProcessGroup& group) {
   return absl::OkStatus();
 }
 
+// Waits for a message itself, for a future, and for a collective.
+absl::Status HalfAMessage(ProcessGroup& group, const std::string& behaviour) {
+  constexpr int64_t kElements = 64 << 20;
+  const bool sends = group.rank() == 0;
+  at::Tensor tensor = at::full({kElements}, sends ? 1.0f : 0.0f);
+  if (!sends) {
+    std::thread([tensor] {
+      const std::atomic_ref<float> first(*tensor.data_ptr<float>());
+      while (first.load() == 0) usleep(1000);
+      Say("half a message has come");
+      raise(SIGSTOP);
+    }).detach();
+  }
+  if (behaviour == "half_send") {
+    absl::StatusOr<Work> work = sends ? AsyncSend(group, tensor, 1) : AsyncRecv(group, tensor, 0);
+    return work.ok() ? work->Wait() : work.status();
+  }
+  return group.Try(behaviour, [&] {
+    std::vector<at::Tensor> tensors = {tensor};
+    if (behaviour == "half_broadcast") {
+      const auto future = group.c10d()->broadcast(tensors)->getFuture();
+      future->wait();
+      future->value();
+    } else {
+      std::vector<std::vector<at::Tensor>> parts;
+      if (sends) parts.push_back({at::full({kElements}, 0.0f), tensor});
+      group.c10d()->scatter(tensors, parts)->wait();
+    }
+    return absl::OkStatus();
+  });
+}
+
 sigset_t AbortSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -153,7 +188,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   const int rank = worker.env.rank;
   at::Tensor tensor = at::full({4}, 1.0f);
   if (absl::Status status = group.AllReduce(tensor); !status.ok()) return status;
-  if (behaviour == "abort") AbortOnSignal(worker.group);
+  if (behaviour == "abort" || behaviour.starts_with("half_")) AbortOnSignal(worker.group);
   if (behaviour == "stop") return TrainUntilStopped(group, rank);
   Say(absl::StrCat("rank ", rank, " ready"));
   if (behaviour == "abort" && rank == 0) pause();
@@ -177,6 +212,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "async" && rank == 2) pause();
   if (behaviour == "async") return WaitInVain(group);
   if (behaviour == "reform") return Reform(worker);
+  if (behaviour.starts_with("half_")) return HalfAMessage(group, behaviour);
   if (behaviour == "many_lines") {
     for (int line = 0; line < 100000; ++line) puts("one of many lines, and nobody reads them");
     return absl::OkStatus();
@@ -196,7 +232,7 @@ int main(int argc, char** argv) {
   const std::string behaviour = argc > 1 ? argv[1] : "loop";
   // Before any thread exists.
   const sigset_t signals = ddprun::AbortSignals();
-  if (behaviour == "abort") pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  if (behaviour == "abort" || behaviour.starts_with("half_")) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const absl::Duration timeout = absl::Seconds(argc > 2 ? atoi(argv[2]) : 30);
   ddprun::RunWorker({.device = argc > 3 ? argv[3] : "cpu", .seed = 7, .timeout = timeout},
                     [&](ddprun::Worker& worker) { return ddprun::Behave(behaviour, worker); });

@@ -1,0 +1,130 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/process.h"
+#include "tests/worker_runtime/testing/rank_processes.h"
+#include "worker_runtime/process_group/async_collectives.h"
+#include "worker_runtime/process_group/operation_watch.h"
+
+// Connections that break in the middle of a message: rank 0 sends more than the sockets hold to rank 1, which stops when
+// the first bytes have arrived.
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+constexpr int kHour = 3600;  // the groups' timeout: a test that has to wait for it fails
+
+class MidMessage : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
+  RankProcesses ranks(2, GetParam(), kHour);
+  ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
+  ranks[1].Signal(SIGKILL);
+  EXPECT_EQ(ranks[0].Wait(), 1);
+  EXPECT_THAT(ranks[0].Err(),
+              HasSubstr(absl::StrCat("rank 1 (host ", HostName(), ", pid ", ranks[1].pid(), ") exited or was killed")));
+}
+
+TEST_P(MidMessage, Abort_EndsTheOperation) {
+  RankProcesses ranks(2, GetParam(), kHour);
+  ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
+  ranks[0].Signal(SIGUSR1);
+  EXPECT_EQ(ranks[0].Wait(), 1);
+  EXPECT_THAT(ranks[0].Err(), HasSubstr("aborted: told so by a signal"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, MidMessage, ::testing::Values("half_send", "half_broadcast", "half_scatter"),
+                         [](const auto& test) { return std::string(test.param); });
+
+int Entries(const char* folder_name) {
+  int count = 0;
+  DIR* const folder = opendir(folder_name);
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// The ranks are threads; both abort their groups in the middle of a broadcast, and form the next ones at once.
+TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
+  constexpr int kGroups = 100, kElements = 4 << 20;
+  const at::Tensor sent = at::full({kElements}, 1.0f), received = at::zeros({kElements});
+  std::atomic<int> failed = 0;
+  const auto live = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank) {
+    ProcessGroupOptions options;
+    options.timeout = absl::Seconds(15);
+    absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
+        ProcessGroup::CreateWithStore(store, "group", rank, 2, options);
+    ASSERT_TRUE(group.ok()) << group.status();
+    EXPECT_EQ((*group)->AllReduce(at::full({100}, 1.0f)), absl::OkStatus());
+    absl::StatusOr<Work> work = AsyncBroadcast(**group, rank == 0 ? sent : received);
+    ASSERT_TRUE(work.ok()) << work.status();
+    const std::atomic_ref<float> first(*received.data_ptr<float>());
+    EXPECT_TRUE(Eventually([&] { return first.load() == 1.0f; }));
+    (*group)->Abort("the other one died");
+    failed += absl::IsAborted(work->Wait());
+  };
+  const int descriptors = Entries("/proc/self/fd"), threads = Entries("/proc/self/task");
+  for (int number = 0; number < kGroups; ++number) {
+    received.zero_();
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::thread other([&] { live(store, 1); });
+    live(store, 0);
+    other.join();
+  }
+  EXPECT_EQ(failed, 2 * kGroups);
+  EXPECT_TRUE(Eventually([&] {
+    return Entries("/proc/self/fd") <= descriptors && Entries("/proc/self/task") <= threads;
+  })) << Entries("/proc/self/fd")
+      << " descriptors, " << Entries("/proc/self/task") << " threads; at first " << descriptors << " and " << threads;
+}
+
+using Sight = OperationWatch::Sight;
+SteadyTime At(absl::Duration since_start) { return SteadyTime::FromStart(absl::Hours(1) + since_start); }
+
+TEST(OperationWatch, Interrupted_EndsAfterTheGrace_ButNotWhileAConnectionIsOpen) {
+  OperationWatch watch;
+  watch.Interrupt(At(absl::ZeroDuration()));
+  watch.Interrupt(At(absl::Seconds(60)));
+  EXPECT_FALSE(watch.Step({.lost = 2}, At(absl::Milliseconds(49))));
+  EXPECT_FALSE(watch.Step({.lost = 1, .open = 1}, At(absl::Milliseconds(51))));
+  EXPECT_TRUE(watch.Step({.lost = 2}, At(absl::Milliseconds(52))));
+  EXPECT_TRUE(watch.Step({.lost = 1, .open = 1}, At(absl::Seconds(1))));
+  EXPECT_EQ(watch.NextLook(At(absl::ZeroDuration())), At(OperationWatch::kGrace));
+}
+
+TEST(OperationWatch, LostConnection_EndsAfterSilence) {
+  OperationWatch watch;
+  EXPECT_FALSE(watch.Step({.open = 2, .bytes = 5}, At(absl::ZeroDuration())));
+  EXPECT_FALSE(watch.Step({.open = 2, .bytes = 5}, At(absl::Hours(5)))) << "a peer may be late";
+  EXPECT_FALSE(watch.Step({.lost = 1, .open = 1, .bytes = 5}, At(absl::Hours(6))));
+  EXPECT_FALSE(watch.Step({.lost = 1, .open = 1, .bytes = 6}, At(absl::Hours(6) + absl::Seconds(1))));
+  EXPECT_FALSE(watch.Step({.lost = 1, .open = 1, .bytes = 6}, At(absl::Hours(6) + absl::Milliseconds(1999))));
+  EXPECT_TRUE(watch.Step({.lost = 1, .open = 1, .bytes = 6}, At(absl::Hours(6) + absl::Seconds(2))));
+}
+
+TEST(OperationWatch, LostConnection_WhereAnotherOperationFailed_EndsAtOnce) {
+  OperationWatch watch;
+  EXPECT_FALSE(watch.Step({.open = 2, .one_failed = true}, At(absl::ZeroDuration()))) << "such as a wrong dtype";
+  EXPECT_TRUE(watch.Step({.lost = 1, .open = 1, .one_failed = true}, At(absl::Milliseconds(100))));
+}
+
+TEST(OperationWatch, Rest_ForgetsTheSilence) {
+  OperationWatch watch;
+  EXPECT_FALSE(watch.Step({.lost = 1}, At(absl::ZeroDuration())));
+  watch.Rest();
+  EXPECT_FALSE(watch.Step({.lost = 1}, At(absl::Seconds(5))));
+}
+
+}  // namespace
+}  // namespace ddprun::testing
