@@ -21,6 +21,7 @@ void Departure::Add(const Node& node, Going going) {
   ends_round_ = true;
   if (!going.may_return) may_all_return_ = false;
   if (going.signal != 0) told_to_stop_ = true;
+  if (!going.at_step_end) at_step_end_ = false;
 }
 
 std::string Departure::Text() const {

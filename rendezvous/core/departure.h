@@ -13,9 +13,10 @@ namespace ddprun::rendezvous {
 
 // How a node went.
 struct Going {
-  std::string what;         // a sentence that names the node
-  bool may_return = false;  // it is silent: its launcher may still run
-  int32_t signal = 0;       // that told it to stop (Leave::signal)
+  std::string what;          // a sentence that names the node
+  bool may_return = false;   // it is silent: its launcher may still run
+  int32_t signal = 0;        // that told it to stop (Leave::signal)
+  bool at_step_end = false;  // its workers are still there: those of other nodes may finish their step
 };
 
 // PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had
@@ -31,6 +32,7 @@ class Departure {
   // Of those that end the round.
   bool may_all_return() const { return may_all_return_; }
   bool told_to_stop() const { return told_to_stop_; }
+  bool at_step_end() const { return at_step_end_; }
   std::string Text() const;
 
  private:
@@ -39,6 +41,7 @@ class Departure {
   bool ends_round_ = false;
   bool may_all_return_ = true;
   bool told_to_stop_ = false;
+  bool at_step_end_ = true;
   std::string what_;
   WorkerFailure loss_;
 };

@@ -112,7 +112,9 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   if (leave.has_workers && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   const std::string reason = Bounded(leave.reason, kMaxTextBytes);
-  OnGone(node, {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal},
+  OnGone(node,
+         {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal,
+          leave.has_workers},
          turn);
 }
 
@@ -146,13 +148,20 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
            absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535"), turn);
     return OnGone(node, {absl::StrCat("node ", node->host, " sent an invalid store port")}, turn);
   }
+  if (auto problem = CheckSurvivors(ready.survivors, node->slots)) {
+    Refuse(node->node_id, node->incarnation, absl::StrCat("Ready.survivors ", *problem), turn);
+    return OnGone(node, {absl::StrCat("node ", node->host, " sent invalid survivors")}, turn);
+  }
   node->store_port = ready.store_port;
   node->store_secret = ready.store_secret;
-  if (node->state == NodeState::kIdle) return;  // told again
+  if (node->state == NodeState::kIdle) {  // told again
+    return members_.SetSurvivors(node, ready.survivors, ready.can_reform);
+  }
   if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) {
     round_.TakeBackSuccess();
   }
   members_.SetState(node, NodeState::kIdle);
+  members_.SetSurvivors(node, ready.survivors, ready.can_reform);
   const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
   switch (state_) {
     case JobState::kWaiting:

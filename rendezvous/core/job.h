@@ -142,12 +142,18 @@ class Job {
   void Gather(const Turn& turn);
   void StartRound(std::string reason, const Turn& turn);
   // Ends the present round before its time: with min nodes the next follows, else the job waits.
-  void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
+  // `at_step_end`: nothing is broken, workers may finish their step.
+  void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end = false);
   void StopAll(const Turn& turn);
+  // Of the round that it may still run.
+  StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
   // The nodes at hand are ready for the next round.
   bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes); }
   void TryAssign(const Turn& turn);
+  // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all of
+  // them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
+  bool StopSurvivors(const Turn& turn);
   // A round is not given to a node that may be gone. Whether there was one, which is lost then.
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);

@@ -135,11 +135,10 @@ void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
       node->address = join.address;
       node->store_port = join.store_port;
       node->store_secret = join.store_secret;
-      return members_.SetState(node, NodeState::kIdle);
+      members_.SetState(node, NodeState::kIdle);
+      return members_.SetSurvivors(node, join.survivors, join.can_reform);
     case Phase::kRunning:
-    case Phase::kSucceeded:
-      members_.SetState(node, NodeState::kStopping);
-      return Tell(*node, round_.StopOf(node->round), turn);
+    case Phase::kSucceeded: members_.SetState(node, NodeState::kStopping); return Tell(*node, StopOf(*node), turn);
     case Phase::kStopping: return members_.SetState(node, NodeState::kStopping);
   }
 }
@@ -181,7 +180,7 @@ void Job::ConsiderLate(const Node& node, const Turn& turn) {
   if (node.state != NodeState::kIdle) return;                    // its Ready will bring it here
   if (round_.group_world_size() >= settings_.max_nodes) return;  // a spare
   if (round_.any_succeeded()) return;                            // the job is ending
-  LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn);
+  LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
 }
 
 bool Job::StartsRecovery(const Join& join) const {

@@ -40,8 +40,8 @@ void Job::StartRound(std::string reason, const Turn& turn) {
   TryAssign(turn);
 }
 
-void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn) {
-  round_.Leave(reason, std::move(cause));
+void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end) {
+  round_.Leave(reason, std::move(cause), at_step_end);
   if (TooFew() && WaitLimit() <= absl::ZeroDuration()) return EndWithTooFew(reason, turn);
   Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
   StopAll(turn);
@@ -53,11 +53,16 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
 void Job::StopAll(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (node->state != NodeState::kRunning && node->state != NodeState::kSucceeded) continue;
-    Tell(*node, round_.StopOf(node->round), turn);
+    Tell(*node, StopOf(*node), turn);
     // Without workers it may have been silent for longer.
     if (node->state == NodeState::kSucceeded) members_.Expect(node.get(), turn.now);
     members_.SetState(node.get(), NodeState::kStopping);
   }
+}
+
+StopRound Job::StopOf(const Node& node) const {
+  const bool latest = node.in_round() && node.round == round_.number();
+  return round_.StopOf(node.round, latest && members_.plain_in_round() == 0);
 }
 
 void Job::EnterWaiting(std::string reason, const Turn& turn) {
@@ -71,7 +76,28 @@ void Job::TryAssign(const Turn& turn) {
   if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
   if (members_.in_touch() >= static_cast<size_t>(settings_.max_nodes)) fence_.LastRoundIsThere();
   if (fence_.OpensAt() > turn.now) return;
-  if (!RemoveQuiet(turn)) Assign(turn);
+  if (!RemoveQuiet(turn) && !StopSurvivors(turn)) Assign(turn);
+}
+
+bool Job::StopSurvivors(const Turn& turn) {
+  if (members_.with_survivors() == 0) return false;
+  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes);
+  const auto plain = std::find_if(nodes.begin(), nodes.end(), [](const Node* node) { return node->plain; });
+  bool any = false;
+  for (Node* node : nodes) {
+    if (node->survivors.empty()) continue;
+    // Without a place in the last round it goes by what the launcher says, unless it is known better.
+    const bool missed = !node->in_round() && (!node->in_touch || node->round < round_.last_given_out());
+    if (plain == nodes.end() && !missed) continue;
+    any = true;
+    std::string reason = plain != nodes.end()
+                             ? absl::StrCat("restarting all workers: those of node ", (*plain)->host, " can't re-form")
+                             : absl::StrCat("restarting the workers of node ", node->host, ": they missed a round");
+    Tell(*node, StopRound{node->round, std::move(reason)}, turn);
+    members_.Expect(node, turn.now);  // as in StopAll
+    members_.SetState(node, NodeState::kStopping);
+  }
+  return any;
 }
 
 bool Job::RemoveQuiet(const Turn& turn) {
@@ -94,7 +120,7 @@ void Job::Assign(const Turn& turn) {
     for (const size_t i : table.order) recorded.push_back(RoundNodeRecord{nodes[i]->node_id, nodes[i]->session});
   }
   round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
-                 std::move(recorded));
+                 std::move(recorded), StateSourceOf(nodes, table));
   waiting_since_.reset();
   held_.Drop();
   loss_.reset();
@@ -108,6 +134,7 @@ void Job::Assign(const Turn& turn) {
     node->base_rank = table.places[i].base_rank;
     node->base_role_rank = table.places[i].base_role_rank;
     node->role_world_size = table.places[i].role_world_size;
+    node->keeps_workers = !node->survivors.empty();
     members_.SetGroupRank(node, table.places[i].group_rank);
     members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
@@ -186,7 +213,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
       if (state_ == JobState::kStopping) TryAssign(turn);
       return;
     case JobState::kRunning:
-      if (departure.ends_round()) LeaveRound(what, std::nullopt, turn);
+      if (departure.ends_round()) LeaveRound(what, std::nullopt, turn, departure.at_step_end());
       return;
     case JobState::kWaiting:
       if (in_vain) return EndWithTooFew(what, turn);

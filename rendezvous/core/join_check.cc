@@ -146,6 +146,7 @@ std::optional<std::string> CheckJoin(const Join& join) {
     if (auto p = CheckRange("node_rank", *join.node_rank, 0, join.settings.max_nodes - 1)) return p;
   }
   if (auto p = CheckSurvivors(join.survivors, join.slots)) return absl::StrCat("Join.survivors ", *p);
+  if (!join.survivors.empty() && !join.current) return "Join.current is missing; it must be given with Join.survivors";
   return CheckCurrent(join);
 }
 

@@ -109,6 +109,7 @@ void Membership::SetState(Node* node, NodeState state) {
   Count(*node, -1);
   TakeOut(node);
   node->state = state;
+  if (state != NodeState::kIdle) node->survivors.clear();
   PutIn(node);
   Count(*node, +1);
 }
@@ -122,6 +123,13 @@ void Membership::SetGroupRank(Node* node, int32_t group_rank) {
 void Membership::SetInTouch(Node* node, bool in_touch) {
   Count(*node, -1);
   node->in_touch = in_touch;
+  Count(*node, +1);
+}
+
+void Membership::SetSurvivors(Node* node, std::vector<Survivor> survivors, bool can_reform) {
+  Count(*node, -1);
+  node->survivors = std::move(survivors);
+  node->plain = node->round > 0 && !can_reform;
   Count(*node, +1);
 }
 
@@ -194,6 +202,8 @@ void Membership::Count(const Node& node, int by) {
   if (node.may_have_workers()) with_workers_ += by;
   if (node.in_touch) in_touch_ += by;
   if (node.in_touch && !node.in_round()) untold_ += by;
+  if (!node.survivors.empty()) with_survivors_ += by;
+  if (node.plain && node.in_round()) plain_in_round_ += by;
 }
 
 }  // namespace ddprun::rendezvous

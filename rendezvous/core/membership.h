@@ -42,6 +42,7 @@ struct Node {
   int32_t base_rank = 0;
   int32_t base_role_rank = 0;
   int32_t role_world_size = 0;
+  bool keeps_workers = false;  // in that round, its survivors of the one before go on
 
   // ----
   std::string session;               // digest of its first Join's session_secret; empty: it had none
@@ -50,7 +51,9 @@ struct Node {
   std::optional<int32_t> node_rank;  // requested group rank
   bool in_touch = false;             // as Join::in_touch of its newest stream
   NodeState state = NodeState::kIdle;
-  int32_t group_rank = -1;  // in the job's latest round; -1: it is not in it
+  int32_t group_rank = -1;          // in the job's latest round; -1: it is not in it
+  std::vector<Survivor> survivors;  // of an idle node; of its last round
+  bool plain = false;               // it said so of its last round's workers: they can't keep their processes
   bool connected = true;
   SteadyTime last_heard;     // of a node that is not connected: when its stream broke
   SteadyTime quiet_since;    // of a connected one: last heard, or told to do something after that
@@ -95,6 +98,8 @@ class Membership {
   void SetState(Node* node, NodeState state);
   void SetGroupRank(Node* node, int32_t group_rank);
   void SetInTouch(Node* node, bool in_touch);
+  // What a node that is idle says of the workers that it had in node->round.
+  void SetSurvivors(Node* node, std::vector<Survivor> survivors, bool can_reform);
 
   // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
   // of it for the heartbeat timeout, or IdleTimeout if it has no workers (nodes of the server's own process are never
@@ -119,6 +124,9 @@ class Membership {
   size_t in_touch() const { return in_touch_; }
   // Those of them that do not know of the latest round, which they are of.
   size_t untold() const { return untold_; }
+  size_t with_survivors() const { return with_survivors_; }
+  // Nodes of the latest round that can't keep their workers.
+  size_t plain_in_round() const { return plain_in_round_; }
 
  private:
   // By when they expire; of those of the same moment, who was put there first.
@@ -152,6 +160,8 @@ class Membership {
   size_t with_workers_ = 0;
   size_t in_touch_ = 0;
   size_t untold_ = 0;
+  size_t with_survivors_ = 0;
+  size_t plain_in_round_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -32,4 +32,15 @@ RankTable RanksOf(const std::vector<Node*>& nodes) {
   return AssignRanks(requests);
 }
 
+std::optional<StateSource> StateSourceOf(const std::vector<Node*>& nodes, const RankTable& table) {
+  std::optional<StateSource> source;
+  for (const size_t i : table.order) {  // by rank
+    for (const Survivor& survivor : nodes[i]->survivors) {
+      if (!survivor.committed_step || (source && *survivor.committed_step <= source->step)) continue;
+      source = StateSource{table.places[i].base_rank + survivor.local_rank, *survivor.committed_step};
+    }
+  }
+  return source;
+}
+
 }  // namespace ddprun::rendezvous

@@ -36,9 +36,17 @@ std::vector<size_t> Order(absl::Span<const RankRequest> requests) {
     size_t& holder = order[*requested];
     if (holder == kNobody || HasStrongerRequest(requests[i], requests[holder])) holder = i;
   }
+  const bool all_fit = std::all_of(requests.begin(), requests.end(),
+                                   [n](const RankRequest& r) { return r.previous_rank < static_cast<int64_t>(n); });
   std::vector<bool> placed(n, false);
   for (size_t holder : order) {
     if (holder != kNobody) placed[holder] = true;
+  }
+  for (size_t i = 0; i < n && all_fit; ++i) {
+    const int32_t kept = requests[i].previous_rank;
+    if (kept < 0 || placed[i] || order[kept] != kNobody) continue;
+    order[kept] = i;
+    placed[i] = true;
   }
   std::vector<size_t> others;
   for (size_t i = 0; i < n; ++i) {

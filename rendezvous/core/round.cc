@@ -27,7 +27,7 @@ bool Round::Learn(uint64_t number) {
 }
 
 void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
-                    std::vector<RoundNodeRecord> nodes) {
+                    std::vector<RoundNodeRecord> nodes, std::optional<StateSource> source) {
   facts_ = RoundRecord{.number = ++highest_,
                        .group_world_size = group_world_size,
                        .world_size = world_size,
@@ -37,6 +37,8 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
                        .store_secret = master.store_secret,
                        .reason = std::move(reason),
                        .nodes = std::move(nodes)};
+  source_ = source;
+  at_step_end_ = false;
   succeeded_ = 0;
   last_given_out_ = facts_.number;
   recorded_.clear();
@@ -51,6 +53,8 @@ void Round::TakeUp(const Assignment& assignment) {
                        .master_host = assignment.master_host,
                        .store_secret = assignment.store_secret,
                        .reason = assignment.reason};
+  source_.reset();
+  at_step_end_ = false;
   highest_ = std::max(highest_, assignment.round);
   succeeded_ = 0;
   recorded_.clear();
@@ -89,17 +93,23 @@ Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {
   a.store_secret = facts_.store_secret;
   a.restart_count = restart_count;
   a.reason = facts_.reason;
+  a.keeps_workers = node.keeps_workers;
+  if (source_) {
+    a.state_source = source_->rank;
+    a.state_step = source_->step;
+  }
   return a;
 }
 
-void Round::Leave(std::string reason, std::optional<WorkerFailure> cause) {
+void Round::Leave(std::string reason, std::optional<WorkerFailure> cause, bool at_step_end) {
+  at_step_end_ = at_step_end;
   facts_.leave_reason = std::move(reason);
   facts_.leave_cause = std::move(cause);
 }
 
-StopRound Round::StopOf(uint64_t number) const {
+StopRound Round::StopOf(uint64_t number, bool keep_workers) const {
   if (number == facts_.number && !facts_.leave_reason.empty()) {
-    return StopRound{number, facts_.leave_reason, facts_.leave_cause};
+    return StopRound{number, facts_.leave_reason, facts_.leave_cause, keep_workers, at_step_end_};
   }
   return StopRound{number, absl::StrCat("round ", number, " is over"), std::nullopt};
 }

@@ -11,6 +11,7 @@
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/participants.h"
 
 namespace ddprun::rendezvous {
 
@@ -30,9 +31,9 @@ class Round {
   bool Learn(uint64_t number);
 
   // The next round begins on `group_world_size` nodes; `master` hosts its store. `nodes` are for its record: by group
-  // rank, or none.
+  // rank, or none. `source`: whose training state all take.
   void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
-               std::vector<RoundNodeRecord> nodes = {});
+               std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
 
   // Goes on with a round of a server before this one, as one of its nodes reports it.
   void TakeUp(const Assignment& assignment);
@@ -51,9 +52,10 @@ class Round {
   Assignment PlaceOf(const Node& node, int32_t restart_count) const;
 
   // Its nodes have to stop their workers, because of this. `cause`: the worker's failure that is to blame, if any.
-  void Leave(std::string reason, std::optional<WorkerFailure> cause);
-  // What a node is told that still runs round `number`, this one or an older one.
-  StopRound StopOf(uint64_t number) const;
+  // `at_step_end`: nothing is broken, they may finish their step.
+  void Leave(std::string reason, std::optional<WorkerFailure> cause, bool at_step_end = false);
+  // What a node is told that still runs round `number`, this one or an older one. Workers of an older one are not kept.
+  StopRound StopOf(uint64_t number, bool keep_workers = false) const;
 
   // Groups that succeeded count also after their nodes are gone.
   void AddSuccess() { ++succeeded_; }
@@ -81,6 +83,9 @@ class Round {
   RoundRecord facts_;
   uint64_t highest_;
   uint64_t last_given_out_ = 0;
+  // Not for the record: who did not receive its Assign before the server ended is given another one.
+  std::optional<StateSource> source_;
+  bool at_step_end_ = false;
   uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;
   absl::flat_hash_map<std::string, int32_t> recorded_;  // group ranks of a round that a server before this one recorded

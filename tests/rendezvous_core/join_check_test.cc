@@ -77,6 +77,7 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("incarnation", [](Join* j) { j->incarnation = 0; });
   ExpectRefused("survivors", [](Join* j) { j->survivors = {{j->slots}}; });
   ExpectRefused("survivors", [](Join* j) { j->survivors = {{-1}}; });
+  ExpectRefused("current is missing; it must be given with Join.survivors", [](Join* j) { j->survivors = {{0}}; });
   ExpectRefused("slots", [](Join* j) { j->slots = 0; });
   ExpectRefused("slots", [](Join* j) { j->slots = 4097; });
   ExpectRefused("store_port", [](Join* j) { j->store_port = 0; });

@@ -56,6 +56,8 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   succeeded_.clear();
   suspects_.clear();
   charged_ = told_to_stop_ = gone_for_good_ = false;
+  at_step_end_ = false;
+  given_out_ = members_.empty() ? 0 : round;
   loss_code_ = 1;
   nobody_yet_ = true;
   broken_ = left_before_ = round_left_;
@@ -90,11 +92,22 @@ void NaiveJob::TakePhase(Node* node, const Join& join) {
   if (join.phase == Phase::kIdle) {
     node->join.address = join.address;
     node->join.store_port = join.store_port;
+    node->survivors = join.survivors;
+    node->plain = join.current && !join.can_reform;
   }
   if (!Works(*node)) return;
-  const bool cause = node->round == round && round_left_ && has_cause_;
-  Say(*node, absl::StrCat("stop_round ", node->round, cause ? " cause" : ""));
+  SayStop(*node, node->round == round && round_left_ && has_cause_);
   node->phase = Phase::kStopping;
+}
+
+void NaiveJob::SayStop(const Node& node, bool cause) {
+  const bool left = node.round == round && round_left_;
+  bool keep = left && node.rank >= 0;
+  for (const Node& other : nodes) {
+    if (other.rank >= 0 && other.plain) keep = false;
+  }
+  Say(node, absl::StrCat("stop_round ", node.round, cause ? " cause" : "", keep ? " keep" : "",
+                         left && at_step_end_ ? " at_step_end" : ""));
 }
 
 void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
@@ -209,7 +222,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
     reported_.clear();
     lost_.clear();
     members_.clear();
-    restored_ = false;
+    restored_ = at_step_end_ = false;
     broken_ = charged_ = round_left_ = left_before_ = false;
   }
   if (a.group_world_size != world_nodes_ || reported_.count(a.group_rank) > 0) return TakePhase(node, join);
@@ -264,7 +277,13 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
     }
   }
   if (const auto* m = std::get_if<Ready>(&message); m != nullptr && m->left_round == node->round) {
-    if (m->store_port == 0) {
+    int least = 0;
+    bool valid = m->store_port != 0;
+    for (const Survivor& survivor : m->survivors) {
+      if (survivor.local_rank < least || survivor.local_rank >= node->join.slots) valid = false;
+      least = survivor.local_rank + 1;
+    }
+    if (!valid) {
       Say(*node, "rejected");
       Gone(node - nodes.data(), false);
       return Settle(now);
@@ -273,13 +292,16 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
     if (node->phase != Phase::kIdle && in_play && node->rank >= 0) {
       if (!broken_) has_cause_ = false;
       broken_ = round_left_ = true;
+      at_step_end_ = false;
       succeeded_.erase(node_id);
     }
     node->phase = Phase::kIdle;
+    node->survivors = m->survivors;
+    node->plain = node->round > 0 && !m->can_reform;
   }
   if (const auto* m = std::get_if<Leave>(&message)) {
     if (m->has_workers && MayHaveWorkers(*node)) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
-    Gone(node - nodes.data(), false, m->signal);
+    Gone(node - nodes.data(), false, m->signal, m->has_workers);
   }
   Settle(now);
 }
@@ -304,6 +326,7 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
   }
   charged_ = state == State::kRecovering;
   broken_ = has_cause_ = round_left_ = true;
+  at_step_end_ = false;
 }
 
 void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now, Lines* lines) {
@@ -326,7 +349,7 @@ absl::Duration NaiveJob::WaitLimit() const {
   return gone_for_good_ ? absl::ZeroDuration() : std::min(settings_.join_timeout, absl::Seconds(30));
 }
 
-void NaiveJob::Gone(size_t index, bool may_return, int signal) {
+void NaiveJob::Gone(size_t index, bool may_return, int signal, bool at_step_end) {
   const Node node = nodes[index];
   nodes.erase(nodes.begin() + index);
   if (suspects_.count(node.join.node_id) > 0) {
@@ -340,6 +363,7 @@ void NaiveJob::Gone(size_t index, bool may_return, int signal) {
   if (state == State::kRunning) {
     broken_ = round_left_ = true;
     has_cause_ = false;
+    at_step_end_ = at_step_end;
   }
   if (state == State::kRecovering) reported_.erase(node.rank);
 }
@@ -347,7 +371,7 @@ void NaiveJob::Gone(size_t index, bool may_return, int signal) {
 void NaiveJob::StopAll() {
   for (Node& node : nodes) {
     if (!Works(node)) continue;
-    Say(node, absl::StrCat("stop_round ", node.round, has_cause_ ? " cause" : ""));
+    SayStop(node, has_cause_);
     if (node.phase == Phase::kSucceeded && node.connected) Touch(&node, now_);
     node.phase = Phase::kStopping;
   }
@@ -438,9 +462,9 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   }
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     if (WaitsInVain()) return End(State::kFailed, too_few), false;
+    round_left_ = true;
     StopAll();
     broken_ = charged_ = false;
-    round_left_ = true;
     state = enough ? State::kStopping : State::kWaiting;
     stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
     if (!enough && !waiting_since_) waiting_since_ = now;
@@ -459,7 +483,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     for (const Node& node : nodes) {
       if (node.rank >= 0 || node.phase != Phase::kIdle) continue;
       has_cause_ = false;
-      return broken_ = round_left_ = true;
+      return broken_ = round_left_ = at_step_end_ = true;
     }
   }
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
@@ -481,7 +505,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     return true;
   }
   if (state == State::kStopping && Complete(now)) {
-    if (!RemoveQuiet(now)) AssignAll();
+    if (!RemoveQuiet(now) && !StopSurvivors()) AssignAll();
     return true;
   }
   return false;
@@ -497,7 +521,23 @@ bool NaiveJob::RemoveQuiet(SteadyTime now) {
   return nodes.size() < before;
 }
 
-void NaiveJob::AssignAll() {
+bool NaiveJob::StopSurvivors() {
+  const std::vector<Node*> chosen = Chosen();
+  const bool mixed = std::any_of(chosen.begin(), chosen.end(), [](const Node* node) { return node->plain; });
+  bool any = false;
+  for (Node* node : chosen) {
+    const bool outdated = node->rank < 0 && !(node->join.in_touch && node->round >= given_out_);
+    if (node->survivors.empty() || (!mixed && !outdated)) continue;
+    any = true;
+    Say(*node, absl::StrCat("stop_round ", node->round));
+    Touch(node, now_);
+    node->phase = Phase::kStopping;
+  }
+  return any;
+}
+
+// Who takes part in the next round.
+std::vector<NaiveJob::Node*> NaiveJob::Chosen() {
   std::vector<Node*> chosen;
   for (const int wanted : {0, 1, 2}) {
     for (Node& node : nodes) {
@@ -506,22 +546,49 @@ void NaiveJob::AssignAll() {
       if (static_cast<int>(chosen.size()) < settings_.max_nodes) chosen.push_back(&node);
     }
   }
+  return chosen;
+}
+
+// The same by group rank.
+std::vector<NaiveJob::Node*> NaiveJob::Ranked() {
+  std::vector<Node*> chosen = Chosen();
   const int n = chosen.size();
   const auto weight = [](const Node* node) {
     return std::make_tuple(node->rank < 0, node->rank, Natural(node->join.topology), Natural(node->join.host),
                            node->order);
   };
   std::sort(chosen.begin(), chosen.end(), [&](Node* a, Node* b) { return weight(a) < weight(b); });
-  // Everybody without a requested rank in this order, then those with one are pushed in from the lowest on.
-  std::vector<Node*> order, requesters;
+  // Everybody without a fixed rank in this order, then those with one are pushed in from the lowest on.
+  const bool none_moves = std::all_of(chosen.begin(), chosen.end(), [n](Node* node) { return node->rank < n; });
+  std::vector<Node*> order;
+  std::map<int, Node*> fixed;
   for (Node* node : chosen) {
-    (node->join.node_rank && *node->join.node_rank < n ? requesters : order).push_back(node);
+    if (node->join.node_rank && *node->join.node_rank < n) fixed[*node->join.node_rank] = node;
   }
-  std::sort(requesters.begin(), requesters.end(),
-            [](Node* a, Node* b) { return *a->join.node_rank < *b->join.node_rank; });
-  for (Node* node : requesters) order.insert(order.begin() + *node->join.node_rank, node);
+  for (Node* node : chosen) {
+    if (node->join.node_rank && *node->join.node_rank < n) continue;
+    const bool keeps = none_moves && node->rank >= 0 && fixed.emplace(node->rank, node).second;
+    if (!keeps) order.push_back(node);
+  }
+  for (const auto& [rank, node] : fixed) order.insert(order.begin() + rank, node);
+  return order;
+}
 
-  round = ++highest;
+void NaiveJob::AssignAll() {
+  const std::vector<Node*> order = Ranked();
+  const int n = order.size();
+  std::string source;
+  int64_t most = -1;
+  int rank = 0;
+  for (const Node* node : order) {
+    for (const Survivor& survivor : node->survivors) {
+      if (survivor.committed_step.value_or(-1) <= most) continue;
+      most = *survivor.committed_step;
+      source = absl::StrCat(" from ", rank + survivor.local_rank, " at ", most);
+    }
+    rank += node->join.slots;
+  }
+  round = given_out_ = ++highest;
   world_nodes_ = n;
   members_.clear();
   restored_ = false;
@@ -531,7 +598,7 @@ void NaiveJob::AssignAll() {
   master_ = absl::StrCat(order[0]->join.address, ":", order[0]->join.store_port);
   succeeded_.clear();
   suspects_.clear();
-  has_cause_ = round_left_ = told_to_stop_ = gone_for_good_ = false;
+  has_cause_ = round_left_ = told_to_stop_ = gone_for_good_ = at_step_end_ = false;
   loss_code_ = 1;
   waiting_since_.reset();
   state = State::kRunning;
@@ -550,8 +617,9 @@ void NaiveJob::AssignAll() {
     node->rank = r;
     node->round = round;
     node->phase = Phase::kRunning;
-    node->place =
-        absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ", master_);
+    node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",
+                               master_, node->survivors.empty() ? "" : " keep", source);
+    node->survivors.clear();
     Say(*node, absl::StrCat("assign ", node->place));
   }
 }

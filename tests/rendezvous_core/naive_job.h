@@ -74,7 +74,9 @@ class NaiveJob {
     uint64_t order = 0;
     uint64_t round = 0;
     int rank = -1;
-    std::string place;  // the rest of its assignment
+    std::string place;                // the rest of its assignment
+    std::vector<Survivor> survivors;  // while it is idle
+    bool plain = false;
     bool busy() const { return phase != Join::Phase::kIdle || !connected; }
   };
   std::vector<Node> nodes;  // in the order in which they joined
@@ -90,7 +92,10 @@ class NaiveJob {
   void HearOf(uint64_t reported);
   void Failed(Node* node, const WorkerFailed& message);
   // With `signal`, it was told to stop.
-  void Gone(size_t index, bool may_return, int signal = 0);
+  void Gone(size_t index, bool may_return, int signal = 0, bool at_step_end = false);
+  void SayStop(const Node& node, bool cause);
+  std::vector<Node*> Chosen();
+  bool StopSurvivors();
   absl::Duration WaitLimit() const;
   bool WaitsInVain() const {
     return static_cast<int>(nodes.size()) < settings_.min_nodes && WaitLimit() == absl::ZeroDuration();
@@ -101,6 +106,7 @@ class NaiveJob {
   bool Silent(const Node& node, absl::Duration limit, SteadyTime now) const;
   bool RemoveQuiet(SteadyTime now);
   void AssignAll();
+  std::vector<Node*> Ranked();
   void End(State to, const std::string& line);
   bool ApplyOneRule(SteadyTime now);
   void Settle(SteadyTime now);
@@ -132,6 +138,8 @@ class NaiveJob {
   int loss_code_ = 1;
   bool has_cause_ = false;
   bool round_left_ = false;
+  bool at_step_end_ = false;
+  uint64_t given_out_ = 0;  // the last round
   std::set<std::string> suspects_;
   int held_code_ = -1;
   std::optional<SteadyTime> waiting_since_;

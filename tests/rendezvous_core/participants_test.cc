@@ -67,5 +67,25 @@ TEST_F(ParticipantsTest, RanksOf_KeepsSurvivorsInTheirOrder) {
   EXPECT_EQ(table.world_size, 2);
 }
 
+// Protocol 3.8.
+TEST_F(ParticipantsTest, StateSourceOf_IsTheMostAdvancedOfTheLowestRank) {
+  Node* a = Add("a", 1);
+  Node* b = Add("b", 0);
+  a->slots = b->slots = 4;
+  const auto source = [&] {
+    const std::vector<Node*> nodes = Participants(members_, 2);
+    return StateSourceOf(nodes, RanksOf(nodes));
+  };
+  EXPECT_EQ(source(), std::nullopt);
+  members_.SetSurvivors(a, {{0}, {3}}, true);
+  EXPECT_EQ(source(), std::nullopt) << "they have no state";
+  members_.SetSurvivors(a, {{0}, {3, 0}}, true);
+  EXPECT_EQ(source(), (StateSource{7, 0}));
+  members_.SetSurvivors(b, {{1, 5}, {2, 5}}, true);
+  EXPECT_EQ(source(), (StateSource{1, 5}));
+  members_.SetSurvivors(a, {{0, 5}, {1, 6}}, true);
+  EXPECT_EQ(source(), (StateSource{5, 6}));
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

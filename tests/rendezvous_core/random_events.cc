@@ -21,6 +21,7 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
   settings_.heartbeat_timeout = absl::Seconds(3);
   settings_.reconnect_grace = absl::Milliseconds(Below(3) * 80);
   launchers_.resize(kLaunchers);
+  plain_ = Below(3) == 0 ? 1 : 8;
 }
 
 RandomEvent RandomLaunchers::Next() {
@@ -59,6 +60,7 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
     if (lies_ && OneIn(30)) ++join.settings.max_restarts;
     join.store_port = next_port_++;
     join.incarnation = 0;
+    join.can_reform = !OneIn(plain_);
   }
   ++join.incarnation;
   Join said = join;
@@ -66,6 +68,7 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   if (lies_ && OneIn(12) && said.current) said.current->round += Below(3);
   if (lies_ && OneIn(20)) said.store_port = OneIn(4) ? 0 : next_port_++;
   if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
+  if (lies_ && said.current && OneIn(10)) said.survivors = SomeSurvivors(join.slots);
   said.in_touch = OneIn(2);
   launcher->joined = launcher->connected = true;
   return Said{said.job_id, said.node_id, said.incarnation, said};
@@ -83,12 +86,24 @@ WorkerFailed RandomLaunchers::Failure(uint64_t round) {
   return failed;
 }
 
+std::vector<Survivor> RandomLaunchers::SomeSurvivors(int slots) {
+  std::vector<Survivor> survivors;
+  for (int32_t rank = 0; rank < slots; ++rank) {
+    if (OneIn(4)) continue;
+    survivors.push_back(Survivor{rank});
+    if (!OneIn(4)) survivors.back().committed_step = Below(3);
+  }
+  return survivors;
+}
+
 LauncherMessage RandomLaunchers::Lie(const Launcher& launcher) {
   const uint64_t round = (launcher.join.current ? launcher.join.current->round : 0) + Below(3) - 1;
   switch (Below(3)) {
     case 0: return Failure(round);
     case 1: return GroupSucceeded{round};
-    default: return Ready{round, OneIn(5) ? 0 : next_port_++};
+    default:
+      return Ready{round, OneIn(5) ? 0 : next_port_++, "", SomeSurvivors(launcher.join.slots + (OneIn(5) ? 1 : 0)),
+                   OneIn(2)};
   }
 }
 
@@ -108,6 +123,9 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
   switch (join.phase) {
     case Phase::kIdle:
+      if (join.survivors.empty() || OneIn(3)) break;
+      join.survivors.pop_back();  // it died
+      return Say(*launcher, Ready{round, join.store_port, "", join.survivors, join.can_reform});
     case Phase::kSucceeded: break;
     case Phase::kRunning:
       if (OneIn(5)) {
@@ -123,7 +141,8 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
       if (OneIn(4)) break;
       join.phase = Phase::kIdle;
       join.store_port = next_port_++;
-      return Say(*launcher, Ready{round, join.store_port});
+      if (launcher->keep && join.can_reform) join.survivors = SomeSurvivors(join.slots);
+      return Say(*launcher, Ready{round, join.store_port, "", join.survivors, join.can_reform});
   }
   return Say(*launcher, Heartbeat{});
 }
@@ -150,8 +169,14 @@ void RandomLaunchers::Hear(const Effects& effects) {
     if (const auto* assign = std::get_if<Assign>(&tell->message)) {
       join.current = assign->assignment;
       join.phase = Join::Phase::kRunning;
+      join.survivors.clear();
+      launcher->keep = true;
     }
-    if (std::holds_alternative<StopRound>(tell->message)) join.phase = Join::Phase::kStopping;
+    if (const auto* stop = std::get_if<StopRound>(&tell->message)) {
+      join.phase = Join::Phase::kStopping;
+      join.survivors.clear();
+      launcher->keep = stop->keep_workers;
+    }
     if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;
     if (std::holds_alternative<Finish>(tell->message)) {
       if (!OneIn(3)) launcher->joined = false;  // the others lost it on the way

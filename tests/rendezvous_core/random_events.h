@@ -43,6 +43,7 @@ class RandomLaunchers {
     Join join;
     bool joined = false;  // ever
     bool connected = false;
+    bool keep = false;  // its workers, as it was told last
   };
   const std::vector<Launcher>& launchers() const { return launchers_; }
 
@@ -54,6 +55,7 @@ class RandomLaunchers {
   RandomEvent Act(Launcher* launcher);
   LauncherMessage Lie(const Launcher& launcher);
   WorkerFailed Failure(uint64_t round);
+  std::vector<Survivor> SomeSurvivors(int slots);
   Said Say(const Launcher& launcher, LauncherMessage message);
 
   std::mt19937_64 random_;
@@ -62,6 +64,7 @@ class RandomLaunchers {
   std::vector<StreamClosed> leaving_;  // streams of launchers that wait for their workers
   int next_port_ = 1;
   bool lies_;
+  int plain_;  // one launcher in so many can't keep its workers
 };
 
 }  // namespace ddprun::rendezvous

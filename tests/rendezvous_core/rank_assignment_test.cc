@@ -42,11 +42,48 @@ TEST(AssignRanksTest, Newcomers_ComeByTopologyThenHostThenJoin) {
   EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0, 3}));
 }
 
-TEST(AssignRanksTest, Survivors_KeepTheirOrderBeforeNewcomers) {
+TEST(AssignRanksTest, SurvivorsOfMoreNodes_CloseUpBeforeNewcomers) {
   std::vector<RankRequest> r = {Newcomer("a", 9), Newcomer("z", 0), Newcomer("y", 1)};
   r[1].previous_rank = 1;
-  r[2].previous_rank = 5;
+  r[2].previous_rank = 3;
   EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{1, 2, 0}));
+}
+
+TEST(AssignRanksTest, SurvivorsWhoseRanksExist_KeepThem) {
+  std::vector<RankRequest> r = {Newcomer("a", 9), Newcomer("z", 0), Newcomer("y", 1)};
+  r[1].previous_rank = 1;
+  r[2].previous_rank = 2;
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1, 2}));
+  r.push_back(Newcomer("b", 8));
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 1, 2, 3}));
+}
+
+// Of nodes with as many slots as those that they replace.
+TEST(AssignRanksTest, NodesReplaced_RanksOfTheOthersStay) {
+  for (int gone = 1; gone < 32; ++gone) {
+    SCOPED_TRACE(gone);
+    std::vector<RankRequest> r;
+    for (int i = 0; i < 5; ++i) {
+      r.push_back(Newcomer("a", i));
+      r.back().slots = 2;
+      r.back().role = i < 2 ? "ps" : "trainer";
+      r.back().previous_rank = (gone >> i) % 2 == 0 ? i : -1;
+    }
+    const RankTable table = AssignRanks(r);
+    for (int i = 0; i < 5; ++i) {
+      if (r[i].previous_rank < 0) continue;
+      EXPECT_EQ(table.places[i].group_rank, i);
+      EXPECT_EQ(table.places[i].base_rank, 2 * i);
+    }
+  }
+}
+
+TEST(AssignRanksTest, RequestedRankOfASurvivor_GoesToWhoRequestedIt) {
+  std::vector<RankRequest> r = {Newcomer("a", 0), Newcomer("b", 1), Newcomer("c", 2)};
+  r[0].previous_rank = 0;
+  r[1].previous_rank = 1;
+  r[2].node_rank = 1;
+  EXPECT_EQ(AssignRanks(r).order, (std::vector<size_t>{0, 2, 1}));
 }
 
 TEST(AssignRanksTest, Wishes_AreMetExactly) {
@@ -96,7 +133,7 @@ class RandomRequests {
   explicit RandomRequests(uint64_t seed) : random_(seed) {
     const int n = 1 + random_() % 20;
     std::vector<int> ranks;
-    for (int i = 0; i < 2 * n; ++i) ranks.push_back(i);
+    for (int i = 0; i < (seed % 2 == 0 ? n : 2 * n); ++i) ranks.push_back(i);
     std::shuffle(ranks.begin(), ranks.end(), random_);
     for (int i = 0; i < n; ++i) {
       names.push_back(absl::StrCat("node", random_() % 30));
@@ -142,12 +179,19 @@ void CheckOrder(const std::vector<RankRequest>& requests, const RankTable& table
   for (const RankRequest& r : requests) {
     if (r.node_rank) ++requested[*r.node_rank];
   }
+  const bool all_fit = std::all_of(requests.begin(), requests.end(), [&](const RankRequest& r) {
+    return r.previous_rank < static_cast<int>(requests.size());
+  });
   std::vector<const RankRequest*> without;
   for (size_t r = 0; r < table.order.size(); ++r) {
     const RankRequest& request = requests[table.order[r]];
     const bool met = request.node_rank && *request.node_rank == static_cast<int>(r);
     if (requested[r] > 0) {
       EXPECT_TRUE(met) << "the requested rank " << r << " was not met";
+    }
+    if (all_fit && !met && request.previous_rank >= 0 && requested[request.previous_rank] == 0) {
+      EXPECT_EQ(request.previous_rank, static_cast<int>(r)) << "its rank moved";
+      continue;
     }
     if (!met) without.push_back(&request);
   }

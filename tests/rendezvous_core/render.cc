@@ -25,13 +25,15 @@ struct Renderer {
   }
   std::string operator()(const Assign& m) const {
     const Assignment& a = m.assignment;
-    return absl::StrCat("assign round=", a.round, " group=", a.group_rank, "/", a.group_world_size,
-                        " base=", a.base_rank, "/", a.world_size, " role=", a.base_role_rank, "/", a.role_world_size,
-                        " master=", a.master_addr, ":", a.master_port, " restarts=", a.restart_count, " (", a.reason,
-                        ")");
+    return absl::StrCat(
+        "assign round=", a.round, " group=", a.group_rank, "/", a.group_world_size, " base=", a.base_rank, "/",
+        a.world_size, " role=", a.base_role_rank, "/", a.role_world_size, " master=", a.master_addr, ":", a.master_port,
+        " restarts=", a.restart_count, " (", a.reason, ")", a.keeps_workers ? " keeps workers" : "",
+        a.state_source ? absl::StrCat(" state of rank ", *a.state_source, " at step ", a.state_step.value_or(-1)) : "");
   }
   std::string operator()(const StopRound& m) const {
-    return absl::StrCat("stop_round: leave round ", m.round, " (", m.reason, ")", m.first_cause ? " with cause" : "");
+    return absl::StrCat("stop_round: leave round ", m.round, m.at_step_end ? " at its step's end" : "", " (", m.reason,
+                        ")", m.first_cause ? " with cause" : "", m.keep_workers ? "" : ", keep no worker");
   }
   std::string operator()(const Finish& m) const {
     const Verdict& v = m.verdict;

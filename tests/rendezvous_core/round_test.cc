@@ -88,6 +88,34 @@ TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
   EXPECT_TRUE(round.leave_reason().empty());
 }
 
+// Protocol 3.8.
+TEST(RoundTest, StopOf_KeepsWorkersOfItsOwnRoundOnly) {
+  Round round(0, uint64_t{1} << 62);
+  round.GiveOut(Master(), 1, 1, "");
+  round.GiveOut(Master(), 1, 1, "");
+  round.Leave("node b joined", std::nullopt, true);
+  EXPECT_TRUE(round.StopOf(2, true).keep_workers);
+  EXPECT_TRUE(round.StopOf(2, true).at_step_end);
+  EXPECT_FALSE(round.StopOf(2, false).keep_workers);
+  EXPECT_FALSE(round.StopOf(1, true).keep_workers) << "they missed a round";
+  EXPECT_FALSE(round.StopOf(1, true).at_step_end);
+  round.Leave("rank 0 exited with code 3", WorkerFailure{});
+  EXPECT_FALSE(round.StopOf(2, true).at_step_end);
+}
+
+TEST(RoundTest, PlaceOf_NamesTheStateSource) {
+  Round round(0, uint64_t{1} << 62);
+  Node node = Master();
+  node.keeps_workers = true;
+  round.GiveOut(node, 1, 4, "", {}, StateSource{3, 120});
+  EXPECT_TRUE(round.PlaceOf(node, 0).keeps_workers);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_source, 3);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_step, 120);
+  round.GiveOut(node, 1, 4, "");
+  EXPECT_EQ(round.PlaceOf(node, 0).state_source, std::nullopt);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_step, std::nullopt);
+}
+
 TEST(RoundTest, Successes_AreOfThisRound) {
   Round round(0, uint64_t{1} << 62);
   round.GiveOut(Master(), 2, 2, "");

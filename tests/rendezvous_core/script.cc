@@ -35,6 +35,17 @@ int Int(absl::string_view text) {
   return n;
 }
 
+// "0@12,1": local rank 0 at step 12, and 1 without a state.
+std::vector<Survivor> SurvivorsOf(const std::string& text) {
+  std::vector<Survivor> survivors;
+  for (absl::string_view one : absl::StrSplit(text, ',')) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(one, '@');
+    survivors.push_back(Survivor{Int(parts[0])});
+    if (parts.size() > 1) survivors.back().committed_step = Int(parts[1]);
+  }
+  return survivors;
+}
+
 Join::Phase PhaseOf(const std::string& text) {
   if (text == "idle") return Join::Phase::kIdle;
   if (text == "running") return Join::Phase::kRunning;
@@ -145,7 +156,9 @@ void Script::Command(const Words& words) {
   if (command == "ready") {
     launcher.join.phase = Join::Phase::kIdle;
     launcher.join.store_port = words.Number("port", next_port_++);
-    return Send(&launcher, Ready{round, launcher.join.store_port});
+    TakeSurvivors(&launcher.join, words);
+    return Send(&launcher,
+                Ready{round, launcher.join.store_port, "", launcher.join.survivors, launcher.join.can_reform});
   }
   if (command == "drop") {
     launcher.connected = false;
@@ -206,9 +219,17 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
     join.current->group_world_size = join.current->world_size = join.current->role_world_size = Int(parts.back());
   }
   if (words.Text("current") == "none") join.current.reset();
+  TakeSurvivors(&join, words);
   launcher->connected = true;
   launcher->silent = false;
   Send(launcher, join);
+}
+
+void Script::TakeSurvivors(Join* join, const Words& words) {
+  join->can_reform = words.Number("reform", join->can_reform) != 0;
+  if (auto keeps = words.Text("keeps")) {
+    join->survivors = *keeps == "none" ? std::vector<Survivor>() : SurvivorsOf(*keeps);
+  }
 }
 
 void Script::Fail(Launcher* launcher, const Words& words) {
@@ -274,8 +295,12 @@ void Script::Take(const Tell& tell) {
   if (const auto* m = std::get_if<Assign>(&tell.message)) {
     launcher->join.current = m->assignment;
     launcher->join.phase = Join::Phase::kRunning;
+    launcher->join.survivors.clear();
   }
-  if (std::holds_alternative<StopRound>(tell.message)) launcher->join.phase = Join::Phase::kStopping;
+  if (std::holds_alternative<StopRound>(tell.message)) {
+    launcher->join.phase = Join::Phase::kStopping;
+    launcher->join.survivors.clear();
+  }
 }
 
 void Script::Take(const Close& close) {

@@ -43,6 +43,7 @@ class Script {
   void JoinOnce(Launcher* launcher, const Words& words, bool again);
   void Send(Launcher* launcher, LauncherMessage message);
   void Command(const Words& words);
+  static void TakeSurvivors(Join* join, const Words& words);
   void Fail(Launcher* launcher, const Words& words);
   void Advance(absl::Duration by);
   void Beat();

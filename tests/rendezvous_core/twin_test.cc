@@ -29,7 +29,8 @@ constexpr uint64_t kLists = 12'000;
 std::string Describe(const Join& join) {
   constexpr const char* kPhases[] = {"idle", "running", "succeeded", "stopping"};
   return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase)], " after round ",
-                      join.current ? join.current->round : 0, ", port ", join.store_port,
+                      join.current ? join.current->round : 0, ", port ", join.store_port, ", ", join.survivors.size(),
+                      " survivors", join.can_reform ? "" : ", plain",
                       join.node_rank ? absl::StrCat(", requests rank ", *join.node_rank) : "");
 }
 
@@ -40,7 +41,10 @@ struct MessageText {
     return absl::StrCat("failed in ", m.round, m.failure.restartable ? "" : " for good");
   }
   std::string operator()(const GroupSucceeded& m) const { return absl::StrCat("succeeded in ", m.round); }
-  std::string operator()(const Ready& m) const { return absl::StrCat("ready after ", m.left_round); }
+  std::string operator()(const Ready& m) const {
+    return absl::StrCat("ready after ", m.left_round, ", ", m.survivors.size(), " survivors",
+                        m.can_reform ? "" : ", plain");
+  }
   std::string operator()(const Leave&) const { return "leaves"; }
 };
 
@@ -63,12 +67,15 @@ std::string Words(const ServerMessage& message) {
   if (std::holds_alternative<Rejected>(message)) return "rejected";
   if (const auto* m = std::get_if<Assign>(&message)) {
     const Assignment& a = m->assignment;
-    return absl::StrCat("assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/",
-                        a.world_size, " ", a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":",
-                        a.master_port);
+    return absl::StrCat(
+        "assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size, " ",
+        a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":", a.master_port,
+        a.keeps_workers ? " keep" : "",
+        a.state_source ? absl::StrCat(" from ", *a.state_source, " at ", a.state_step.value_or(-1)) : "");
   }
   if (const auto* m = std::get_if<StopRound>(&message)) {
-    return absl::StrCat("stop_round ", m->round, m->first_cause ? " cause" : "");
+    return absl::StrCat("stop_round ", m->round, m->first_cause ? " cause" : "", m->keep_workers ? " keep" : "",
+                        m->at_step_end ? " at_step_end" : "");
   }
   if (const auto* m = std::get_if<Finish>(&message)) {
     return absl::StrCat("finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);

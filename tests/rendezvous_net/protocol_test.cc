@@ -30,6 +30,7 @@ Join IdleJoin(const std::string& job, const std::string& node, uint64_t incarnat
   join.settings = PatientSettings(2);
   join.phase = Join::Phase::kIdle;
   join.current.reset();
+  join.survivors.clear();
   return join;
 }
 

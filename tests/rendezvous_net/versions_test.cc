@@ -28,6 +28,7 @@ v1::LauncherMessage IdleJoin(int nodes) {
   join.settings = PatientSettings(nodes);
   join.phase = Join::Phase::kIdle;
   join.current.reset();
+  join.survivors.clear();
   return ToProto(LauncherMessage(join));
 }
 
