@@ -29,11 +29,18 @@ Launcher::Launcher(Settings settings, Timeline* timeline, Network* network)
       timeline_(timeline),
       network_(network),
       machine_(settings_.agent, timeline->now()),
-      workers_(settings_.workers, timeline, [this](const launcher::WorkerEnd& end) {
-        WhenAwake([=, this] {
-          Step([&](Machine* m, Machine::Effects* e) { m->OnWorkersEnded({end}, timeline_->now(), e); });
-        });
-      }) {}
+      workers_(
+          settings_.workers, timeline,
+          [this](const launcher::WorkerEnd& end) {
+            WhenAwake([=, this] {
+              Step([&](Machine* m, Machine::Effects* e) { m->OnWorkersEnded({end}, timeline_->now(), e); });
+            });
+          },
+          [this](int32_t local_rank, const launcher::LinkEvent& event) {
+            WhenAwake([=, this] {
+              Step([&](Machine* m, Machine::Effects* e) { m->OnLink(local_rank, event, timeline_->now(), e); });
+            });
+          }) {}
 
 Launcher::~Launcher() = default;
 
@@ -183,6 +190,12 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
   } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
     Note(absl::StrCat("workers of round ", spawn->assignment.round));
     workers_.Start(spawn->ranks, spawn->assignment);
+  } else if (const auto* tell = std::get_if<effect::TellWorkers>(&e)) {
+    const auto* suspend = std::get_if<worker_contract::LinkSuspend>(&tell->line);
+    if (suspend != nullptr) workers_.Suspend(tell->ranks, *suspend);
+  } else if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
+    Note(absl::StrCat("workers go on in round ", reform->assignment.round));
+    workers_.Reform(reform->ranks, reform->assignment);
   } else if (const auto* sent = std::get_if<effect::SignalWorkers>(&e)) {
     if (sent->signal == SIGTERM) workers_.Terminate(sent->ranks);
   } else if (const auto* kill = std::get_if<effect::KillWorkers>(&e)) {

@@ -72,6 +72,7 @@ class Faults {
     settings.shutdown_timeout = absl::Seconds(Below(3) * 5);
     settings.work = absl::Seconds(20 + Below(60));
     settings.workers_fail = OneIn(2);
+    settings.plain = OneIn(3) ? 1 : Below(2) * 4;
     return settings;
   }
 
@@ -150,7 +151,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
       ASSERT_TRUE(absl::SimpleAtoi(given.substr(colon + 1), &sequences));
     }
   }
-  int starts = 0, fenced = 0, takeovers = 0, hosted = 0, storms = 0;
+  int starts = 0, reforms = 0, fenced = 0, takeovers = 0, hosted = 0, storms = 0;
   for (uint64_t seed = first; seed < first + sequences; ++seed) {
     Faults faults(seed);
     faults.Run();
@@ -158,6 +159,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
     ASSERT_EQ(world.violation(), "") << "seed " << seed << "\n" << world.history();
     ASSERT_TRUE(world.EveryoneEnded()) << "seed " << seed << ": a launcher never ends\n" << world.history();
     starts += world.starts();
+    reforms += world.reforms();
     fenced += world.fenced();
     storms += faults.storms();
     if (faults.hosted()) {
@@ -166,11 +168,13 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
     }
   }
   std::printf(
-      "seeds %llu to %llu: %d starts of workers, %d launchers that were cut off stopped theirs; %d jobs hosted their "
+      "seeds %llu to %llu: %d starts of workers, which went on in %d other rounds, %d launchers that were cut off "
+      "stopped theirs; %d jobs hosted their "
       "server, which was begun anew %d times; %d storms of server restarts\n",
-      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts, fenced,
-      hosted, takeovers, storms);
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts, reforms,
+      fenced, hosted, takeovers, storms);
   EXPECT_GT(fenced, 0) << "nothing was shown";
+  EXPECT_GT(reforms, 0) << "nothing was shown";
   if (sequences >= kSequences) {
     EXPECT_GT(takeovers, 0) << "nothing was shown";
     EXPECT_GT(storms, 0) << "nothing was shown";

@@ -83,6 +83,7 @@ void Server::OnPacket(const std::shared_ptr<Connection>& connection, Packet pack
   const auto* leave = std::get_if<rendezvous::Leave>(&message);
   if (leave != nullptr) stream.left = true;
   const bool ends = leave != nullptr && !leave->has_workers;
+  Note(node_id, incarnation, message);
   rendezvous::Effects effects;
   registry_.OnMessage(kJob, node_id, incarnation, message, timeline_->now(), &effects);
   CarryOut(std::move(effects));
@@ -107,7 +108,55 @@ void Server::End(std::shared_ptr<Connection> connection) {
   network_->Put(connection, kDown, StreamEnd{});
 }
 
+void Server::Note(const std::string& node_id, uint64_t incarnation, const rendezvous::LauncherMessage& message) {
+  Said& said = said_[node_id];
+  if (incarnation < said.incarnation) return;
+  said.incarnation = incarnation;
+  if (const auto* join = std::get_if<Join>(&message)) {
+    said.round = join->current ? join->current->round : 0;
+    said.survivors.clear();
+    if (join->phase != Join::Phase::kIdle) return;
+    said.survivors = join->survivors;
+    said.plain = join->current && !join->can_reform;
+  }
+  const auto* ready = std::get_if<rendezvous::Ready>(&message);
+  if (ready == nullptr || ready->left_round != said.round) return;
+  said.survivors = ready->survivors;
+  said.plain = !ready->can_reform;
+}
+
+void Server::CheckRound(const rendezvous::Effects& effects) {
+  std::map<int, const Said*> nodes;  // by base rank
+  std::optional<rendezvous::Assignment> round;
+  bool plain = false, survivors = false;
+  for (const rendezvous::Effect& effect : effects) {
+    const auto* assign = rendezvous::ToldMessage<rendezvous::Assign>(effect);
+    if (assign == nullptr || assign->assignment.round <= last_round_) continue;
+    round = assign->assignment;
+    const Said& said = said_[std::get<rendezvous::Tell>(effect).node_id];
+    nodes[round->base_rank] = &said;
+    plain = plain || said.plain;
+    survivors = survivors || !said.survivors.empty();
+    if (round->keeps_workers == said.survivors.empty()) violation_ = "keeps_workers is not what the node said";
+  }
+  if (!round) return;
+  if (plain && survivors) violation_ = absl::StrCat("round ", round->round, " keeps workers of a mixed job");
+  std::optional<int64_t> step;
+  std::optional<int32_t> source;
+  for (const auto& [base, said] : nodes) {
+    for (const rendezvous::Survivor& survivor : said->survivors) {
+      if (survivor.committed_step.value_or(-1) <= step.value_or(-1)) continue;
+      step = survivor.committed_step;
+      source = base + survivor.local_rank;
+    }
+  }
+  if (round->state_step != step || round->state_source != source) {
+    violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round->round);
+  }
+}
+
 void Server::CarryOut(rendezvous::Effects effects) {
+  CheckRound(effects);
   for (rendezvous::Effect& effect : effects) {
     if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
     if (const auto* persist = std::get_if<rendezvous::Persist>(&effect)) records_->jobs = {*persist->record};
@@ -124,6 +173,8 @@ void Server::CarryOut(rendezvous::Tell tell) {
   if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->by_launcher = by_launcher_;
   if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
     if (std::exchange(last_round_, m->assignment.round) != m->assignment.round) ++*rounds_told_;
+    said_[tell.node_id].survivors.clear();
+    said_[tell.node_id].round = m->assignment.round;
     timeline_->Note(absl::StrCat("server: round ", m->assignment.round, " to ", tell.node_id));
   }
   if (const auto* m = std::get_if<rendezvous::StopRound>(&tell.message)) {

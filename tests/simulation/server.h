@@ -46,7 +46,17 @@ class Server : public std::enable_shared_from_this<Server> {
   bool HasLeavers() const;
   bool JobEnded() const;
 
+  // Empty: no round broke the rules of survivors (protocol 3.8).
+  const std::string& violation() const { return violation_; }
+
  private:
+  // What a node said last of its survivors.
+  struct Said {
+    uint64_t incarnation = 0;
+    uint64_t round = 0;  // its last one
+    std::vector<rendezvous::Survivor> survivors;
+    bool plain = false;
+  };
   using Key = std::tuple<std::string, uint64_t>;  // node id, incarnation
   struct Stream {
     std::shared_ptr<Connection> connection;
@@ -57,6 +67,8 @@ class Server : public std::enable_shared_from_this<Server> {
 
   void OnPacket(const std::shared_ptr<Connection>& connection, Packet packet);
   void OnEnd(const std::shared_ptr<Connection>& connection);
+  void Note(const std::string& node_id, uint64_t incarnation, const rendezvous::LauncherMessage& message);
+  void CheckRound(const rendezvous::Effects& effects);
   void CarryOut(rendezvous::Effects effects);
   void CarryOut(rendezvous::Tell tell);
   // From here.
@@ -75,6 +87,8 @@ class Server : public std::enable_shared_from_this<Server> {
   std::vector<std::function<void()>> backlog_;
   std::map<uint64_t, Stream> streams_;  // by the connection's number
   std::map<Key, std::shared_ptr<Connection>> joined_;
+  std::map<std::string, Said> said_;  // by node id
+  std::string violation_;
 };
 
 }  // namespace ddprun::testing

@@ -40,6 +40,13 @@ int Simulation::starts() const {
   return starts;
 }
 
+int Simulation::reforms() const {
+  int reforms = 0;
+  for (const auto& launcher : launchers_) reforms += launcher->workers().reforms();
+  for (const auto& launcher : ended_) reforms += launcher->workers().reforms();
+  return reforms;
+}
+
 int Simulation::fenced() const {
   int fenced = 0;
   for (const auto& launcher : launchers_) fenced += launcher->fenced();
@@ -77,8 +84,10 @@ void Simulation::CheckWorlds() {
       absl::StrAppend(&who, " node ", i, ": round ", world.first, ";");
     }
   }
-  if (worlds.size() <= 1 || !violation_.empty()) return;
-  violation_ = absl::StrCat("two worlds at once:", who);
+  if (!violation_.empty()) return;
+  if (worlds.size() > 1) violation_ = absl::StrCat("two worlds at once:", who);
+  if (server_ != nullptr && !server_->violation().empty()) violation_ = server_->violation();
+  if (violation_.empty()) return;
   timeline_.Note(violation_);
 }
 
@@ -154,7 +163,8 @@ void Simulation::Start(int node) {
   settings.listener = [this] { return Listener(); };
   settings.host_server = [this](int host) { return HostServer(host); };
   settings.new_port = [this] { return ports_ = ports_ < 60'000 ? ports_ + 1 : 1000; };
-  settings.workers = {settings_.slots, settings_.work, settings_.workers_fail, settings.agent.join.host};
+  const bool reform = settings_.plain == 0 || timeline_.Below(settings_.plain) > 0;
+  settings.workers = {settings_.slots, settings_.work, settings_.workers_fail, reform, settings.agent.join.host};
   launchers_[node] = std::make_unique<Launcher>(std::move(settings), &timeline_, &network_);
   launchers_[node]->Start();
 }

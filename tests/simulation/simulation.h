@@ -38,6 +38,7 @@ class Simulation {
     absl::Duration work = absl::Seconds(60);  // a worker that ran for so long has succeeded
     absl::Duration shutdown_timeout = absl::Seconds(10);
     bool workers_fail = true;  // now and then
+    int plain = 1;             // one launcher in so many has workers that can't re-form; 0: none
   };
 
   Simulation(const Settings& settings, uint64_t seed);
@@ -70,8 +71,10 @@ class Simulation {
   // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the server.
   int starts() const;
   int fenced() const;
+  // How many times a worker went on in another round.
+  int reforms() const;
   int takeovers() const { return hostings_; }
-  // Empty: never did workers of two rounds run at the same instant.
+  // Empty: never did workers of two rounds run at the same instant, and no round broke the rules of survivors.
   const std::string& violation() const { return violation_; }
   // What happened, for people to read.
   std::string history() const { return timeline_.history(); }

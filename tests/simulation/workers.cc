@@ -4,35 +4,78 @@
 
 namespace ddprun::testing {
 
-Workers::Workers(Settings settings, Timeline* timeline, OnEnded on_ended)
-    : settings_(std::move(settings)), timeline_(timeline), on_ended_(std::move(on_ended)), workers_(settings_.slots) {}
+Workers::Workers(Settings settings, Timeline* timeline, OnEnded on_ended, OnLink on_link)
+    : settings_(std::move(settings)),
+      timeline_(timeline),
+      on_ended_(std::move(on_ended)),
+      on_link_(std::move(on_link)),
+      workers_(settings_.slots) {}
+
+void Workers::Later(int32_t rank, absl::Duration wait, std::function<void(Worker*)> what) {
+  const std::weak_ptr<bool> life = life_;
+  timeline_->In(wait, [=, this, start = workers_[rank].start, what = std::move(what)] {
+    if (!life.expired() && workers_[rank].world && workers_[rank].start == start) what(&workers_[rank]);
+  });
+}
+
+void Workers::Work(int32_t rank, const rendezvous::Assignment& assignment) {
+  Worker& worker = workers_[rank];
+  ++worker.start;
+  worker.world = World(assignment.round, assignment.master_port);
+  worker.ends_soon = worker.suspended = false;
+  worker.step = assignment.state_step;
+  worker.began = timeline_->now();
+  Later(rank, settings_.work + timeline_->Random(absl::Seconds(1)), [=, this](Worker* worker) {
+    if (!worker->ends_soon && !worker->suspended) End(rank, 0, 0);
+  });
+}
 
 void Workers::Start(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment) {
   const int failing = settings_.fail && timeline_->Below(4) == 0 ? timeline_->Below(settings_.slots) : -1;
   for (const int32_t rank : ranks) {
-    Worker& worker = workers_[rank];
     ++starts_;
-    worker.world = World(assignment.round, assignment.master_port);
-    worker.ends_soon = false;
-    ++worker.start;
-    if (rank == failing) {
-      EndLater(rank, timeline_->Random(settings_.work), 1, 0);
-    } else {
-      const std::weak_ptr<bool> life = life_;
-      timeline_->In(settings_.work + timeline_->Random(absl::Seconds(1)), [=, this, start = worker.start] {
-        if (life.expired()) return;
-        Worker& worker = workers_[rank];
-        if (worker.world && worker.start == start && !worker.ends_soon) End(rank, 0, 0);
-      });
-    }
+    Work(rank, assignment);
+    if (rank == failing) EndLater(rank, timeline_->Random(settings_.work), 1, 0);
+    if (!settings_.reform) continue;
+    worker_contract::LinkHello hello;
+    hello.local_rank = rank;
+    hello.capabilities = {worker_contract::kCanReform};
+    Later(rank, timeline_->Random(absl::Milliseconds(200)), [=, this](Worker*) { on_link_(rank, hello); });
+  }
+}
+
+void Workers::Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line) {
+  for (const int32_t rank : ranks) {
+    const int manner = timeline_->Below(20);
+    if (manner == 0) continue;  // it hangs
+    const absl::Duration most = manner == 1 ? absl::Seconds(6) : absl::Milliseconds(50);
+    Later(rank, timeline_->Random(most), [=, this](Worker* worker) {
+      if (worker->suspended) return;
+      const int64_t made = (timeline_->now() - worker->began) / absl::Milliseconds(100);
+      if (made > 0 || worker->step) worker->step = worker->step.value_or(0) + made;
+      worker->suspended = true;
+      on_link_(rank, worker_contract::LinkSuspended{line.round, worker->step});
+    });
+  }
+}
+
+void Workers::Reform(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment) {
+  for (const int32_t rank : ranks) {
+    if (!workers_[rank].world) continue;
+    ++reforms_;
+    Work(rank, assignment);
+    worker_contract::LinkReFormed formed;
+    formed.round = assignment.round;
+    formed.step = assignment.state_step.value_or(0);
+    formed.source = assignment.state_source;
+    Later(rank, timeline_->Random(absl::Milliseconds(50)), [=, this](Worker* worker) {
+      if (!worker->suspended) on_link_(rank, formed);
+    });
   }
 }
 
 void Workers::EndLater(int32_t rank, absl::Duration wait, int exit_code, int signal) {
-  const std::weak_ptr<bool> life = life_;
-  timeline_->In(wait, [=, this, start = workers_[rank].start] {
-    if (!life.expired() && workers_[rank].world && workers_[rank].start == start) End(rank, exit_code, signal);
-  });
+  Later(rank, wait, [=, this](Worker*) { End(rank, exit_code, signal); });
 }
 
 void Workers::Terminate(const launcher::LocalRanks& ranks) {
@@ -71,6 +114,7 @@ void Workers::Vanish() {
 
 void Workers::End(int32_t rank, int exit_code, int signal) {
   workers_[rank].world.reset();
+  workers_[rank].suspended = false;
   launcher::WorkerEnd end{rank, std::nullopt, std::nullopt};
   if (exit_code != 0 || signal != 0) {
     end.failure.emplace();
@@ -88,7 +132,7 @@ void Workers::End(int32_t rank, int exit_code, int signal) {
 std::vector<Workers::World> Workers::worlds() const {
   std::vector<World> worlds;
   for (const Worker& worker : workers_) {
-    if (worker.world) worlds.push_back(*worker.world);
+    if (worker.world && !worker.suspended) worlds.push_back(*worker.world);
   }
   return worlds;
 }

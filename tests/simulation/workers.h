@@ -9,28 +9,36 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/core/link_event.h"
 #include "launcher/core/worker_set.h"
 #include "rendezvous/core/messages.h"
 #include "tests/simulation/timeline.h"
+#include "worker_contract/worker_link.h"
 
 namespace ddprun::testing {
 
 // The workers of one launcher: they work for a while, fail now and then, and end after SIGTERM at once, late or never.
+// Those that can re-form connect to the worker link some time after they have begun, and make steps that they commit.
 class Workers {
  public:
   struct Settings {
     int slots = 1;
     absl::Duration work;  // one that ran for so long has succeeded
     bool fail = false;    // now and then
+    bool reform = false;  // they can keep their processes
     std::string host;
   };
   using World = std::pair<uint64_t, int>;  // round and master port
   using OnEnded = std::function<void(launcher::WorkerEnd)>;
+  using OnLink = std::function<void(int32_t local_rank, launcher::LinkEvent)>;
 
   // `on_ended` comes some time after a worker's end.
-  Workers(Settings settings, Timeline* timeline, OnEnded on_ended);
+  Workers(Settings settings, Timeline* timeline, OnEnded on_ended, OnLink on_link);
 
   void Start(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment);
+  // Over the link: they are suspended at once, late or never, and go on when they are told to.
+  void Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line);
+  void Reform(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment);
   void Terminate(const launcher::LocalRanks& ranks);  // SIGTERM
   void Kill(const launcher::LocalRanks& ranks);
   void KillAll();
@@ -39,17 +47,26 @@ class Workers {
   // All die, and nobody is told: the launcher has died.
   void Vanish();
 
-  // Of those that run, by local rank.
+  // Of those that run and are not suspended, by local rank.
   std::vector<World> worlds() const;
   // How many times one was started.
   int starts() const { return starts_; }
+  // How many times one went on in another round.
+  int reforms() const { return reforms_; }
 
  private:
   struct Worker {
     std::optional<World> world;  // while it runs
-    uint64_t start = 0;          // which of its starts it was
+    uint64_t start = 0;          // which of its starts, or rounds that it went on in, it was
     bool ends_soon = false;
+    bool suspended = false;
+    std::optional<int64_t> step;  // committed when it began its round
+    SteadyTime began;
   };
+  // It begins a round.
+  void Work(int32_t rank, const rendezvous::Assignment& assignment);
+  // After some time, unless it has ended or begun another round by then.
+  void Later(int32_t rank, absl::Duration wait, std::function<void(Worker*)> what);
   void End(int32_t rank, int exit_code, int signal);
   // After some time, unless the worker has ended by then, or been started anew.
   void EndLater(int32_t rank, absl::Duration wait, int exit_code, int signal);
@@ -57,8 +74,10 @@ class Workers {
   const Settings settings_;
   Timeline* const timeline_;
   const OnEnded on_ended_;
+  const OnLink on_link_;
   std::vector<Worker> workers_;  // by local rank
   int starts_ = 0;
+  int reforms_ = 0;
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };
 
