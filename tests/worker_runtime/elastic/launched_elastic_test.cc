@@ -11,6 +11,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kSteps = 8;
 
@@ -56,6 +57,38 @@ pid_t PidOf(const std::string& out, int rank) {
   }
   return 0;
 }
+
+struct Death {
+  int ranks;
+  int dies;
+  std::string place;
+  int64_t step;
+};
+std::ostream& operator<<(std::ostream& out, const Death& death) {
+  return out << "rank " << death.dies << " of " << death.ranks << ", " << death.place << " of step " << death.step;
+}
+
+class LaunchedDeathTest : public ::testing::TestWithParam<Death> {};
+
+TEST_P(LaunchedDeathTest, OnlyItsProcessIsReplaced_AndTheBitsAreTheSame) {
+  const Death& death = GetParam();
+  const TempDir folder;
+  std::vector<std::string> more = {absl::StrCat("--hold=", death.dies, ":", death.step, ":", death.place)};
+  if (death.place == "save") more.push_back(absl::StrCat("--folder=", folder.path()));
+  Launcher launcher(Flags(death.ranks, more), kOneThread);
+  ASSERT_TRUE(launcher.WaitForOut(absl::StrCat("holding ", death.place))) << launcher.Err();
+  kill(PidOf(launcher.Out(), death.dies), SIGKILL);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  std::map<int, int> began;
+  for (const auto& [rank, pid] : ProcessesIn(launcher.Out())) ++began[rank];
+  for (int rank = 0; rank < death.ranks; ++rank) EXPECT_EQ(began[rank], rank == death.dies ? 2 : 1) << rank;
+  ExpectUnchanged(launcher.Out(), death.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LaunchedDeathTest,
+                         ::testing::Values(Death{2, 0, "forward", 3}, Death{2, 1, "backward", 3},
+                                           Death{4, 2, "backward", 4}, Death{2, 1, "forward", 0},
+                                           Death{2, 0, "save", 4}, Death{2, 1, "committed", kSteps - 1}));
 
 TEST(LaunchedElastic, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
   const TempDir folder;
