@@ -92,7 +92,12 @@ void AgentMachine::ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effec
 void AgentMachine::LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects) {
   const std::string reason = line.reason;
   const bool time_to_suspend = settings_.shutdown_timeout > absl::ZeroDuration();
-  const LocalRanks kept = keep && time_to_suspend && workers_.CanReform() ? workers_.CanSuspend() : LocalRanks();
+  LocalRanks kept = keep && time_to_suspend ? workers_.CanSuspend() : LocalRanks();
+  if (const LocalRanks plain = workers_.Plain(); !kept.empty() && !plain.empty()) {
+    effects->push_back(effect::Print{LogLevel::kWarning, absl::StrCat("stopping all workers of this node, because ",
+                                                                      RanksText(plain), " can't re-form")});
+    kept.clear();
+  }
   if (!kept.empty()) {
     effects->push_back(effect::Print{LogLevel::kInfo, absl::StrCat("suspending ", RanksText(kept))});
     workers_.Suspend(kept);

@@ -146,8 +146,8 @@ bool WorkerSet::AllSucceeded() const {
                      [](const Worker& worker) { return worker.end && !worker.end->failure; });
 }
 
-bool WorkerSet::CanReform() const {
-  return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.aware; });
+LocalRanks WorkerSet::Plain() const {
+  return Where([](const Worker& worker) { return !worker.aware; });
 }
 
 bool WorkerSet::Reforming(int32_t rank) const {

@@ -86,8 +86,9 @@ class WorkerSet {
   bool Quiet() const;
   // Each worker has ended with 0.
   bool AllSucceeded() const;
-  // Every worker is aware.
-  bool CanReform() const;
+  // Every worker is aware; those that are not.
+  bool CanReform() const { return Plain().empty(); }
+  LocalRanks Plain() const;
   // It was resumed, and has not said since that it is part of its round.
   bool Reforming(int32_t rank) const;
   // The suspended ones.

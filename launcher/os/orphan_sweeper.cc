@@ -21,6 +21,9 @@ std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   return orphans;
 }
 
+// Reaps it if it is dead.
+bool Lives(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
+
 }  // namespace
 
 absl::Status BecomeSubreaper() {
@@ -33,7 +36,9 @@ std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<p
     std::vector<pid_t> orphans = Orphans(known);
     // Unreaped children: none of these numbers can mean somebody else.
     const auto is_left_alone = [&](pid_t pid) {
-      return only_sessions != nullptr && !only_sessions->contains(getsid(pid)) && waitpid(pid, nullptr, WNOHANG) == 0;
+      const pid_t session = getsid(pid);
+      const bool owned = std::find(known.begin(), known.end(), session) != known.end();
+      return (owned || (only_sessions != nullptr && !only_sessions->contains(session))) && Lives(pid);
     };
     orphans.erase(std::remove_if(orphans.begin(), orphans.end(), is_left_alone), orphans.end());
     for (const pid_t pid : orphans) kill(pid, SIGKILL);

@@ -21,6 +21,7 @@ absl::Status BecomeSubreaper();
 // repeats that for processes that become orphans. Does not wait: returns those that have not died yet. Call it again at
 // each SIGCHLD until there are none, with a time limit: a process may be stuck in the kernel, or we may not be allowed
 // to kill it. Costs one small read if there are none.
+// An orphan in the session of a known process is left alone: a worker that outlives its round started it.
 // With `only_sessions`, orphans that are in none of these sessions are left alone: daemons, what setsid started.
 // REQUIRES: no other code waits for children that are not in `known`.
 std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions = nullptr);

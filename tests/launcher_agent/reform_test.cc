@@ -203,6 +203,7 @@ TEST_F(ReformTest, OldServerOrMixedJob_AllAreStopped) {
 TEST_F(ReformTest, OnePlainWorkerOnTheNode_AllAreStoppedAndReadySaysSo) {
   Run({0, 2});
   EXPECT_EQ(End({Killed(2)}), "failed 1 rank 6, signal 15[0 1]");
+  EXPECT_THAT(printed_, HasSubstr("stopping all workers of this node, because rank 5 can't re-form\n"));
   EXPECT_EQ(End({Killed(0), Killed(1)}), "store, ready 1 can't");
 }
 

@@ -62,6 +62,24 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
   EXPECT_EQ(Sweep({}), 0);
 }
 
+TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
+  Pipe output;
+  SpawnRequest request = RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"});
+  request.stdout_fd = output.write.get();
+  const absl::StatusOr<Child> worker = Spawn(request);
+  ASSERT_TRUE(worker.ok());
+  output.write.reset();
+  const pid_t orphan = ReadPids(output.read.get(), "ready").find("orphan")->second;
+  ASSERT_EQ(getsid(orphan), worker->pid);
+  EXPECT_EQ(Sweep({worker->pid}), 0);
+  EXPECT_TRUE(testing::Alive(orphan));
+
+  kill(worker->pid, SIGKILL);
+  WaitFor(*worker);
+  EXPECT_EQ(Sweep({}), 0);
+  EXPECT_FALSE(testing::Alive(orphan));
+}
+
 TEST_F(OrphanSweeperTest, Sweep_WorkerIsDead_AllItsRelativesAreKilledAndReaped) {
   const Child child = StartFamily();
   kill(child.pid, SIGKILL);
