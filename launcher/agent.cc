@@ -138,7 +138,7 @@ absl::Status Agent::SetUp() {
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
                               host_,
                               Environment(),
-                              InterfaceOf(place_.address)};
+                              config.settings.max_nodes > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.

@@ -63,6 +63,8 @@ Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::s
 Variables CommonDefaults(const GroupSettings& settings) {
   Variables defaults = {{contract::kNcclAsyncErrorHandling, contract::kNcclErrorsEndTheWorker}};
   if (settings.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
+  // In a round of one node as well: its workers may outlive it.
+  if (!settings.gloo_interface.empty()) defaults.emplace_back(contract::kGlooInterface, settings.gloo_interface);
   return defaults;
 }
 
@@ -88,11 +90,6 @@ Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank
     variables.emplace_back(contract::kJobEndTime, absl::StrCat(absl::ToUnixSeconds(*settings.job_end)));
   }
   return variables;
-}
-
-Variables RoundDefaults(const rendezvous::Assignment& assignment, const GroupSettings& settings) {
-  if (assignment.group_world_size <= 1 || settings.gloo_interface.empty()) return {};
-  return {{contract::kGlooInterface, settings.gloo_interface}};
 }
 
 // `base` without PET_ variables, with `set` in place of what it has of these names, and `defaults` where neither has.
@@ -129,9 +126,7 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
   assert(local_rank >= 0 && local_rank < settings.slots);
   Variables set = RankVariables(assignment, local_rank, settings, error_file);
   for (auto& variable : CommonVariables(settings, base)) set.push_back(std::move(variable));
-  Variables defaults = CommonDefaults(settings);
-  for (auto& variable : RoundDefaults(assignment, settings)) defaults.push_back(std::move(variable));
-  return Merge(base, set, defaults);
+  return Merge(base, set, CommonDefaults(settings));
 }
 
 worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment, int local_rank, int slots) {

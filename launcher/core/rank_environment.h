@@ -24,7 +24,7 @@ struct GroupSettings {
   std::vector<int> signals_to_handle;
   absl::Duration stop_grace = absl::Seconds(30);  // from the signal to stop to SIGKILL
   std::optional<absl::Time> job_end;              // when the job's time is over, where known
-  std::string gloo_interface;                     // default of GLOO_SOCKET_IFNAME; empty: none
+  std::string gloo_interface;                     // default of GLOO_SOCKET_IFNAME; empty: none, as in a job of one node
   std::optional<PortRange> port_range;            // of what workers listen on
   int reserved_port = 0;                          // but not on this one: the server's
   std::vector<std::string> preloaded;             // libraries, first in LD_PRELOAD; none of them has a space or ':'
@@ -34,7 +34,7 @@ struct GroupSettings {
 // The whole environment ("NAME=value") of one worker: `base`, the launcher's own environment, with the variables of
 // worker_contract/environment.h in place of any inherited ones. Three of them are only defaults, which an inherited
 // value overrides: TORCH_NCCL_ASYNC_ERROR_HANDLING=1; OMP_NUM_THREADS=1 if slots > 1 (as torchrun, so that several
-// workers do not each take all processors); and in a round of several nodes GLOO_SOCKET_IFNAME, because Gloo alone
+// workers do not each take all processors); and in a job of several nodes GLOO_SOCKET_IFNAME, because Gloo alone
 // would take the address that the host's own name has there, which other hosts often can't reach. NCCL is left to find
 // its interfaces itself: it knows the fast ones, which need not be the one that launchers meet over.
 // `preloaded` stands in front of what LD_PRELOAD has already.

@@ -160,14 +160,16 @@ TEST(RankEnvironment, EndOfTheJob_IsToldWhereItIsKnown) {
   EXPECT_EQ(variables.at("DDPRUN_JOB_END_TIME"), "1234567890");
 }
 
-TEST(RankEnvironment, GlooInterface_IsADefaultOfRoundsOfSeveralNodes) {
+TEST(RankEnvironment, GlooInterface_IsADefaultOfJobsOfSeveralNodes) {
   GroupSettings settings = SomeSettings();
   settings.gloo_interface = "eth1";
   rendezvous::Assignment assignment = SomeAssignment();
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
-  assignment.group_world_size = 1;
+  assignment.group_world_size = 1;  // for now
+  EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
+  settings.gloo_interface = "";
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
 }
 
