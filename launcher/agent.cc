@@ -120,8 +120,12 @@ absl::Status Agent::SetUp() {
   agent.replaced = config.replaced;
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
-  loop_->SetTimer([this] { return std::min(machine_->NextDeadline(), sweep_until_); },
-                  [this](SteadyTime now) { OnTimer(now); });
+  WatchHangs();
+  loop_->SetTimer(
+      [this] {
+        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline()});
+      },
+      [this](SteadyTime now) { OnTimer(now); });
 
   RoundStore::Events store;
   store.on_ranks_joined = [this](int joined) {
@@ -143,10 +147,14 @@ absl::Status Agent::SetUp() {
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
     signals_->ReadAll();
+    for (const WorkerEnd& end : ends) hangs_->OnEnded(end.local_rank);
     Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
   };
   events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
     Step([&](auto& m, auto now, auto* e) { m.OnLink(local_rank, event, now, e); });
+  };
+  events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
+    hangs_->OnProgress(local_rank, progress);
   };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
@@ -248,6 +256,19 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   Step([&](auto& m, auto now, auto* e) { m.OnSignal(told, now, e); });
 }
 
+void Agent::WatchHangs() {
+  HangMonitor::Events events;
+  events.at_work = [this] { return machine_->state() == AgentMachine::State::kRunning; };
+  events.process_of = [this](int32_t local_rank) { return workers_->SpeakerOf(local_rank); };
+  events.read_reports = [this] { workers_->ReadReports(); };
+  events.warn = [this](const std::string& line) { Do(effect::Print{LogLevel::kWarning, line}); };
+  events.print = [this](const std::string& lines) { status_line_.Around([&] { LogVerbatim(lines); }); };
+  events.kill = [this](int32_t local_rank, const std::string& message, const std::string& traceback) {
+    workers_->KillHung(local_rank, message, traceback);
+  };
+  hangs_ = std::make_unique<HangMonitor>(settings_.config.hang, loop_.get(), std::move(events));
+}
+
 void Agent::AskForEndTime() {
   const LaunchConfig& config = settings_.config;
   if (!config.batch) return;
@@ -311,6 +332,7 @@ void Agent::OnTimer(SteadyTime now) {
     ContinueSweep();
     ExecutePending();
   }
+  if (now >= hangs_->NextDeadline()) hangs_->OnDeadline(now);
   if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 
@@ -339,6 +361,7 @@ void Agent::Do(const effect::OpenStore&) {
 void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
   store_->BeginRound(spawn.assignment);
+  hangs_->BeginRound(spawn.assignment, settings_.config.slots);
   const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
@@ -349,7 +372,12 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
 void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
 void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
-void Agent::Do(const effect::ReformWorkers& reform) { workers_->Reform(reform.assignment, reform.ranks); }
+
+void Agent::Do(const effect::ReformWorkers& reform) {
+  hangs_->BeginRound(reform.assignment, settings_.config.slots);
+  workers_->Reform(reform.assignment, reform.ranks);
+}
+
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "launcher/core/agent_machine.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/hang_monitor.h"
 #include "launcher/os/command.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
@@ -47,6 +48,7 @@ class Agent {
   absl::Status FindPlace();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
+  void WatchHangs();
   // Queries SLURM for the job's end time, if it is not in the environment.
   void AskForEndTime();
 
@@ -89,6 +91,7 @@ class Agent {
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<RoundStore> store_;
   std::unique_ptr<WorkerGroup> workers_;
+  std::unique_ptr<HangMonitor> hangs_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_command_;
   std::optional<absl::Time> end_time_;  // of the job

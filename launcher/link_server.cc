@@ -174,7 +174,26 @@ bool LinkServer::HasOtherConnection(const Connection& connection) const {
   });
 }
 
+void LinkServer::ReadReports() {
+  std::vector<int> fds;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection.peer) fds.push_back(fd);
+  }
+  for (const int fd : fds) {
+    // Reading another one may have closed it.
+    if (connections_.count(fd) != 0) ReadAll(fd);
+  }
+}
+
+pid_t LinkServer::SpeakerOf(pid_t pid) const {
+  const int fd = ConnectionOf(pid);
+  return fd < 0 ? pid : connections_.at(fd).pid;
+}
+
 void LinkServer::TellLines(Connection* connection) {
+  for (const ReportedProgress& progress : connection->peer->TakeReports()) {
+    events_.on_progress(connection->worker, progress);
+  }
   std::vector<worker_contract::WorkerLine> lines = connection->peer->TakeLines();
   if (lines.empty()) return;
   loop_->Post([this, alive = alive_, pid = connection->worker, lines = std::move(lines)] {

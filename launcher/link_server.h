@@ -33,6 +33,8 @@ class LinkServer {
     // never from within a call of this class.
     std::function<void(pid_t pid, worker_contract::WorkerLine line)> on_line;
     std::function<void(pid_t pid)> on_closed;
+    // Its progress; at once, also from within ReadReports and Remove, which it must not call.
+    std::function<void(pid_t pid, const ReportedProgress& progress)> on_progress;
   };
 
   // `slots` is the number of workers. `more_to_come`: workers are being started whose pids have not been given to
@@ -57,6 +59,12 @@ class LinkServer {
 
   // Sends the line if the worker is connected. If its socket has no room for it the connection is closed.
   void Tell(pid_t pid, const worker_contract::LauncherLine& line);
+
+  // Reads what connected workers have said by now.
+  void ReadReports();
+
+  // The process that speaks for this worker: itself or a descendant. Itself if it has not connected.
+  pid_t SpeakerOf(pid_t pid) const;
 
   // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and
   // returns what it reported last.

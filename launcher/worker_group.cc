@@ -92,6 +92,10 @@ void WorkerGroup::OpenLink() {
   LinkServer::Events events;
   events.on_line = [this](pid_t pid, worker_contract::WorkerLine line) { OnLinkLine(pid, std::move(line)); };
   events.on_closed = [this](pid_t pid) { OnLinkClosed(pid); };
+  events.on_progress = [this](pid_t pid, const ReportedProgress& progress) {
+    const auto found = workers_.find(pid);
+    if (found != workers_.end()) events_.on_progress(found->second.local_rank, progress);
+  };
   absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(
       settings_.config->slots, [this] { return !all_started(); }, std::move(events), loop_);
   if (link.ok()) {
@@ -364,6 +368,24 @@ void WorkerGroup::Kill(const LocalRanks& ranks) {
   SignalStarting(SIGKILL, true, ranks);
 }
 
+void WorkerGroup::KillHung(int32_t local_rank, const std::string& message, const std::string& traceback) {
+  const auto found = workers_.find(pids_[local_rank]);
+  if (found == workers_.end()) return;
+  found->second.hung = message;
+  found->second.hung_at = traceback;
+  Kill({local_rank});
+}
+
+void WorkerGroup::ReadReports() {
+  if (link_ != nullptr) link_->ReadReports();
+}
+
+pid_t WorkerGroup::SpeakerOf(int32_t local_rank) const {
+  const pid_t pid = pids_[local_rank];
+  if (workers_.count(pid) == 0) return 0;
+  return link_ == nullptr ? pid : link_->SpeakerOf(pid);
+}
+
 std::vector<pid_t> WorkerGroup::known_pids() const {
   std::vector<pid_t> pids = watch_->pids();
   if (fork_server_ != nullptr) pids.push_back(fork_server_->pid());
@@ -395,6 +417,10 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   }
   failure.message = error.message;
   failure.traceback = error.traceback;
+  if (failure.message.empty() && !worker.hung.empty()) {
+    failure.message = worker.hung;
+    failure.traceback = worker.hung_at;
+  }
   if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
   if (failure.signal == SIGKILL && !worker.signalled) {
     const std::string killed = OomEvidence(worker.oom_before, SampleOom());

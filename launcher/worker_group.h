@@ -50,6 +50,8 @@ class WorkerGroup {
     std::function<void()> on_all_started;
     // What a running worker's link says.
     std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
+    // What a worker has reported. Must not call back.
+    std::function<void(int32_t local_rank, const ReportedProgress& progress)> on_progress;
   };
   // Why a worker could not be started; the worker and those after it, which were not started either.
   struct StartError {
@@ -86,6 +88,13 @@ class WorkerGroup {
   // Sends SIGKILL to the running workers among these and to their process groups.
   void Kill(const LocalRanks& ranks);
 
+  // Kills this worker with SIGKILL; it failed with this message and traceback, unless it left an error file.
+  void KillHung(int32_t local_rank, const std::string& message, const std::string& traceback);
+  // Reads what workers have said by now.
+  void ReadReports();
+  // The process that reports for a running worker: itself or one below it. 0: it does not run.
+  pid_t SpeakerOf(int32_t local_rank) const;
+
   // Processes that are no orphans: the workers, which this group reaps, and the fork server.
   std::vector<pid_t> known_pids() const;
 
@@ -96,6 +105,8 @@ class WorkerGroup {
     ErrorFile error_file;
     OomSample oom_before;
     bool signalled = false;  // by us
+    std::string hung;        // it was killed for that; what is said of it
+    std::string hung_at;     // its stacks
   };
   // A worker that is about to be started.
   struct Launch {

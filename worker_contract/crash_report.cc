@@ -97,23 +97,28 @@ bool Find(const char* name, Function* function) {
 void PrintPythonStack(int out) {
   using Object = void*;
   int (*is_initialized)();
+  int (*has_lock)();
   Object (*this_thread)();
+  Object (*make_current)(Object thread);
   Object (*frame_of)(Object thread);
   Object (*code_of)(Object frame);
   Object (*caller_of)(Object frame);
   int (*line_of)(Object frame);
   Object (*attribute)(Object object, const char* name);
   const char* (*text_of)(Object string);
-  if (!Find("Py_IsInitialized", &is_initialized) || !is_initialized() ||
-      !Find("PyGILState_GetThisThreadState", &this_thread) || !Find("PyThreadState_GetFrame", &frame_of) ||
-      !Find("PyFrame_GetCode", &code_of) || !Find("PyFrame_GetBack", &caller_of) ||
-      !Find("PyFrame_GetLineNumber", &line_of) || !Find("PyObject_GetAttrString", &attribute) ||
-      !Find("PyUnicode_AsUTF8", &text_of)) {
+  if (!Find("Py_IsInitialized", &is_initialized) || !is_initialized() || !Find("PyGILState_Check", &has_lock) ||
+      !Find("PyGILState_GetThisThreadState", &this_thread) || !Find("PyThreadState_Swap", &make_current) ||
+      !Find("PyThreadState_GetFrame", &frame_of) || !Find("PyFrame_GetCode", &code_of) ||
+      !Find("PyFrame_GetBack", &caller_of) || !Find("PyFrame_GetLineNumber", &line_of) ||
+      !Find("PyObject_GetAttrString", &attribute) || !Find("PyUnicode_AsUTF8", &text_of)) {
     return;
   }
   const Object thread = this_thread();
-  Object frame = thread == nullptr ? nullptr : frame_of(thread);
-  if (frame == nullptr) return;  // a thread that never ran Python
+  if (thread == nullptr) return;  // it never ran Python
+  // A thread that waits in native code has given the lock away, and is no current one.
+  if (!has_lock()) make_current(thread);
+  Object frame = frame_of(thread);
+  if (frame == nullptr) return;
   dprintf(out, "Python stack (most recent call first):\n");
   for (int i = 0; frame != nullptr && i < kMaxFrames; ++i, frame = caller_of(frame)) {
     const Object code = code_of(frame);
@@ -278,6 +283,24 @@ void OnFatalSignal(int number, siginfo_t* info, void* context) {
   if (info->si_code <= 0) raise(number);
 }
 
+// The launcher asks where this process is. It names one of its own descriptors to write that to.
+void OnStackRequest(int, siginfo_t* info, void* context) {
+  if (info->si_code != SI_QUEUE || (info->si_uid != getuid() && info->si_uid != 0)) return;
+  const int saved_errno = errno;
+  Text path;
+  path << "/proc/";
+  path.Number(static_cast<uint64_t>(info->si_pid), 10) << "/fd/";
+  path.Number(static_cast<uint64_t>(info->si_value.sival_int), 10);
+  const int out = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  if (out >= 0) {
+    const void* const at = ProgramCounter(context);
+    InCopy([out] { PrintPythonStack(out); });
+    InCopy([out, at] { PrintNativeStack(out, at); });
+    close(out);
+  }
+  errno = saved_errno;
+}
+
 }  // namespace
 
 void ReportCrashes(Symbolizer symbolizer) {
@@ -301,6 +324,12 @@ void ReportCrashes(Symbolizer symbolizer) {
     action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER | SA_ONSTACK;
     sigaction(fatal.number, &action, nullptr);
   }
+  struct sigaction action = {};
+  if (sigaction(kStackSignal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action = {};
+  action.sa_sigaction = OnStackRequest;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  sigaction(kStackSignal, &action, nullptr);
 }
 
 void WriteCrashReport(const char* message) { Report(message, nullptr); }

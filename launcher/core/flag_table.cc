@@ -99,6 +99,14 @@ absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filter
   return absl::OkStatus();
 }
 
+absl::Status StoreOnHang(string_view text, Options* options) {
+  if (text != "report" && text != "restart") {
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give report or restart"));
+  }
+  options->restart_on_hang = text == "restart";
+  return absl::OkStatus();
+}
+
 constexpr char kJob[] = "Job";
 constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kCredentials[] = "Credentials";
@@ -191,6 +199,13 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreLineFilters(v, &o->stderr_filters); }},
     {"shutdown-timeout", "", "SECONDS", kStopping, "between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
+    {"hang-timeout", "", "SECONDS", kStopping,
+     "a worker that reports progress hangs when it is in\na phase for longer; 0: never (3 times the phase's\n"
+     "99th percentile, at least 1)",
+     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->hang_timeout); }},
+    {"on-hang", "", "report|restart", kStopping,
+     "log stacks of the workers (report); or then also\nkill the one that hangs, which counts as a failure",
+     StoreOnHang},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
     {"keep-orphans", "", "", kStopping,

@@ -229,6 +229,9 @@ void SetOutput(const Options& options, LaunchConfig* config) {
 void SetStop(const Options& options, LaunchConfig* config) {
   config->signals_to_handle = options.signals_to_handle;
   config->keep_orphans = options.keep_orphans;
+  config->hang.fixed_limit = options.hang_timeout.value_or(absl::ZeroDuration());
+  config->hang.watch = !options.hang_timeout || config->hang.fixed_limit > absl::ZeroDuration();
+  config->hang.restart = options.restart_on_hang;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);

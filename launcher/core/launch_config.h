@@ -53,6 +53,13 @@ struct WorkerCommand {
 // "2" or "1:4".
 std::string NnodesText(const NodeCount& nnodes);
 
+// What is done about workers that report their progress and hang (progress_watch.h).
+struct HangPolicy {
+  bool watch = true;
+  absl::Duration fixed_limit = absl::ZeroDuration();  // zero: limits are learned
+  bool restart = false;                               // a hung worker is killed and counts as failed
+};
+
 // What the launcher is to do: options with everything implied made explicit.
 struct LaunchConfig {
   // The job.
@@ -86,6 +93,7 @@ struct LaunchConfig {
   std::string preload;       // modules to import before workers are forked, see Options; empty: each starts by itself
   std::string entrypoint;    // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
+  HangPolicy hang;
   bool keep_orphans = false;           // what workers left in a session of its own is not killed
   std::vector<std::string> devices;    // by local rank: CUDA_VISIBLE_DEVICES, with LOCAL_RANK=0; empty: as inherited
   std::vector<std::vector<int>> cpus;  // by local rank: to which the worker is bound; empty: to none

@@ -65,6 +65,7 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (!decoded->has_value()) return absl::OkStatus();
   if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
     progress_ = ReportedProgress{std::move(*progress), now};
+    reports_.push_back(*progress_);
   } else {
     lines_.push_back(**std::move(decoded));
   }

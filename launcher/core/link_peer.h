@@ -41,6 +41,8 @@ class LinkPeer {
   // The worker's hello has come.
   const std::optional<worker_contract::LinkHello>& hello() const { return hello_; }
   const std::optional<ReportedProgress>& progress() const { return progress_; }
+  // All progress that has come since the last call, in its order.
+  std::vector<ReportedProgress> TakeReports() { return std::exchange(reports_, {}); }
   // What else has come since the last call, hello first.
   std::vector<worker_contract::WorkerLine> TakeLines() { return std::exchange(lines_, {}); }
 
@@ -51,6 +53,7 @@ class LinkPeer {
   worker_contract::LineReader reader_;
   std::optional<worker_contract::LinkHello> hello_;
   std::optional<ReportedProgress> progress_;
+  std::vector<ReportedProgress> reports_;
   std::vector<worker_contract::WorkerLine> lines_;
   // Lines that may still come, at the time of the last one.
   double allowance_;

@@ -66,7 +66,9 @@ struct Options {
   // Watching and stopping.
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun is told and needs not ask
   std::optional<absl::Duration> shutdown_timeout;             // from SIGTERM to SIGKILL; zero: SIGKILL at once
-  bool keep_orphans = false;                                  // leave alone what workers started in its own session
+  std::optional<absl::Duration> hang_timeout;  // of each phase of a worker; zero: hangs are not looked for
+  bool restart_on_hang = false;                // a hung worker counts as failed
+  bool keep_orphans = false;                   // leave alone what workers started in its own session
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
   std::vector<std::string> without_effect;  // a line for each flag that was given and has none

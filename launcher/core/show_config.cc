@@ -156,6 +156,10 @@ class Table {
     const bool fitted = config_.batch && !options_.shutdown_timeout;
     Add("shutdown-timeout", absl::FormatDuration(config_.shutdown_timeout),
         fitted ? "default, but not more than the kill wait leaves" : origins_.Of("shutdown-timeout"));
+    if (config_.hang.fixed_limit > absl::ZeroDuration() || !config_.hang.watch) {
+      AddFlag("hang-timeout", config_.hang.watch ? absl::FormatDuration(config_.hang.fixed_limit) : "none");
+    }
+    if (config_.hang.restart) AddFlag("on-hang", "restart");
     if (!config_.batch) return;
     Add("kill wait", absl::FormatDuration(config_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");
     if (config_.batch->end_time) {

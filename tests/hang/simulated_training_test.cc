@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr uint32_t kSeeds = 200;
+constexpr uint32_t kSeeds = 60;
 
 TEST(SimulatedTrainingTest, SlowFirstStepCheckpointsAndEvaluations_NoAlarm) {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {

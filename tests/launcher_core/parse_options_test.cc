@@ -97,6 +97,8 @@ const Sample kSamples[] = {
     {"numa-binding", "exclusive", [](const Options& o) { return o.cpu_binding == CpuBinding::kExclusive; }},
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
+    {"hang-timeout", "90", [](const Options& o) { return o.hang_timeout == absl::Seconds(90); }},
+    {"on-hang", "restart", [](const Options& o) { return o.restart_on_hang; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) {
        return o.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM};

@@ -53,6 +53,7 @@ class LinkServerTest : public ::testing::Test {
     loop_ = *EventLoop::Create();
     LinkServer::Events events;
     events.on_line = [this](pid_t pid, const WorkerLine& line) { told_.emplace_back(pid, line); };
+    events.on_progress = [this](pid_t, const ReportedProgress& progress) { reported_.push_back(progress.progress); };
     events.on_closed = [this](pid_t pid) { closed_.push_back(pid); };
     auto server = LinkServer::Create(
         2, [this] { return more_to_come_; }, std::move(events), loop_.get());
@@ -92,6 +93,7 @@ class LinkServerTest : public ::testing::Test {
 
   bool more_to_come_ = false;
   std::vector<std::pair<pid_t, WorkerLine>> told_;
+  std::vector<LinkProgress> reported_;
   std::vector<pid_t> closed_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<LinkServer> server_;
@@ -116,6 +118,19 @@ TEST_F(LinkServerTest, ConnectionThatWasNotEvenAccepted_IsReadAtTheEnd) {
   Write(fd, Hello() + Progress(7));
   fd.reset();
   EXPECT_EQ(LastStep(getpid()), 7);
+}
+
+TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
+  server_->Add(getpid(), kRank);
+  UniqueFd fd = Connect(server_->address());
+  Write(fd, Hello() + Progress(1) + Progress(2));
+  Turn();
+  EXPECT_EQ(server_->SpeakerOf(getpid()), getpid());
+  Write(fd, Progress(3));
+  server_->ReadReports();
+  std::vector<int64_t> steps;
+  for (const LinkProgress& progress : reported_) steps.push_back(progress.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
 }
 
 TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsNot) {

@@ -22,8 +22,12 @@ class LauncherLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
     loop_ = *EventLoop::Create();
+    LinkServer::Events events;
+    events.on_line = [](pid_t, const worker_contract::WorkerLine&) {};
+    events.on_closed = [](pid_t) {};
+    events.on_progress = [](pid_t, const launcher::ReportedProgress&) {};
     server_ = *LinkServer::Create(
-        1, [] { return false; }, loop_.get());
+        1, [] { return false; }, std::move(events), loop_.get());
     server_->Add(getpid(), kRank);
   }
 

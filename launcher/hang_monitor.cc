@@ -1,0 +1,119 @@
+#include "launcher/hang_monitor.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/core/hang_text.h"
+#include "rendezvous/base/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Each costs a copy of the process's page tables, and a page in the log.
+constexpr size_t kMostStacks = 8;
+constexpr size_t kMaxLineBytes = 500;
+
+ProgressWatch::Settings WatchSettings(const HangPolicy& policy) {
+  ProgressWatch::Settings settings;
+  settings.fixed_limit = policy.fixed_limit;
+  return settings;
+}
+
+std::string Indented(const std::string& text) {
+  std::string result;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&result, "    ", OneLine(line, kMaxLineBytes), "\n");
+  }
+  return result;
+}
+
+}  // namespace
+
+HangMonitor::HangMonitor(HangPolicy policy, EventLoop* loop, Events events)
+    : policy_(policy), loop_(loop), events_(std::move(events)), watch_(WatchSettings(policy)) {}
+
+void HangMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
+  if (assignment.round == round_) return;
+  round_ = assignment.round;
+  base_rank_ = assignment.base_rank;
+  report_ = nullptr;
+  watch_.StartRound(slots, assignment.group_world_size > 1);
+}
+
+void HangMonitor::OnProgress(int32_t local_rank, const ReportedProgress& progress) {
+  if (!policy_.watch) return;
+  ProgressEffects effects;
+  watch_.OnProgress(local_rank, progress.progress, progress.at, &effects);
+  Handle(std::move(effects));
+}
+
+void HangMonitor::OnEnded(int32_t local_rank) { watch_.OnEnded(local_rank, SteadyNow()); }
+
+void HangMonitor::OnDeadline(SteadyTime now) {
+  if (!events_.at_work()) return watch_.EndRound();
+  // What a worker has said by now counts.
+  events_.read_reports();
+  ProgressEffects effects;
+  watch_.OnDeadline(now, &effects);
+  Handle(std::move(effects));
+}
+
+void HangMonitor::Handle(ProgressEffects effects) {
+  for (ProgressEffect& effect : effects) {
+    if (!events_.at_work()) return;
+    if (auto* hang = std::get_if<effect::Hang>(&effect)) {
+      if (report_ == nullptr) Begin(std::move(*hang));
+    } else if (const auto* went_on = std::get_if<effect::WentOn>(&effect)) {
+      events_.warn(WentOnText(*went_on, base_rank_));
+    } else if (const auto* stragglers = std::get_if<effect::Stragglers>(&effect)) {
+      events_.warn(StragglersText(*stragglers, base_rank_));
+    }
+  }
+}
+
+void HangMonitor::Begin(effect::Hang hang) {
+  report_ = std::make_unique<Report>();
+  report_->round = round_;
+  // Those that hang come first.
+  std::vector<int32_t> ranks;
+  for (const Standing& standing : hang.behind) ranks.push_back(standing.local_rank);
+  for (const Standing& standing : hang.waiting) ranks.push_back(standing.local_rank);
+  ranks.resize(std::min(ranks.size(), kMostStacks));
+  report_->hang = std::move(hang);
+  for (const int32_t rank : ranks) {
+    const pid_t pid = events_.process_of(rank);
+    if (pid == 0) continue;
+    report_->probes[rank] =
+        std::make_unique<StackProbe>(loop_, pid, [this, rank](const std::string& text) { OnStacks(rank, text); });
+  }
+  if (report_->probes.empty()) End();
+}
+
+void HangMonitor::OnStacks(int32_t local_rank, const std::string& text) {
+  report_->stacks[local_rank] = text;
+  if (report_->stacks.size() == report_->probes.size()) End();
+}
+
+void HangMonitor::End() {
+  // The probe that has called this lives until it has returned.
+  const std::shared_ptr<Report> report = std::move(report_);
+  loop_->Post([report] {});
+  if (report->round != round_ || !events_.at_work()) return;
+  const effect::Hang& hang = report->hang;
+  events_.warn(HangText(hang, base_rank_));
+  std::string stacks;
+  for (const auto& [rank, text] : report->stacks) {
+    absl::StrAppend(&stacks, "  rank ", base_rank_ + rank, " (pid ", events_.process_of(rank), "):\n", Indented(text));
+  }
+  events_.print(stacks);
+  // A learned limit says little about other nodes.
+  if (!policy_.restart || (hang.elsewhere && policy_.fixed_limit == absl::ZeroDuration())) return;
+  for (const Standing& standing : hang.behind) {
+    events_.kill(standing.local_rank, HungText(standing), report->stacks[standing.local_rank]);
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,65 @@
+#ifndef DDPRUN_LAUNCHER_OS_STACK_PROBE_H_
+#define DDPRUN_LAUNCHER_OS_STACK_PROBE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "launcher/os/command.h"
+#include "launcher/os/event_loop.h"
+#include "launcher/os/unique_fd.h"
+
+namespace ddprun::launcher {
+
+// "main thread: stopped (T); wchan do_signal_stop; syscall 230", as /proc tells; empty if there is no such process.
+std::string DescribeMainThread(pid_t pid);
+
+// Finds out where a running process is. First the process is asked itself, if it has the handler of
+// worker_contract/crash_report: then the stacks are those of its main thread, Python's and the native one. A process that
+// has no handler, is stopped or does not answer is looked at from outside, with the first of py-spy, eu-stack and gdb that
+// is installed and answers. Never blocks, ends within a few seconds, and neither changes nor ends the process. Belongs to
+// the loop's thread, which must be the main thread (see Spawn); must be destroyed before the loop.
+class StackProbe {
+ public:
+  // `on_done` is called once, from the loop, with the state of the main thread and the stacks as far as they are known:
+  // lines, each with its end, at most kMaxBytes. It may destroy the probe.
+  StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std::string& text)> on_done);
+  ~StackProbe();
+  StackProbe(const StackProbe&) = delete;
+  StackProbe& operator=(const StackProbe&) = delete;
+
+  static constexpr size_t kMaxBytes = 16 * 1024;
+
+ private:
+  // False: it can't be asked.
+  bool AskProcess();
+  void OnReadable();
+  void OnTimer();
+  // The next tool that is installed, or the end.
+  void AskTool();
+  void SetTimer();
+  void StopReading();
+  void Finish();
+
+  EventLoop* const loop_;
+  const pid_t pid_;
+  const std::function<void(const std::string&)> on_done_;
+  const std::string state_;
+  UniqueFd timer_;
+  UniqueFd reading_;
+  UniqueFd writing_;  // ours, until the process has opened it
+  std::string text_;
+  std::vector<std::vector<std::string>> tools_;  // command lines that have not been tried, the next one last
+  std::unique_ptr<Command> tool_;
+  bool done_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false once this object is gone
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_STACK_PROBE_H_
