@@ -116,6 +116,9 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->settings.min_nodes = options.nnodes.min;
   config->settings.max_nodes = options.nnodes.max;
   config->settings.max_restarts = options.max_restarts;
+  config->settings.restart_window = options.restart_window;
+  config->settings.restart_backoff = options.restart_backoff;
+  config->settings.max_failures_at_step = options.max_failures_at_step;
   config->settings.join_timeout = options.rdzv_conf.join_timeout;
   config->settings.last_call = options.rdzv_conf.last_call_timeout;
   config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout;

@@ -18,6 +18,7 @@
 #include "launcher/core/rdzv_conf.h"
 #include "launcher/core/std_streams.h"
 #include "rendezvous/core/credentials.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
@@ -31,6 +32,9 @@ struct Options {
   NodeCount nnodes;
   ProcessCount nproc_per_node;
   int max_restarts = 0;
+  absl::Duration restart_window;   // of max_restarts; zero: the job's life
+  absl::Duration restart_backoff;  // before the first restart of a series; zero: none
+  int max_failures_at_step = rendezvous::JobSettings().max_failures_at_step;  // 0: no limit
   std::string role = "default";
 
   // How the nodes find each other.

@@ -52,6 +52,16 @@ class Table {
     AddFlag(options_.standalone ? "standalone" : "nnodes", NnodesText(options_.nnodes));
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
+    const Options defaults;
+    if (options_.restart_window != defaults.restart_window) {
+      AddFlag("restart-window", absl::FormatDuration(options_.restart_window));
+    }
+    if (options_.restart_backoff != defaults.restart_backoff) {
+      AddFlag("restart-backoff", absl::FormatDuration(options_.restart_backoff));
+    }
+    if (options_.max_failures_at_step != defaults.max_failures_at_step) {
+      AddFlag("max-failures-at-step", absl::StrCat(options_.max_failures_at_step));
+    }
     AddFlag("role", config_.role);
     const bool random = !options_.rdzv_id && options_.nnodes.max == 1;
     Add("rdzv-id", config_.job_id, random ? "random: a job of one node" : origins_.Of("rdzv-id"));

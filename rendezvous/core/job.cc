@@ -44,7 +44,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       lateness_(past.lateness),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, past.lateness),
       fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
-      budget_(settings_.max_restarts),
+      budget_(settings_),
       round_(past.round_floor, past.max_reported),
       waiting_since_(now) {}
 
@@ -61,7 +61,7 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
       lateness_(lateness),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, lateness),
       fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
-      budget_(settings_.max_restarts),
+      budget_(settings_),
       round_(std::move(record.round), record.highest_round),
       waiting_since_(server_began) {
   fence_.OnRestored();
@@ -197,7 +197,8 @@ SteadyTime Job::StateDeadline() const {
     case JobState::kWaiting: return *waiting_since_ + WaitLimit();
     case JobState::kLastCall: return last_call_end_;
     // Nobody may be left to wait for but nodes that are gone.
-    case JobState::kStopping: return WaitsForGoneOnly() ? std::min(stop_deadline_, fence_.OpensAt()) : stop_deadline_;
+    case JobState::kStopping:
+      return WaitsForGoneOnly() ? std::min(stop_deadline_, std::max(fence_.OpensAt(), restart_at_)) : stop_deadline_;
     case JobState::kRecovering: return recovery_.until();
     case JobState::kRunning:
     case JobState::kFinished:

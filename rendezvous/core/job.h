@@ -158,6 +158,8 @@ class Job {
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
+  // What a failure means for the job: it ends, or one restart is charged.
+  std::optional<Verdict> Charge(const WorkerFailure& failure, const Turn& turn);
   // Takes away a node that is gone.
   void Remove(Node* node, Going going, Departure* departure, const Turn& turn);
   // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
@@ -186,10 +188,11 @@ class Job {
   Round round_;
   Recovery recovery_;
   HeldFailure held_;
-  std::optional<WorkerFailure> loss_;  // the last node gone since a round ran, as a first cause
-  bool may_all_return_ = true;         // the nodes that went before they succeeded, since a round began
-  bool told_to_stop_ = false;          // one of them was
-  std::string next_reason_;            // of the round that comes next
+  SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
+  std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
+  bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began
+  bool told_to_stop_ = false;   // one of them was
+  std::string next_reason_;     // of the round that comes next
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran
   SteadyTime last_call_end_;

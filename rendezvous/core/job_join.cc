@@ -111,7 +111,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFailed: return;
   }
   if (const auto failure = held_.CameBack(node->node_id)) {
-    if (auto verdict = Judge(*failure, &budget_)) {
+    if (auto verdict = Charge(*failure, turn)) {
       End(*std::move(verdict), turn);
     } else {
       Keep("", turn);

@@ -35,7 +35,7 @@ void Job::Gather(const Turn& turn) {
 
 void Job::StartRound(std::string reason, const Turn& turn) {
   next_reason_ = std::move(reason);
-  stop_deadline_ = turn.now + settings_.join_timeout + kStopTimeout;
+  stop_deadline_ = std::max(turn.now, restart_at_) + settings_.join_timeout + kStopTimeout;
   Enter(JobState::kStopping, next_reason_);
   TryAssign(turn);
 }
@@ -75,7 +75,7 @@ void Job::TryAssign(const Turn& turn) {
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
   if (members_.in_touch() >= static_cast<size_t>(settings_.max_nodes)) fence_.LastRoundIsThere();
-  if (fence_.OpensAt() > turn.now) return;
+  if (std::max(fence_.OpensAt(), restart_at_) > turn.now) return;
   if (!RemoveQuiet(turn) && !StopSurvivors(turn)) Assign(turn);
 }
 
@@ -169,9 +169,15 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     }
     if (state_ == JobState::kRecovering && !recovery_.Fail()) return;
   }
-  if (auto verdict = Judge(failure, &budget_)) return End(*std::move(verdict), turn);
+  if (auto verdict = Charge(failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
+}
+
+std::optional<Verdict> Job::Charge(const WorkerFailure& failure, const Turn& turn) {
+  std::optional<Verdict> verdict = Judge(failure, &budget_, turn.now);
+  if (!verdict) restart_at_ = turn.now + budget_.Backoff();
+  return verdict;
 }
 
 void Job::OnGone(Node* node, Going going, const Turn& turn) {

@@ -104,6 +104,16 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
   if (a.max_restarts != b.max_restarts) {
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts), absl::StrCat(b.max_restarts)};
   }
+  if (a.restart_window != b.restart_window) {
+    return durations("--restart-window", a.restart_window, b.restart_window);
+  }
+  if (a.restart_backoff != b.restart_backoff) {
+    return durations("--restart-backoff", a.restart_backoff, b.restart_backoff);
+  }
+  if (a.max_failures_at_step != b.max_failures_at_step) {
+    return Difference{"--max-failures-at-step", absl::StrCat(a.max_failures_at_step),
+                      absl::StrCat(b.max_failures_at_step)};
+  }
   if (a.join_timeout != b.join_timeout) {
     return durations("--rdzv-conf join_timeout", a.join_timeout, b.join_timeout);
   }
@@ -127,6 +137,9 @@ Problem CheckSettings(const JobSettings& s) {
   if (auto p = CheckDuration("last_call", s.last_call)) return p;
   if (auto p = CheckDuration("heartbeat_timeout", s.heartbeat_timeout)) return p;
   if (auto p = CheckDuration("reconnect_grace", s.reconnect_grace)) return p;
+  if (auto p = CheckDuration("restart_window", s.restart_window)) return p;
+  if (auto p = CheckDuration("restart_backoff", s.restart_backoff)) return p;
+  if (auto p = CheckRange("settings.max_failures_at_step", s.max_failures_at_step, 0, kMaxRestarts)) return p;
   if (s.heartbeat_timeout < absl::Milliseconds(1)) {
     return absl::StrCat("Join.settings.heartbeat_timeout is ", absl::FormatDuration(s.heartbeat_timeout),
                         "; it must be at least 1ms");

@@ -25,6 +25,9 @@ struct JobSettings {
   absl::Duration last_call = absl::Seconds(30);             // how long it waits for more once min_nodes are there
   absl::Duration heartbeat_timeout = absl::Seconds(3);      // a silent node is lost after this; beats come at a sixth
   absl::Duration reconnect_grace = absl::Milliseconds(80);  // a node whose stream broke is lost after this
+  absl::Duration restart_window;   // max_restarts is for any span of this length; zero: for the job's life
+  absl::Duration restart_backoff;  // before the first restart of a series, doubled for each one more; zero: none
+  int max_failures_at_step = 3;    // of one rank at one step in a row: then the job ends; 0: no limit
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };

@@ -16,13 +16,19 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
   return text;
 }
 
-std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts) {
+std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts, absl::Duration window) {
   const std::string what = DescribeFailure(failure);
   const bool said_so = failure.pid != 0;
   if (!failure.restartable) return said_so ? what : absl::StrCat(what, "; non-restartable");
   if (max_restarts == 0) return absl::StrCat(what, "; restarts are disabled (--max-restarts 0)");
-  if (max_restarts == 1) return absl::StrCat(what, "; restart limit reached (1/1)");
-  return absl::StrCat(what, "; restart limit reached (", max_restarts, "/", max_restarts, ")");
+  const std::string within =
+      window > absl::ZeroDuration() ? absl::StrCat(" within ", absl::FormatDuration(window)) : "";
+  return absl::StrCat(what, "; restart limit reached (", max_restarts, "/", max_restarts, within, ")");
+}
+
+std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times) {
+  return absl::StrCat(DescribeFailure(failure), "; no progress: failed ", Counted(times, "time"), " in a row at step ",
+                      failure.step.value_or(0), " (--max-failures-at-step)");
 }
 
 std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop) {

@@ -16,8 +16,12 @@ namespace ddprun::rendezvous {
 // "a, b and c"; with more than kMaxHostsNamed hosts, the first ones "and 5 more".
 std::string HostList(const std::vector<std::string>& hosts, size_t all);
 
-// "...; restart limit reached (3/3)", "...; restarts are disabled (--max-restarts 0)", "...; non-restartable".
-std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts);
+// "...; restart limit reached (3/3)", "...; restart limit reached (3/3 within 1h)", "...; restarts are disabled
+// (--max-restarts 0)", "...; non-restartable". `window`: of the limit; zero: none.
+std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts, absl::Duration window);
+
+// "...; no progress: failed 3 times in a row at step 120 (--max-failures-at-step)". The failure has a step.
+std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times);
 
 // "only 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.
 std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,

@@ -1,37 +1,62 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_RESTART_BUDGET_H_
 #define DDPRUN_RENDEZVOUS_CORE_RESTART_BUDGET_H_
 
-#include <algorithm>
 #include <cstdint>
+#include <deque>
+
+#include "absl/time/time.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
 
-// How often the workers of one job may be started again because one failed: one number for the whole job, whichever
-// node the failure was on. Value type.
+// PURE: how often the workers of one job may be started again because one failed, and when (protocol 3.5): one budget for
+// the whole job, whichever node the failure was on. Value type.
 class RestartBudget {
  public:
-  explicit RestartBudget(int32_t max_restarts) : max_(max_restarts) {}
+  // A restart that comes later than this after the one before is the first of a series again.
+  static constexpr absl::Duration kSeriesGap = absl::Minutes(10);
+  static constexpr absl::Duration kMaxBackoff = absl::Minutes(5);  // unless the first one is longer
 
-  // Takes one restart; false if none is left, and then nothing changes.
-  bool Charge() {
-    if (used_ >= max_) return false;
-    ++used_;
-    return true;
-  }
+  enum class Answer {
+    kRestart,     // one restart was taken
+    kSpent,       // none is left
+    kNoProgress,  // the same rank has failed at the same step too often in a row
+  };
 
-  // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news.
-  bool LearnUsed(int32_t used) {
-    const int32_t before = used_;
-    used_ = std::max(used_, std::min(used, max_));
-    return used_ > before;
-  }
+  // Goes by the settings on restarts.
+  explicit RestartBudget(const JobSettings& settings);
 
-  int32_t used() const { return used_; }
+  // Asks for a restart because of this failure. Unless the answer is kRestart the budget is of no more use.
+  Answer Charge(const WorkerFailure& failure, SteadyTime now);
+
+  // From the charge at `now` on, how long to wait before the workers are started.
+  absl::Duration Backoff() const;
+
+  // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news. When they
+  // were is not known: with a window they count as long ago.
+  bool LearnUsed(int32_t used);
+
+  int32_t used() const { return used_; }  // in the job's life
   int32_t max() const { return max_; }
+  absl::Duration window() const { return window_; }
+  int32_t failures_at_step() const { return at_step_; }
 
  private:
+  // Whether the failure is the same as the one before; counts such ones.
+  bool IsStuck(const WorkerFailure& failure);
+
   int32_t max_;
+  absl::Duration window_;
+  absl::Duration backoff_;
+  int32_t max_at_step_;
   int32_t used_ = 0;
+  std::deque<SteadyTime> in_window_;  // of restarts, if there is a window
+  SteadyTime last_ = SteadyTime::InfinitePast();
+  int32_t series_ = 0;  // restarts in it
+  int32_t rank_ = -1;   // that failed last
+  int64_t step_ = -1;   // at which it did; -1: not known
+  int32_t at_step_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

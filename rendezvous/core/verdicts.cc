@@ -7,9 +7,17 @@
 
 namespace ddprun::rendezvous {
 
-std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget) {
-  if (failure.restartable && budget->Charge()) return std::nullopt;
-  return Failed(DescribeGivingUp(failure, budget->max()), failure);
+std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget, SteadyTime now) {
+  if (!failure.restartable) return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
+  switch (budget->Charge(failure, now)) {
+    case RestartBudget::Answer::kRestart: return std::nullopt;
+    case RestartBudget::Answer::kSpent: break;
+    case RestartBudget::Answer::kNoProgress:
+      Verdict verdict = Failed(DescribeNoProgress(failure, budget->failures_at_step()), failure);
+      verdict.exit_code = kExitNoProgress;
+      return verdict;
+  }
+  return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
 }
 
 Verdict Succeeded(int32_t world_size) {

@@ -21,6 +21,9 @@ v1::JobSettings ToProto(const JobSettings& settings) {
   SetDuration(settings.last_call, proto.mutable_last_call());
   SetDuration(settings.heartbeat_timeout, proto.mutable_heartbeat_timeout());
   SetDuration(settings.reconnect_grace, proto.mutable_reconnect_grace());
+  SetDuration(settings.restart_window, proto.mutable_restart_window());
+  SetDuration(settings.restart_backoff, proto.mutable_restart_backoff());
+  proto.set_max_failures_at_step(settings.max_failures_at_step);
   return proto;
 }
 
@@ -34,6 +37,14 @@ JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
   settings.heartbeat_timeout =
       fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
   settings.reconnect_grace = fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
+  // Of a launcher of before these fields they are the defaults.
+  if (proto.has_restart_window()) {
+    settings.restart_window = fields.Duration("restart_window", true, proto.restart_window());
+  }
+  if (proto.has_restart_backoff()) {
+    settings.restart_backoff = fields.Duration("restart_backoff", true, proto.restart_backoff());
+  }
+  if (proto.has_max_failures_at_step()) settings.max_failures_at_step = proto.max_failures_at_step();
   return settings;
 }
 

@@ -83,6 +83,15 @@ note: 4 workers share 2 CPUs, all that SLURM lets this task use: give srun itsel
 )");
 }
 
+TEST(ShowConfig, RestartRules_AreSaidIfGiven) {
+  const std::string shown =
+      Show({"--show-config", "--restart-window=3600", "--restart-backoff=2", "--max-failures-at-step=0"});
+  for (const std::string line :
+       {"restart-window        1h ", "restart-backoff       2s ", "max-failures-at-step  0 "}) {
+    EXPECT_TRUE(absl::StrContains(shown, line)) << line << "\n" << shown;
+  }
+}
+
 TEST(ShowConfig, ServersPlace_IsSaid) {
   EXPECT_TRUE(absl::StrContains(Show({"--show-config"}, Step(1)), "this launcher connects to it"));
   EXPECT_TRUE(absl::StrContains(Show({"--show-config"}), "in this process, no port"));

@@ -89,6 +89,9 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("settings.max_nodes", [](Join* j) { j->settings.max_nodes = 100'001; });
   ExpectRefused("settings.max_restarts", [](Join* j) { j->settings.max_restarts = -1; });
   ExpectRefused("settings.max_restarts", [](Join* j) { j->settings.max_restarts = kMaxRestarts + 1; });
+  ExpectRefused("settings.restart_window", [](Join* j) { j->settings.restart_window = absl::Seconds(-1); });
+  ExpectRefused("settings.restart_backoff", [](Join* j) { j->settings.restart_backoff = absl::InfiniteDuration(); });
+  ExpectRefused("settings.max_failures_at_step", [](Join* j) { j->settings.max_failures_at_step = -1; });
   ExpectRefused("settings.join_timeout", [](Join* j) { j->settings.join_timeout = absl::Seconds(-1); });
   ExpectRefused("settings.last_call", [](Join* j) { j->settings.last_call = absl::InfiniteDuration(); });
   ExpectRefused("settings.heartbeat_timeout", [](Join* j) { j->settings.heartbeat_timeout = absl::ZeroDuration(); });

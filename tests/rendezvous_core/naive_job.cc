@@ -56,6 +56,9 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   succeeded_.clear();
   suspects_.clear();
   charged_ = told_to_stop_ = gone_for_good_ = false;
+  charges_.clear();
+  failures_.clear();
+  not_before_ = SteadyTime::InfinitePast();
   at_step_end_ = false;
   given_out_ = members_.empty() ? 0 : round;
   loss_code_ = 1;
@@ -135,7 +138,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   const bool gathering = state == State::kWaiting || state == State::kLastCall;
   if (gathering && round == 0 && join.current && RoundOf(join) >= recover_from_) {
     state = State::kRecovering;
-    restarts = std::max(restarts, std::min(restarts_before_, settings_.max_restarts));
+    LearnRestarts(restarts_before_);
     recover_by_ = now + 3 * settings_.heartbeat_timeout + settings_.reconnect_grace;
   }
   HearOf(RoundOf(join));
@@ -188,11 +191,7 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
     broken_ = true;
   }
   if (suspects_.erase(join.node_id) > 0 && suspects_.empty() && !ended()) {
-    if (restarts == settings_.max_restarts) {
-      End(State::kFailed, absl::StrCat("finish failed ", held_code_));
-    } else {
-      ++restarts;
-    }
+    Charge(held_);
   }
   Settle(now);
 }
@@ -231,7 +230,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
   reported_.insert(a.group_rank);
   lost_.erase(a.group_rank);
   nobody_yet_ = false;
-  restarts = std::max(restarts, std::min(a.restart_count, settings_.max_restarts));
+  LearnRestarts(a.restart_count);
   node->rank = a.group_rank;
   node->round = a.round;
   node->place = absl::StrCat(a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size,
@@ -318,15 +317,43 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
     for (const Node& other : nodes) {
       if (other.rank >= 0 && !other.connected && other.phase == Phase::kRunning) suspects_.insert(other.join.node_id);
     }
-    held_code_ = m.failure.ExitStatus();
+    held_ = m.failure;
   }
-  if (suspects_.empty()) {
-    if (restarts == settings_.max_restarts) return End(State::kFailed, finish);
-    ++restarts;
-  }
+  if (suspects_.empty() && !Charge(m.failure)) return;
   charged_ = state == State::kRecovering;
   broken_ = has_cause_ = round_left_ = true;
   at_step_end_ = false;
+}
+
+void NaiveJob::LearnRestarts(int used) {
+  const bool in_life = settings_.restart_window == absl::ZeroDuration();
+  restarts = std::max(restarts, in_life ? std::min(used, settings_.max_restarts) : used);
+}
+
+bool NaiveJob::Charge(const WorkerFailure& failure) {
+  failures_.push_back(failure);
+  const int most = settings_.max_failures_at_step;
+  if (most > 0 && static_cast<int>(failures_.size()) >= most && failure.step) {
+    bool same = true;
+    for (size_t i = failures_.size() - most; i < failures_.size(); ++i) {
+      same = same && failures_[i].step == failure.step && failures_[i].rank == failure.rank;
+    }
+    if (same) return End(State::kFailed, "finish failed 79"), false;
+  }
+  int charged = restarts;
+  if (settings_.restart_window > absl::ZeroDuration()) {
+    charged = std::count_if(charges_.begin(), charges_.end(),
+                            [&](SteadyTime at) { return at + settings_.restart_window > now_; });
+  }
+  if (charged >= settings_.max_restarts) {
+    return End(State::kFailed, absl::StrCat("finish failed ", failure.ExitStatus())), false;
+  }
+  ++restarts;
+  charges_.push_back(now_);
+  int series = 1;
+  for (size_t i = charges_.size(); --i > 0 && charges_[i] - charges_[i - 1] <= absl::Minutes(10);) ++series;
+  not_before_ = now_ + std::min(settings_.restart_backoff * (int64_t{1} << std::min(series - 1, 30)), absl::Minutes(5));
+  return true;
 }
 
 void NaiveJob::OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now, Lines* lines) {
@@ -398,7 +425,7 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kLastCall && over(last_call_end_)) {
     state = State::kStopping;
-    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+    stop_by_ = std::max(now, not_before_) + settings_.join_timeout + absl::Minutes(10);
   } else if (state == State::kStopping && over(stop_by_)) {
     End(State::kFailed, "finish failed 1");
   } else if (state == State::kRecovering && over(recover_by_)) {
@@ -443,6 +470,7 @@ bool NaiveJob::Complete(SteadyTime now) {
   for (const auto& [unused, node] : gone) {
     if (node.workers_gone > now) return false;
   }
+  if (not_before_ > now) return false;
   return unknown_gone_ <= now;
 }
 
@@ -466,7 +494,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     StopAll();
     broken_ = charged_ = false;
     state = enough ? State::kStopping : State::kWaiting;
-    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+    stop_by_ = std::max(now, not_before_) + settings_.join_timeout + absl::Minutes(10);
     if (!enough && !waiting_since_) waiting_since_ = now;
     return true;
   }
@@ -496,7 +524,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   if (gathering && (n >= settings_.max_nodes ||
                     (state == State::kWaiting && enough && settings_.last_call == absl::ZeroDuration()))) {
     state = State::kStopping;
-    stop_by_ = now + settings_.join_timeout + absl::Minutes(10);
+    stop_by_ = std::max(now, not_before_) + settings_.join_timeout + absl::Minutes(10);
     return true;
   }
   if (state == State::kWaiting && enough) {

@@ -91,6 +91,9 @@ class NaiveJob {
   void Report(Node* node, const Join& join);
   void HearOf(uint64_t reported);
   void Failed(Node* node, const WorkerFailed& message);
+  void LearnRestarts(int used);
+  // Whether the job goes on.
+  bool Charge(const WorkerFailure& failure);
   // With `signal`, it was told to stop.
   void Gone(size_t index, bool may_return, int signal = 0, bool at_step_end = false);
   void SayStop(const Node& node, bool cause);
@@ -141,7 +144,10 @@ class NaiveJob {
   bool at_step_end_ = false;
   uint64_t given_out_ = 0;  // the last round
   std::set<std::string> suspects_;
-  int held_code_ = -1;
+  WorkerFailure held_;
+  std::vector<SteadyTime> charges_;      // by this server
+  std::vector<WorkerFailure> failures_;  // first causes that it judged
+  SteadyTime not_before_ = SteadyTime::InfinitePast();
   std::optional<SteadyTime> waiting_since_;
   SteadyTime last_call_end_, stop_by_, recover_by_;
 };

@@ -18,15 +18,18 @@ WorkerFailure Failure() {
 TEST(PhrasesTest, GivingUp_SaysWhy) {
   const WorkerFailure f = Failure();
   const std::string who = "rank 3 on node-b (local rank 1, pid 77) exited with code 7; ";
-  EXPECT_EQ(DescribeGivingUp(f, 0), who + "restarts are disabled (--max-restarts 0)");
-  EXPECT_EQ(DescribeGivingUp(f, 1), who + "restart limit reached (1/1)");
-  EXPECT_EQ(DescribeGivingUp(f, 3), who + "restart limit reached (3/3)");
+  EXPECT_EQ(DescribeGivingUp(f, 0, absl::ZeroDuration()), who + "restarts are disabled (--max-restarts 0)");
+  EXPECT_EQ(DescribeGivingUp(f, 1, absl::ZeroDuration()), who + "restart limit reached (1/1)");
+  EXPECT_EQ(DescribeGivingUp(f, 3, absl::Hours(1)), who + "restart limit reached (3/3 within 1h)");
+  EXPECT_EQ(DescribeGivingUp(f, 3, absl::ZeroDuration()), who + "restart limit reached (3/3)");
   WorkerFailure final = f;
   final.restartable = false;
   final.exit_code = 78;
-  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
+  EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
+            "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
   final.pid = 0;
-  EXPECT_EQ(DescribeGivingUp(final, 3), "rank 3 on node-b (local rank 1) was not started; non-restartable");
+  EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
+            "rank 3 on node-b (local rank 1) was not started; non-restartable");
 }
 
 TEST(PhrasesTest, Lists_ReadLikeSentences) {

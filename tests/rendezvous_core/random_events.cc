@@ -16,6 +16,9 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
   settings_.max_nodes = 1 + Below(4);
   settings_.min_nodes = 1 + Below(settings_.max_nodes);
   settings_.max_restarts = Below(4);
+  if (Below(3) == 0) settings_.restart_window = absl::Seconds(1 + Below(4));
+  if (Below(3) == 0) settings_.restart_backoff = absl::Milliseconds(Below(3) * 500);
+  settings_.max_failures_at_step = Below(4);
   settings_.join_timeout = absl::Seconds(1 + Below(20));
   settings_.last_call = absl::Seconds(Below(4));
   settings_.heartbeat_timeout = absl::Seconds(3);
@@ -83,6 +86,8 @@ WorkerFailed RandomLaunchers::Failure(uint64_t round) {
   failed.round = round;
   failed.failure.exit_code = 1 + Below(100);
   failed.failure.restartable = !OneIn(15);
+  failed.failure.rank = Below(2);
+  if (!OneIn(4)) failed.failure.step = Below(2);
   return failed;
 }
 

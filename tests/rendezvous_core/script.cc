@@ -179,6 +179,9 @@ void Script::ApplySettings(const Words& words) {
     settings_.max_nodes = Int(range.back());
   }
   settings_.max_restarts = words.Number("restarts", settings_.max_restarts);
+  settings_.max_failures_at_step = words.Number("failures-at-step", settings_.max_failures_at_step);
+  if (auto v = words.Text("restart-window")) settings_.restart_window = Duration(*v);
+  if (auto v = words.Text("restart-backoff")) settings_.restart_backoff = Duration(*v);
   if (auto v = words.Text("join-timeout")) settings_.join_timeout = Duration(*v);
   if (auto v = words.Text("last-call")) settings_.last_call = Duration(*v);
   if (auto v = words.Text("heartbeat-timeout")) settings_.heartbeat_timeout = Duration(*v);
@@ -242,6 +245,7 @@ void Script::Fail(Launcher* launcher, const Words& words) {
   failed.failure.exit_code = words.Number("exit", 0);
   failed.failure.signal = words.Number("signal", 0);
   failed.failure.restartable = words.Number("restartable", 1) != 0;
+  if (words.named.count("step") > 0) failed.failure.step = words.Number("step", 0);
   failed.failure.message = words.Text("message").value_or("");
   launcher->join.phase = Join::Phase::kStopping;
   Send(launcher, failed);

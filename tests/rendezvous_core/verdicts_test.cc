@@ -9,12 +9,32 @@ WorkerFailure Exit(int code, bool restartable = true) {
   return WorkerFailure{.host = "node-a", .rank = 3, .pid = 77, .exit_code = code, .restartable = restartable};
 }
 
+JobSettings Limited(int max_restarts) {
+  JobSettings settings;
+  settings.max_restarts = max_restarts;
+  return settings;
+}
+
+TEST(VerdictsTest, Judge_SameRankAtSameStep_SaysNoProgress) {
+  RestartBudget budget(Limited(9));
+  WorkerFailure failure = Exit(3);
+  failure.step = 120;
+  EXPECT_EQ(Judge(failure, &budget, SteadyTime()), std::nullopt);
+  EXPECT_EQ(Judge(failure, &budget, SteadyTime()), std::nullopt);
+  const auto verdict = Judge(failure, &budget, SteadyTime());
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->exit_code, kExitNoProgress);
+  EXPECT_EQ(verdict->reason,
+            "rank 3 on node-a (pid 77) exited with code 3; no progress: failed 3 times in a row at step "
+            "120 (--max-failures-at-step)");
+}
+
 TEST(VerdictsTest, Judge_ChargesUntilNoRestartIsLeft) {
-  RestartBudget budget(2);
-  EXPECT_EQ(Judge(Exit(3), &budget), std::nullopt);
-  EXPECT_EQ(Judge(Exit(3), &budget), std::nullopt);
+  RestartBudget budget(Limited(2));
+  EXPECT_EQ(Judge(Exit(3), &budget, SteadyTime()), std::nullopt);
+  EXPECT_EQ(Judge(Exit(3), &budget, SteadyTime()), std::nullopt);
   EXPECT_EQ(budget.used(), 2);
-  const auto verdict = Judge(Exit(3), &budget);
+  const auto verdict = Judge(Exit(3), &budget, SteadyTime());
   ASSERT_TRUE(verdict.has_value());
   EXPECT_FALSE(verdict->succeeded);
   EXPECT_EQ(verdict->exit_code, 3);
@@ -23,8 +43,8 @@ TEST(VerdictsTest, Judge_ChargesUntilNoRestartIsLeft) {
 }
 
 TEST(VerdictsTest, Judge_NoUseRestarting_ChargesNothing) {
-  RestartBudget budget(2);
-  const auto verdict = Judge(Exit(78, false), &budget);
+  RestartBudget budget(Limited(2));
+  const auto verdict = Judge(Exit(78, false), &budget, SteadyTime());
   ASSERT_TRUE(verdict.has_value());
   EXPECT_EQ(verdict->exit_code, 78);
   EXPECT_EQ(budget.used(), 0);

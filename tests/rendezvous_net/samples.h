@@ -17,6 +17,9 @@ inline JobSettings SampleSettings() {
   settings.last_call = absl::Milliseconds(1250);
   settings.heartbeat_timeout = absl::Seconds(6);
   settings.reconnect_grace = absl::Milliseconds(70);
+  settings.restart_window = absl::Hours(1);
+  settings.restart_backoff = absl::Milliseconds(250);
+  settings.max_failures_at_step = 0;
   return settings;
 }
 

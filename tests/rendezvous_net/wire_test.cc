@@ -313,6 +313,17 @@ TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
   EXPECT_EQ(std::get<Join>(*read).phase, Join::Phase::kRunning);
 }
 
+TEST(LauncherWireTest, FromProto_SettingsOfAnOlderLauncher_AreTheDefaults) {
+  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
+  message.mutable_join()->mutable_settings()->clear_restart_window();
+  message.mutable_join()->mutable_settings()->clear_restart_backoff();
+  message.mutable_join()->mutable_settings()->clear_max_failures_at_step();
+  const JobSettings read = std::get<Join>(FromProto(message).value()).settings;
+  EXPECT_EQ(read.restart_window, absl::ZeroDuration());
+  EXPECT_EQ(read.restart_backoff, absl::ZeroDuration());
+  EXPECT_EQ(read.max_failures_at_step, 3);
+}
+
 TEST(LauncherWireTest, FromProto_NoVersion_IsZero) {
   v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
   message.mutable_join()->clear_protocol_version();

@@ -1,0 +1,46 @@
+#include "rendezvous/core/restart_budget.h"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous {
+
+RestartBudget::RestartBudget(const JobSettings& settings)
+    : max_(settings.max_restarts),
+      window_(settings.restart_window),
+      backoff_(settings.restart_backoff),
+      max_at_step_(settings.max_failures_at_step) {}
+
+RestartBudget::Answer RestartBudget::Charge(const WorkerFailure& failure, SteadyTime now) {
+  if (IsStuck(failure)) return Answer::kNoProgress;
+  const bool has_window = window_ > absl::ZeroDuration();
+  while (!in_window_.empty() && in_window_.front() + window_ <= now) in_window_.pop_front();
+  if ((has_window ? static_cast<int64_t>(in_window_.size()) : used_) >= max_) return Answer::kSpent;
+  ++used_;
+  if (has_window) in_window_.push_back(now);
+  series_ = last_ + kSeriesGap < now ? 1 : series_ + 1;
+  last_ = now;
+  return Answer::kRestart;
+}
+
+bool RestartBudget::IsStuck(const WorkerFailure& failure) {
+  const int64_t step = failure.step.value_or(-1);
+  const bool same = step >= 0 && step == step_ && failure.rank == rank_;
+  at_step_ = same ? at_step_ + 1 : 1;
+  rank_ = failure.rank;
+  step_ = step;
+  return step >= 0 && max_at_step_ > 0 && at_step_ >= max_at_step_;
+}
+
+absl::Duration RestartBudget::Backoff() const {
+  absl::Duration wait = backoff_;
+  for (int32_t i = 1; i < series_ && wait < kMaxBackoff; ++i) wait *= 2;
+  return std::min(wait, std::max(backoff_, kMaxBackoff));
+}
+
+bool RestartBudget::LearnUsed(int32_t used) {
+  const int32_t before = used_;
+  used_ = std::max(used_, window_ > absl::ZeroDuration() ? used : std::min(used, max_));
+  return used_ > before;
+}
+
+}  // namespace ddprun::rendezvous

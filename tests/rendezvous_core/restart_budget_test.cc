@@ -1,0 +1,96 @@
+#include "rendezvous/core/restart_budget.h"
+
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Answer = RestartBudget::Answer;
+
+constexpr SteadyTime At(absl::Duration since) { return SteadyTime::FromStart(since); }
+
+WorkerFailure FailureAt(std::optional<int64_t> step, int32_t rank = 0) {
+  WorkerFailure failure;
+  failure.rank = rank;
+  failure.step = step;
+  return failure;
+}
+
+TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
+  RestartBudget budget(JobSettings{.max_restarts = 2});
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::ZeroDuration())), Answer::kRestart);
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(100))), Answer::kRestart);
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(900))), Answer::kSpent);
+  EXPECT_EQ(budget.used(), 2);
+}
+
+TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
+  RestartBudget budget(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(0))), Answer::kRestart);
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(30))), Answer::kRestart);
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(60))), Answer::kRestart);
+  EXPECT_EQ(budget.used(), 3) << "of the job's life";
+  EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(89))), Answer::kSpent);
+}
+
+TEST(RestartBudgetTest, LearnUsed_IsBoundedByTheLimitOfAWholeLife) {
+  RestartBudget life(JobSettings{.max_restarts = 2});
+  EXPECT_TRUE(life.LearnUsed(7));
+  EXPECT_EQ(life.used(), 2);
+  EXPECT_FALSE(life.LearnUsed(1));
+  EXPECT_EQ(life.Charge(FailureAt({}), SteadyTime()), Answer::kSpent);
+  RestartBudget window(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  EXPECT_TRUE(window.LearnUsed(7));
+  EXPECT_EQ(window.used(), 7);
+  EXPECT_EQ(window.Charge(FailureAt({}), SteadyTime()), Answer::kRestart);
+}
+
+TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
+  RestartBudget budget(JobSettings{.max_restarts = 99});
+  const auto charge = [&](std::optional<int64_t> step, int32_t rank = 0) {
+    return budget.Charge(FailureAt(step, rank), SteadyTime());
+  };
+  EXPECT_EQ(charge(5), Answer::kRestart);
+  EXPECT_EQ(charge(5), Answer::kRestart);
+  EXPECT_EQ(charge(5, 1), Answer::kRestart) << "another rank";
+  EXPECT_EQ(charge(5), Answer::kRestart);
+  EXPECT_EQ(charge(5), Answer::kRestart);
+  EXPECT_EQ(charge(6), Answer::kRestart) << "another step";
+  EXPECT_EQ(charge(6), Answer::kRestart);
+  EXPECT_EQ(charge({}), Answer::kRestart) << "nobody knows where";
+  EXPECT_EQ(charge({}), Answer::kRestart);
+  EXPECT_EQ(charge({}), Answer::kRestart);
+  EXPECT_EQ(charge(0), Answer::kRestart);
+  EXPECT_EQ(charge(0), Answer::kRestart);
+  EXPECT_EQ(charge(0), Answer::kNoProgress);
+  EXPECT_EQ(budget.failures_at_step(), 3);
+}
+
+TEST(RestartBudgetTest, Charge_NoLimitAtAStep_GoesOn) {
+  RestartBudget budget(JobSettings{.max_restarts = 9, .max_failures_at_step = 0});
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kRestart);
+  EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kSpent);
+}
+
+TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
+  RestartBudget budget(JobSettings{.max_restarts = 99, .restart_backoff = absl::Seconds(1)});
+  SteadyTime now = At(absl::Hours(1));
+  for (const int seconds : {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
+    budget.Charge(FailureAt({}), now);
+    EXPECT_EQ(budget.Backoff(), absl::Seconds(seconds));
+    now = now + RestartBudget::kSeriesGap;
+  }
+  budget.Charge(FailureAt({}), now + absl::Seconds(1));
+  EXPECT_EQ(budget.Backoff(), absl::Seconds(1)) << "it went well for longer";
+  RestartBudget none(JobSettings{.max_restarts = 99});
+  none.Charge(FailureAt({}), now);
+  EXPECT_EQ(none.Backoff(), absl::ZeroDuration());
+  RestartBudget long_one(JobSettings{.max_restarts = 99, .restart_backoff = absl::Minutes(7)});
+  for (int i = 0; i < 3; ++i) {
+    long_one.Charge(FailureAt({}), now);
+    EXPECT_EQ(long_one.Backoff(), absl::Minutes(7));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
