@@ -123,7 +123,7 @@ absl::Status Agent::SetUp() {
   WatchHangs();
   loop_->SetTimer(
       [this] {
-        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline()});
+        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline(), store_->NextDeadline()});
       },
       [this](SteadyTime now) { OnTimer(now); });
 
@@ -134,6 +134,7 @@ absl::Status Agent::SetUp() {
   store.on_store_reached = [this](const absl::Status& status) {
     Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
   };
+  store.on_long_wait = [this](const std::string& text) { Do(effect::Print{LogLevel::kWarning, text}); };
   store_ = std::make_unique<RoundStore>(&config, place_, host_, loop_.get(), std::move(store));
 
   const char* inherited_id = getenv(worker_contract::kLauncherId);
@@ -333,6 +334,7 @@ void Agent::OnTimer(SteadyTime now) {
     ExecutePending();
   }
   if (now >= hangs_->NextDeadline()) hangs_->OnDeadline(now);
+  store_->OnDeadline(now);
   if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 

@@ -27,6 +27,7 @@ absl::StatusOr<RoundStore::Opened> RoundStore::Open() {
     status = loop_->AddFd(server_->PollFd(), EPOLLIN, [this](uint32_t) {
       server_->ProcessReady();
       TellRanksJoined();
+      if (server_->AnyWaits()) waits_.OnWaits(SteadyNow());
     });
   }
   if (!status.ok()) {
@@ -75,6 +76,7 @@ void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
   if (assignment.group_rank != 0) return;
   const bool nodes_know_secret = assignment.store_secret == secret_;
   server_->BeginRound(assignment.round, assignment.world_size, nodes_know_secret);
+  waits_.StartRound(assignment.world_size);
 }
 
 void RoundStore::Register(const std::vector<pid_t>& pids) {
@@ -128,8 +130,24 @@ std::string RoundStore::MissingText(absl::Duration waited) const {
   return MissingRanksText(missing, waiting, waited);
 }
 
+void RoundStore::OnDeadline(SteadyTime now) {
+  if (now < waits_.NextDeadline()) return;
+  const std::string text = waits_.OnDeadline(Waits(), now);
+  // Ranks that have not joined are reported otherwise.
+  if (!text.empty() && server_->Missing().empty()) events_.on_long_wait(text);
+}
+
+std::vector<StoreWait> RoundStore::Waits() const {
+  std::vector<StoreWait> waits;
+  for (WaitingClient& client : server_->Waiting()) {
+    waits.push_back({client.number, client.rank, std::move(client.key), client.on_rank});
+  }
+  return waits;
+}
+
 void RoundStore::Close() {
   unregistered_ = std::nullopt;
+  waits_.EndRound();
   CloseRegistration();
   if (server_ == nullptr) return;
   loop_->RemoveFd(server_->PollFd());

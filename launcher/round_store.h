@@ -14,10 +14,12 @@
 #include "absl/time/time.h"
 #include "launcher/core/agent_machine.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/store_wait_watch.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/store/registration_client.h"
 #include "launcher/store/store_server.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
@@ -32,6 +34,8 @@ class RoundStore {
     std::function<void(int joined)> on_ranks_joined;
     // The store of another node took the registration (OK), or can't be reached at the moment.
     std::function<void(const absl::Status& status)> on_store_reached;
+    // One line about ranks that have joined and wait for a key for long.
+    std::function<void(const std::string& text)> on_long_wait;
   };
 
   // `config` and `loop` must outlive it; `host` is this node's name.
@@ -55,11 +59,15 @@ class RoundStore {
 
   void Close();
 
+  SteadyTime NextDeadline() const { return waits_.NextDeadline(); }
+  void OnDeadline(SteadyTime now);
+
  private:
   absl::StatusOr<std::unique_ptr<StoreServer>> OpenServer(std::string* note);
   absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtAnyPort(StoreOptions options);
   void RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node);
   void TellRanksJoined();
+  std::vector<StoreWait> Waits() const;
   void CloseRegistration();
 
   const LaunchConfig* const config_;
@@ -68,6 +76,7 @@ class RoundStore {
   EventLoop* const loop_;
   const Events events_;
   std::unique_ptr<StoreServer> server_;
+  StoreWaitWatch waits_;
   std::string secret_;   // proves to it that a launcher is of its round
   int told_joined_ = 0;  // ranks that have joined it, as was told
   int last_port_ = 0;    // of a port range

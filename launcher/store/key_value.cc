@@ -93,7 +93,7 @@ void KeyValue::Forget(ClientId client) { EndWait(client); }
 std::vector<KeyValue::Pending> KeyValue::PendingWaits() const {
   absl::btree_map<uint64_t, Pending> by_age;
   for (const auto& [client, wait] : waits_) {
-    by_age[wait.number] = {client, *std::min_element(wait.missing.begin(), wait.missing.end())};
+    by_age[wait.number] = {client, wait.number, *std::min_element(wait.missing.begin(), wait.missing.end())};
   }
   std::vector<Pending> pending;
   for (auto& [number, one] : by_age) pending.push_back(std::move(one));

@@ -34,7 +34,8 @@ class KeyValue {
  public:
   struct Pending {
     ClientId client = 0;
-    std::string key;  // one it still waits for, the first in byte order
+    uint64_t number = 0;  // of this wait: no other one has it
+    std::string key;      // one it still waits for, the first in byte order
   };
 
   // `max_bytes` bounds the content (and the waits), bookkeeping included, roughly.
@@ -54,6 +55,8 @@ class KeyValue {
 
   // All unfinished waits, in the order in which they began.
   std::vector<Pending> PendingWaits() const;
+
+  bool AnyWaits() const { return !waits_.empty(); }
 
   // Memory used, in bytes (roughly).
   size_t bytes() const { return bytes_; }

@@ -107,6 +107,7 @@ std::vector<WaitingClient> StoreServer::Waiting() const {
   for (KeyValue::Pending& pending : key_value_.PendingWaits()) {
     const JoinWatch::Client& client = connections_.at(pending.client)->client;
     WaitingClient one;
+    one.number = pending.number;
     one.rank = join_watch_.RankOf(client);
     one.pid = client.pids.empty() ? 0 : client.pids[0];
     one.on_rank = JoinWatch::RankThatSets(pending.key);

@@ -53,6 +53,7 @@ struct StoreOptions {
 
 // A client that waits for a key that nobody has set.
 struct WaitingClient {
+  uint64_t number = 0;         // of this wait: no other one has it
   std::optional<int> rank;     // its own; not known: see JoinWatch
   uint32_t pid = 0;            // 0: it has never said
   std::string key;             // one of those it waits for
@@ -97,6 +98,7 @@ class StoreServer {
   int Joined() const { return join_watch_.Joined(); }
   std::vector<MissingRank> Missing() const { return join_watch_.Missing(); }
   std::vector<WaitingClient> Waiting() const;
+  bool AnyWaits() const { return key_value_.AnyWaits(); }
 
  private:
   // Where a connection comes from.
