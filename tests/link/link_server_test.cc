@@ -168,13 +168,19 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   char bytes[worker_contract::kMaxLinkLine];
   const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeLine(line)) << "once";
-  // The rank of the next round is what a connection has to say from then on.
-  server_->SetRank(getpid(), kRank + 1);
+  // The rank of the next round is what a connection has to say from then on, also one that has not said hello.
   fd = Connect(server_->address());
   Turn();
-  Write(fd, Hello(kRank + 1) + Progress(2));
-  Turn();
-  EXPECT_FALSE(Closed(fd));
+  server_->SetRank(getpid(), kRank + 1);
+  for (int i = 0; i < 2; ++i) {
+    Write(fd, Hello(kRank + 1) + Progress(2));
+    Turn();
+    EXPECT_FALSE(Closed(fd)) << i;
+    fd.reset();
+    Turn();
+    fd = Connect(server_->address());
+    Turn();
+  }
 }
 
 TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
