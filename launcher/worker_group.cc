@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/core/error_file.h"
+#include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/os/companion_file.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
@@ -109,8 +110,13 @@ void WorkerGroup::StartForkServer() {
   const LaunchConfig& config = *settings_.config;
   const absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return;  // the workers say so
+  if (!config.command.python && !LinksWorkerRuntime(*program)) {
+    return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
+                                             " is not a program that links ddprun's worker runtime"));
+  }
   ForkServer::Settings server;
   server.worker_argv = WorkerArgv(*program, config.command);
+  server.is_program = !config.command.python;
   server.script = config.command.script_argument + 1;
   server.is_module = config.command.script.empty();
   server.modules = config.preload;
@@ -261,7 +267,8 @@ void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<F
   if (why.ok()) {
     Log(LogLevel::kInfo, "--preload: the script begins with no import of an installed module");
   } else {
-    Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker imports for itself"));
+    Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker ",
+                                         settings_.config->command.python ? "imports" : "loads", " for itself"));
   }
   std::vector<WorkerEnd> ends;
   for (const ForkServer::Ticket ticket : not_started) {

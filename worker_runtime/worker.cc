@@ -20,6 +20,7 @@
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/preload/wait_to_be_forked.h"
 #include "worker_runtime/process_group/choose_device.h"
 
 namespace ddprun {
@@ -83,6 +84,7 @@ ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device
 }
 
 void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
+  WaitToBeForked();
   // A reader of our output that goes away must not end a training.
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();

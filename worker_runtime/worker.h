@@ -60,6 +60,9 @@ struct Worker {
 // is NonRestartable (base/non_restartable.h), so that the launcher does not restart the job; 2 if the environment is
 // invalid. A worker that failed only because a peer died waits half a second for the launcher to stop it, so that the
 // launcher sees the peer's exit first.
+//
+// With ddprun --preload, workers are forked from here (docs/operations.md, "Preloading"): what `main` does before is done
+// once per node, without a rank.
 [[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

@@ -176,8 +176,9 @@ constexpr Flag kFlags[] = {
     {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
     {"preload", "", "auto|none|MODULE,...", kWorkers,
-     "import these modules once and fork the workers;\nauto: the imports that the script begins with", StorePreload,
-     "auto", IsModuleList},
+     "import these modules once and fork the workers;\nauto: the imports that the script begins with;\nC++ programs of "
+     "ddprun's worker runtime: auto",
+     StorePreload, "auto", IsModuleList},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},

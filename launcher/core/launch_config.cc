@@ -162,10 +162,11 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
 void SetPreload(const Options& options, LaunchConfig* config) {
   if (options.preload.empty()) return;
   const bool is_python = options.module || !config->command.script.empty();
-  if (is_python) {
+  if (is_python || options.preload == "auto") {
     config->preload = options.preload;
-  } else if (!options.script.empty() && options.preload != "auto") {
-    config->notes.push_back("--preload has no effect: the workers are not started by Python");
+  } else if (!options.script.empty()) {
+    config->notes.push_back(
+        "--preload has no effect: the workers are not started by Python, which these modules are for");
   }
 }
 

@@ -90,7 +90,7 @@ struct LaunchConfig {
   // The workers.
   WorkerCommand command;
   bool runs_python = false;  // the command is an interpreter's
-  std::string preload;       // modules to import before workers are forked, see Options; empty: each starts by itself
+  std::string preload;       // what to load before workers are forked, see Options; empty: each loads for itself
   std::string entrypoint;    // the script's, module's or program's name, for people
   absl::Duration shutdown_timeout;
   HangPolicy hang;
@@ -126,7 +126,7 @@ struct LaunchConfig {
 //     time, and at least a second (half of less than two), to end before that system's SIGKILL
 //   - SIGUSR1 and SIGUSR2 are warnings unless they are to stop the job
 //   - a script that Python can't run, being a program (script_file.h), is run as if --no-python were given
-//   - --preload is for Python workers: it has no effect on other programs, which is noted if it names modules
+//   - --preload with modules is for Python workers: it has no effect on programs, which is noted
 //   - --virtual-local-rank: the workers' devices are the entries of $CUDA_VISIBLE_DEVICES, else 0, 1, ...
 // `cluster` is what merge_environment.h left of them.
 // InvalidArgument: one line that says what to change.

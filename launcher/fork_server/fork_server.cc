@@ -25,6 +25,7 @@
 #include "launcher/os/proc_files.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
+#include "worker_contract/fork_server.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -100,25 +101,13 @@ ForkServer::~ForkServer() {
 }
 
 absl::Status ForkServer::StartServer() {
-  absl::StatusOr<UniqueFd> source = SourceFile();
-  if (!source.ok()) return source.status();
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
   channel_.reset(sockets[0]);
   const UniqueFd theirs(sockets[1]);
-  const UniqueFd workers_stdin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
-  if (!workers_stdin.valid()) return ErrnoStatus(errno, "duplicating standard input");
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
-
-  SpawnRequest request;
-  request.program = settings_.worker_argv.front();
-  request.argv = ServerArgv(settings_, theirs.get(), workers_stdin.get());
-  request.environment = settings_.environment;
-  request.stdin_fd = source->get();
-  request.passed_fds = {theirs.get(), workers_stdin.get()};
-  request.ignored_signals = settings_.ignored_signals;
-  absl::StatusOr<Child> child = Spawn(request);
+  absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
   if (!child.ok()) return child.status();
   server_ = *std::move(child);
   if (absl::Status status = TellSetup(); !status.ok()) return status;
@@ -128,6 +117,42 @@ absl::Status ForkServer::StartServer() {
   if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
   if (watched.ok()) WatchProgress();
   return watched;
+}
+
+absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
+  absl::StatusOr<UniqueFd> source = SourceFile();
+  if (!source.ok()) return source.status();
+  const UniqueFd workers_stdin(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  if (!workers_stdin.valid()) return ErrnoStatus(errno, "duplicating standard input");
+  SpawnRequest request;
+  request.program = settings_.worker_argv.front();
+  request.argv = ServerArgv(settings_, socket, workers_stdin.get());
+  request.environment = settings_.environment;
+  request.stdin_fd = source->get();
+  request.passed_fds = {socket, workers_stdin.get()};
+  request.ignored_signals = settings_.ignored_signals;
+  return Spawn(request);
+}
+
+absl::StatusOr<Child> ForkServer::SpawnProgram(int socket) {
+  // What it prints before RunWorker is every worker's to print: kept until then.
+  const UniqueFd out(memfd_create("output", MFD_CLOEXEC)), err(memfd_create("output", MFD_CLOEXEC));
+  if (!out.valid() || !err.valid()) return ErrnoStatus(errno, "memfd_create");
+  SpawnRequest request;
+  request.program = settings_.worker_argv.front();
+  request.argv = settings_.worker_argv;
+  request.environment = settings_.environment;
+  request.environment.push_back(absl::StrCat(worker_contract::kForkServer, "=", socket));
+  request.stdout_fd = out.get();
+  request.stderr_fd = err.get();
+  request.passed_fds = {socket};
+  request.ignored_signals = settings_.ignored_signals;
+  return Spawn(request);
+}
+
+absl::Status ForkServer::Died() const {
+  return absl::UnavailableError(settings_.is_program && !ready_ ? "the program ended before it came to RunWorker"
+                                                                : "the fork server died");
 }
 
 absl::Status ForkServer::TellSetup() {
@@ -206,7 +231,7 @@ absl::Status ForkServer::SendMessage(absl::string_view message, const std::vecto
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return absl::OkStatus();
   if (errno == EAGAIN) return absl::DeadlineExceededError("the fork server does not read its socket");
-  if (errno == EPIPE || errno == ECONNRESET) return absl::UnavailableError("the fork server died");
+  if (errno == EPIPE || errno == ECONNRESET) return Died();
   return ErrnoStatus(errno, "asking the fork server");
 }
 
@@ -223,7 +248,7 @@ bool ForkServer::ReadMessage() {
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {
-    End(absl::UnavailableError("the fork server died"));
+    End(Died());
     return false;
   }
   message.resize(got);
@@ -236,7 +261,8 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
   const auto field = [&fields](size_t i) { return i < fields.size() ? OneLine(fields[i], kMaxReasonBytes) : ""; };
   if (kind == "ready") {
     Log(LogLevel::kInfo,
-        absl::StrCat("--preload: fork server ", server_.pid, " imported ", field(2), " in ", field(1), " s"));
+        absl::StrCat("--preload: fork server ", server_.pid,
+                     settings_.is_program ? " came to RunWorker" : " imported " + field(2), " in ", field(1), " s"));
     ready_ = true;
     WatchProgress();
     return AskForWaiting();
@@ -257,7 +283,7 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     return StartAgain();
   }
   if (kind == "changed") {
-    Log(LogLevel::kInfo, absl::StrCat("--preload: importing again, because ", field(1), " has changed"));
+    Log(LogLevel::kInfo, absl::StrCat("--preload: loading again, because ", field(1), " has changed"));
     return StartAgain();
   }
 }
@@ -326,6 +352,10 @@ void ForkServer::WatchProgress() {
 void ForkServer::OnProgressTimer() {
   uint64_t expirations;
   if (read(timer_.get(), &expirations, sizeof expirations) < 0) return;
+  if (settings_.is_program && !ready_) {
+    return End(absl::DeadlineExceededError(
+        absl::StrCat("the program did not come to RunWorker within ", absl::FormatDuration(settings_.stall_limit))));
+  }
   std::string progress = ProgressOf(server_.pid);
   if (progress != progress_) {
     progress_ = std::move(progress);

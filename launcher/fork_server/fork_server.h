@@ -21,8 +21,9 @@
 
 namespace ddprun::launcher {
 
-// A Python process that imports modules once and forks workers, which therefore start without importing them again
-// (fork_server.py, which has the protocol). Workers become children of this process, which must be a subreaper, and are
+// A process that forks workers, which therefore start without loading again what it has loaded. For workers in Python
+// one that imports modules once (fork_server.py, which has the protocol); for a program that links the worker runtime
+// the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this process, which must be a subreaper, and are
 // like those that Spawn starts: own session, parent-death signal, limits, signals, descriptors. Requests made while the
 // modules are imported wait for that. A server whose modules have changed on disk since then is replaced.
 //
@@ -31,13 +32,14 @@ class ForkServer {
  public:
   struct Settings {
     std::vector<std::string>
-        worker_argv;    // the interpreter's path, its flags, the script or -m and a module, arguments
-    size_t script = 0;  // the index of the script's or module's name in it
+        worker_argv;          // the interpreter's path, its flags, the script or -m and a module, arguments
+    bool is_program = false;  // the worker runtime's, see LinksWorkerRuntime; then the next three mean nothing
+    size_t script = 0;        // the index of the script's or module's name in it
     bool is_module = false;
     std::string modules;                   // MODULE,... to import; "auto": the imports that the script begins with
     std::vector<std::string> environment;  // that the modules are imported with, see CommonEnvironment
     std::vector<int> ignored_signals;
-    // An import that has not computed nor read for so long hangs.
+    // An import that has not computed nor read for so long hangs. A program has to come to RunWorker within it.
     absl::Duration stall_limit = absl::Seconds(30);
   };
   // One worker to fork. The caller keeps ownership of the descriptors, which must stay open until it is started; -1:
@@ -80,6 +82,9 @@ class ForkServer {
 
   ForkServer(Settings settings, EventLoop* loop, Events events);
   absl::Status StartServer();
+  absl::StatusOr<Child> SpawnInterpreter(int socket);
+  absl::StatusOr<Child> SpawnProgram(int socket);
+  absl::Status Died() const;
   absl::Status TellSetup();
   void AskForWaiting();
   absl::Status Ask(Ticket ticket, const Request& request);

@@ -1,4 +1,4 @@
-// The client of the fork server with a real Python.
+// The client of the fork server with a real Python, and with programs that do not come to RunWorker.
 #include "launcher/fork_server/fork_server.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "tests/os/process_testing.h"
 #include "tests/testing/process.h"
@@ -147,6 +148,51 @@ TEST_F(ForkServerTest, InterpreterThatIsNone_Ends) {
     loop_->Run();
     EXPECT_EQ(ended_->message(), "the fork server died");
   }
+}
+
+class ProgramTest : public ForkServerTest {
+ protected:
+  std::string EndOf(const std::vector<std::string>& argv) {
+    ForkServer::Settings settings;
+    settings.worker_argv = argv;
+    settings.is_program = true;
+    settings.stall_limit = stall_limit_;
+    ForkServer::Events events;
+    events.on_ended = [this](const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
+      ended_ = why;
+      not_started_ = not_started;
+      loop_->Quit();
+    };
+    absl::StatusOr<std::unique_ptr<ForkServer>> server =
+        ForkServer::Start(std::move(settings), loop_.get(), std::move(events));
+    if (!server.ok()) return std::string(server.status().message());
+    const pid_t pid = (*server)->pid();
+    const std::vector<ForkServer::Ticket> tickets = (*server)->Fork({Request(0)});
+    while (!ended_) loop_->Run();
+    EXPECT_EQ(not_started_, tickets);
+    EXPECT_FALSE(testing::Alive(pid));
+    return std::string(ended_->message());
+  }
+};
+
+TEST_F(ProgramTest, Ends) { EXPECT_EQ(EndOf({"/bin/true"}), "the program ended before it came to RunWorker"); }
+
+TEST_F(ProgramTest, DoesSomethingElse_IsKilled) {
+  stall_limit_ = absl::Seconds(1);
+  EXPECT_EQ(EndOf({"/bin/sh", "-c", "while :; do :; done"}), "the program did not come to RunWorker within 1s");
+}
+
+TEST_F(ProgramTest, OnlyProgramsWithTheMark_LinkTheWorkerRuntime) {
+  const auto write = [this](const std::string& text) {
+    std::ofstream(folder_.File("program")) << text;
+    return folder_.File("program");
+  };
+  EXPECT_TRUE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 1...")));
+  EXPECT_FALSE(LinksWorkerRuntime(write("#!/bin/sh\n# ddprun worker runtime: can fork workers, protocol 1\n")));
+  EXPECT_FALSE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 2...")));
+  EXPECT_FALSE(LinksWorkerRuntime(write("")));
+  EXPECT_FALSE(LinksWorkerRuntime("launcher/ddprun")) << "it would start itself";
+  EXPECT_FALSE(LinksWorkerRuntime(folder_.File("missing")));
 }
 
 }  // namespace
