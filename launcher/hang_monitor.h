@@ -20,8 +20,8 @@
 
 namespace ddprun::launcher {
 
-// Watches the progress of this node's workers. When one hangs it says so in the log, with the stacks of the workers, and
-// has it killed if that is configured. Belongs to the loop's thread, and must be destroyed before the loop.
+// Watches the progress of this node's workers. When one hangs it says so in the log, with the stacks of the workers,
+// and has it killed if that is configured. Belongs to the loop's thread, and must be destroyed before the loop.
 class HangMonitor {
  public:
   struct Events {

@@ -24,9 +24,9 @@
 
 namespace ddprun::launcher {
 
-// This node's side of the store in which a round's workers meet: a store of its own for each round, which serves the job
-// if this node is group rank 0, and the registration of its workers at the store of the round, here or there. Belongs
-// to the loop's thread; must be closed before the loop is destroyed.
+// This node's side of the store in which a round's workers meet: a store of its own for each round, which serves the
+// job if this node is group rank 0, and the registration of its workers at the store of the round, here or there.
+// Belongs to the loop's thread; must be closed before the loop is destroyed.
 class RoundStore {
  public:
   struct Events {
@@ -54,7 +54,8 @@ class RoundStore {
   // This node's workers run; nothing is done without a round or the second time.
   void Register(const std::vector<pid_t>& pids);
 
-  // Which ranks have not joined and who waits for them, `waited` after the round began; empty if none are known to be missing.
+  // Which ranks have not joined and who waits for them, `waited` after the round began; empty if none are known to be
+  // missing.
   std::string MissingText(absl::Duration waited) const;
 
   void Close();

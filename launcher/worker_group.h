@@ -59,8 +59,8 @@ class WorkerGroup {
     rendezvous::WorkerFailure failure;
   };
 
-  // Listens for the worker link, and starts the fork server if the configuration asks for it. Events are never called from within Start, Signal or
-  // Kill. InvalidArgument: a port range is given, but the port guard library is missing.
+  // Listens for the worker link, and starts the fork server if the configuration asks for it. Events are never called
+  // from within Start, Signal or Kill. InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                              Events events);
   ~WorkerGroup() { *alive_ = false; }

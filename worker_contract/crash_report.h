@@ -3,8 +3,8 @@
 
 #include <signal.h>
 
-// How a worker that crashes tells where: in the launcher's error file, which the failure summary on every node quotes; and
-// how one that hangs is asked. Needs the C library only.
+// How a worker that crashes tells where: in the launcher's error file, which the failure summary on every node quotes;
+// and how one that hangs is asked. Needs the C library only.
 namespace ddprun::worker_contract {
 
 // Writes the name of the function that `pc` lies in to `out`, at most `size` bytes with the final 0. False: unknown.
@@ -19,8 +19,8 @@ using Symbolizer = bool (*)(const void* pc, char* out, int size);
 // Only a worker reports, not the processes that it forks. What could block or crash again in a broken process is done
 // in a copy of it, which ends after kMaxReportSeconds at the latest.
 //
-// Also, unless kStackSignal has a handler already: if it is sent with a value (sigqueue), the process writes the stacks of
-// the thread that gets it to that descriptor of the sender, by way of /proc, and goes on.
+// Also, unless kStackSignal has a handler already: if it is sent with a value (sigqueue), the process writes the stacks
+// of the thread that gets it to that descriptor of the sender, by way of /proc, and goes on.
 //
 // `symbolizer` may be null: then names are those that the dynamic linker knows. Call at start; not thread-safe.
 void ReportCrashes(Symbolizer symbolizer);

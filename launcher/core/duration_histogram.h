@@ -8,9 +8,9 @@
 
 namespace ddprun::launcher {
 
-// PURE: how long something took, each time, in constant memory. Durations are known to one part in eight: a percentile is
-// never less than the true one, and at most an eighth more. Old durations fade: whenever kFadeAt have come, all counts
-// are halved, and a duration that came once is forgotten. Thread-compatible.
+// PURE: how long something took, each time, in constant memory. Durations are known to one part in eight: a percentile
+// is never less than the true one, and at most an eighth more. Old durations fade: whenever kFadeAt have come, all
+// counts are halved, and a duration that came once is forgotten. Thread-compatible.
 class DurationHistogram {
  public:
   static constexpr int64_t kFadeAt = 1 << 14;

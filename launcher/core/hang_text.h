@@ -7,17 +7,17 @@
 
 #include "launcher/core/progress_watch.h"
 
-// PURE: what the launcher says about hung and slow workers. One line each, without its end. `base_rank` is the rank of the
-// node's first worker.
+// PURE: what the launcher says about hung and slow workers. One line each, without its end. `base_rank` is the rank of
+// the node's first worker.
 namespace ddprun::launcher {
 
 // "phase forward of step 120", "step 120": where a worker is.
 std::string StandingText(const Standing& standing);
 
-// "rank 3 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 0-2 wait in phase backward of
-// step 120"
-// "ranks 0-3 have been in phase backward of step 120 for 1m5s (usually 200ms, limit 1m0s): they wait for each other or for
-// another node, whose launcher may say more"
+// "rank 3 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 0-2 wait in phase backward
+// of step 120"
+// "ranks 0-3 have been in phase backward of step 120 for 1m5s (usually 200ms, limit 1m0s): they wait for each other or
+// for another node, whose launcher may say more"
 // REQUIRES: hang.behind is not empty.
 std::string HangText(const effect::Hang& hang, int32_t base_rank);
 
@@ -27,8 +27,8 @@ std::string HungText(const Standing& standing);
 // "rank 3 has gone on after 4.2s in phase forward of step 120"
 std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank);
 
-// "rank 3 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of this node's
-// ranks (300ms)"; several ranks: one after the other.
+// "rank 3 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of this
+// node's ranks (300ms)"; several ranks: one after the other.
 std::string StragglersText(const effect::Stragglers& stragglers, int32_t base_rank);
 
 }  // namespace ddprun::launcher

@@ -99,7 +99,7 @@ void ProgressWatch::LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffect
   std::vector<Straggler> slow = stragglers_.OnStep(local_rank, ranks_[local_rank].steps > kWarmUpSteps, running_);
   if (slow.empty() || now < next_stragglers_) return;
   next_stragglers_ = now + kStragglerInterval;
-  effects->emplace_back(std::in_place_type<effect::Stragglers>, std::move(slow));
+  effects->push_back(effect::Stragglers{std::move(slow)});
 }
 
 void ProgressWatch::Place(SteadyTime now) {

@@ -55,15 +55,17 @@ using ProgressEffects = std::vector<ProgressEffect>;
 
 // PURE: finds hung and slow workers of one node by what they report (docs/worker_protocol.md 3.2).
 //
-// Which rank hangs: in synchronous training one hung rank makes all others wait, and they exceed any bound too. Only the
-// ranks that have got least far are looked at: those of the smallest step, and within it those that have reported the
-// fewest phases. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count.) They hang when each of
-// them has exceeded its limit, counted from when it entered its phase or one of them last got on, whichever is later.
+// Which rank hangs: in synchronous training one hung rank makes all others wait, and they exceed any bound too. Only
+// the ranks that have got least far are looked at: those of the smallest step, and within it those that have reported
+// the fewest phases. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count.) They hang when
+// each of them has exceeded its limit, counted from when it entered its phase or one of them last got on, whichever is
+// later.
 //
 // The limit of a phase is learned from all ranks of the node: `factor` times the 99th percentile of its duration, twice
 // the longest if that is more, and at least `least`. A rank's waiting does not count as duration, nor do the first
-// kWarmUpSteps steps of a worker. There is no limit before a rank has been in the phase kLeastTimes times: rare phases as
-// checkpoints and evaluations raise no alarm while they are new. Where workers report no phase, each step is one phase.
+// kWarmUpSteps steps of a worker. There is no limit before a rank has been in the phase kLeastTimes times: rare phases
+// as checkpoints and evaluations raise no alarm while they are new. Where workers report no phase, each step is one
+// phase.
 //
 // If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes or has no name,
 // they may be waiting for another node, whose launcher knows more: the limit is doubled, and a learned one is at least

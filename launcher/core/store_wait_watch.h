@@ -21,9 +21,9 @@ struct StoreWait {
   std::optional<int> on_rank;  // the rank that is to set it, where known
 };
 
-// PURE: says who has waited long for a key of the store, at the start or later (a barrier that a rank has not come to), and
-// which ranks have not asked for it. Waits are looked at every kInterval while there are any: a client says nothing while it
-// waits. Reported after kLong, and then ever more rarely. Thread-compatible.
+// PURE: says who has waited long for a key of the store, at the start or later (a barrier that a rank has not come to),
+// and which ranks have not asked for it. Waits are looked at every kInterval while there are any: a client says nothing
+// while it waits. Reported after kLong, and then ever more rarely. Thread-compatible.
 class StoreWaitWatch {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(15);

@@ -20,8 +20,8 @@ struct Straggler {
   friend bool operator==(const Straggler&, const Straggler&) = default;
 };
 
-// In such a phase the ranks wait for each other: "backward", "all_reduce", "barrier", "wait", "sync" and what has one of
-// these in its name.
+// In such a phase the ranks wait for each other: "backward", "all_reduce", "barrier", "wait", "sync" and what has one
+// of these in its name.
 bool IsSynchronizing(absl::string_view phase);
 
 // PURE: compares the ranks' own times: of each step what comes before its first synchronizing phase. All ranks take
@@ -38,8 +38,8 @@ class StragglerWatch {
 
   // This rank has been in `phase` for so long.
   void OnPhase(int32_t local_rank, absl::string_view phase, absl::Duration duration);
-  // Its step is over. One that is not to count, as the first few: `counts` is false. Once all of `ranks` have made kSteps
-  // steps, returns the stragglers among them, the slowest first, and begins anew.
+  // Its step is over. One that is not to count, as the first few: `counts` is false. Once all of `ranks` have made
+  // kSteps steps, returns the stragglers among them, the slowest first, and begins anew.
   std::vector<Straggler> OnStep(int32_t local_rank, bool counts, const std::vector<int32_t>& ranks);
 
  private:

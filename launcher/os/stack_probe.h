@@ -20,10 +20,10 @@ namespace ddprun::launcher {
 std::string DescribeMainThread(pid_t pid);
 
 // Finds out where a running process is. First the process is asked itself, if it has the handler of
-// worker_contract/crash_report: then the stacks are those of its main thread, Python's and the native one. A process that
-// has no handler, is stopped or does not answer is looked at from outside, with the first of py-spy, eu-stack and gdb that
-// is installed and answers. Never blocks, ends within a few seconds, and neither changes nor ends the process. Belongs to
-// the loop's thread, which must be the main thread (see Spawn); must be destroyed before the loop.
+// worker_contract/crash_report: then the stacks are those of its main thread, Python's and the native one. A process
+// that has no handler, is stopped or does not answer is looked at from outside, with the first of py-spy, eu-stack and
+// gdb that is installed and answers. Never blocks, ends within a few seconds, and neither changes nor ends the process.
+// Belongs to the loop's thread, which must be the main thread (see Spawn); must be destroyed before the loop.
 class StackProbe {
  public:
   // `on_done` is called once, from the loop, with the state of the main thread and the stacks as far as they are known:

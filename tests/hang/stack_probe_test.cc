@@ -10,6 +10,7 @@
 #include <string>
 
 #include "launcher/os/event_loop.h"
+#include "launcher/os/proc_files.h"
 #include "worker_contract/crash_report.h"
 
 namespace ddprun::launcher {
@@ -86,6 +87,8 @@ TEST_F(StackProbeTest, StoppedProcess_IsSaidToBeStopped) {
   int status = 0;
   ASSERT_EQ(waitpid(child.pid(), &status, WUNTRACED), child.pid());
   EXPECT_EQ(Probe(child.pid()).rfind("main thread: T (stopped)", 0), 0u);
+  const std::string state = ReadSmallFile("/proc/" + std::to_string(child.pid()) + "/status");
+  EXPECT_NE(state.find("SigPnd:\t0000000000000000\n"), std::string::npos) << "it is not asked: " << state;
 }
 
 TEST_F(StackProbeTest, NoSuchProcess_NothingIsFound) {
