@@ -69,8 +69,8 @@ struct Signal {
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
-// Code is in agent_machine.cc; in agent_machine_stop.cc how a node stops, in agent_machine_reform.cc how workers outlive
-// their round.
+// Code is in agent_machine.cc; how a node stops in agent_machine_stop.cc, how workers outlive their round in
+// agent_machine_reform.cc.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:

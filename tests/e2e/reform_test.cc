@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Says at the start of each round who it is, and waits for the end of the round. Its state is the round that it came in.
+// Says at the start of each round who it is, and waits for the end of the round. Its step is the round it came in.
 constexpr char kWorker[] = R"(
 import os, signal, sys
 if os.environ.get("PLAIN") != os.environ["RANK"]:
