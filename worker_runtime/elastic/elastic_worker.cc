@@ -42,6 +42,7 @@ ElasticWorker::~ElasticWorker() { rounds_.EndGroup(); }
 
 absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& ddp) {
   if (!std::exchange(began_, true)) return absl::OkStatus();
+  if (failure_.empty()) failure_ = "its group was shut down in the middle of the training";
   const std::string reason = rounds_.suspended() ? rounds_.suspend_reason() : failure_;
   recovery_ = {};
   ddp.Drop();

@@ -26,6 +26,7 @@
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/distributed_sampler.h"
+#include "worker_runtime/data/elastic_sampler.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/state/module_state.h"
@@ -341,6 +342,43 @@ TEST(TrainingState, Broadcast_FromAnyRank_AllGoOnTheSame) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(after, Each(after[2]));
   EXPECT_THAT(after[0], HasSubstr("0/18"));
+}
+
+TEST(TrainingState, Broadcast_ARankThatDoesNotTakeIt_KeepsItsOwn) {
+  const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {
+    double value = rank;
+    SampleNet net;
+    TrainingState state(net);
+    if (absl::Status added = state.AddValue("value", &value); !added.ok()) return added;
+    if (absl::Status sent = state.Broadcast(*group, 2, /*take=*/rank != 1); !sent.ok()) return sent;
+    EXPECT_EQ(value, rank == 1 ? 1 : 2);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+TEST(TrainingState, ElasticSampler_IsRolledBack_AndTakesTheStateOfADistributedSampler) {
+  SampleNet net, other_net;
+  ElasticSampler sampler = ElasticSampler::Create(60, {.batch_size = 7, .seed = 5}).value();
+  sampler.SetWorld(1, 2);
+  TrainingState state(net);
+  ASSERT_TRUE(state.AddSampler(sampler).ok());
+  sampler.Next();
+  state.Commit();
+  const std::vector<size_t> indices = sampler.Next().indices;
+  ASSERT_TRUE(state.Rollback().ok());
+  EXPECT_EQ(sampler.position(), 14);
+  EXPECT_EQ(sampler.Next().indices, indices);
+
+  DistributedSampler other = DistributedSampler::Create(60, {.num_replicas = 2, .rank = 0, .seed = 5}).value();
+  other.set_epoch(3, 10);
+  TrainingState other_state(other_net);
+  ASSERT_TRUE(other_state.AddSampler(other).ok());
+  const TempDir folder;
+  ASSERT_TRUE(Checkpointer::Create(nullptr, other_state, {.folder = folder.path()}).value()->Save({.step = 1}).ok());
+  ASSERT_TRUE(Checkpointer::Create(nullptr, state, {.folder = folder.path()}).value()->Resume().ok());
+  EXPECT_EQ(sampler.epoch(), 3);
+  EXPECT_EQ(sampler.position(), 20);
 }
 
 TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
