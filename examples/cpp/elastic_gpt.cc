@@ -64,13 +64,15 @@ Flags ReadFlags(int argc, char** argv) {
   return flags;
 }
 
-// Where the time went, from the launcher's word that the round is over.
+// Where the time went, from the launcher's word that the round is over. The first time is CLOCK_MONOTONIC's.
 void SayRecovery(int rank, const ddprun::RecoveryTimes& times) {
-  std::string text =
-      absl::StrFormat("rank %d: round %d goes on after step %d; ms since suspend:", rank, times.round, times.step);
+  std::string text = absl::StrFormat("rank %d: round %d goes on after step %d", rank, times.round, times.step);
+  if (times.suspended.has_value()) {
+    absl::StrAppendFormat(&text, "; suspended at %.4f s, then", absl::ToDoubleSeconds(times.suspended->since_start()));
+  }
   const auto add = [&](absl::string_view name, const std::optional<ddprun::SteadyTime>& at) {
     if (!at.has_value() || !times.suspended.has_value()) return;
-    absl::StrAppendFormat(&text, "  %s %.1f", name, absl::ToDoubleMilliseconds(*at - *times.suspended));
+    absl::StrAppendFormat(&text, " %s +%.1f ms", name, absl::ToDoubleMilliseconds(*at - *times.suspended));
   };
   add("rolled back", times.rolled_back);
   add("re-form", times.re_formed);
