@@ -79,6 +79,7 @@ absl::Status ElasticWorker::InitProcessGroup() {
   if (!rounds_.BeginGroup(creation)) return ended;
   ProcessGroupOptions options = options_;
   options.cancel = creation.get_token();
+  options.await_failure_reports = !rounds_.linked();
   // Survivors have formed groups before, newcomers have not.
   if (env().round != 0) options.attempt = env().round;
   DDPRUN_ASSIGN_OR_RETURN(worker_.group, ProcessGroup::Create(env(), std::move(options)));

@@ -48,6 +48,10 @@ struct ProcessGroupOptions {
   // that is requested later ends only waits for the group's store.
   std::stop_token cancel = {};
 
+  // A rank that loses a peer waits for the others' reports, up to a second, so that its error names the first cause. Not
+  // needed where somebody else names it, such as the launcher of an elastic worker, and the next round would wait too.
+  bool await_failure_reports = true;
+
   // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a
   // list with commas) that this host has, else the source address of the route to MASTER_ADDR.
   std::string interface = "";

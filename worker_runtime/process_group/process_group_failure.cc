@@ -140,13 +140,14 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   const auto join = absl::MakeCleanup([&aborting] { Join(aborting); });
   FailureReports reports = board->Read();
   // Gloo closes its connections before the rank that gave up can say so. One that stays silent is gone.
-  if (const FailureCause cause = FindCause(rank, own, reports); cause.rank.has_value() && !cause.reported.has_value()) {
-    board->Await(*cause.rank, kHearOthers);
+  const FailureCause first = FindCause(rank, own, reports);
+  if (options.await_failure_reports && first.rank.has_value() && !first.reported.has_value()) {
+    board->Await(*first.rank, kHearOthers);
     reports = board->Read();
   }
   // NCCL does not tell which connection broke: those that say nothing are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
-  if (IsTimeout(so_far) || !so_far.rank.has_value()) {
+  if (options.await_failure_reports && (IsTimeout(so_far) || !so_far.rank.has_value())) {
     board->AwaitAll(kHearOthers);
     reports = board->Read();
   }
