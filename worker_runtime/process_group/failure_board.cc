@@ -1,6 +1,5 @@
 #include "worker_runtime/process_group/failure_board.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -14,8 +13,6 @@ namespace ddprun {
 namespace {
 
 constexpr char kAllReports[] = "failures";
-// Of a wait, after which it looks whether it is to end.
-constexpr absl::Duration kSlice = absl::Milliseconds(50);
 
 // Exists once the rank has posted its report.
 std::string ReportKey(int rank) { return absl::StrCat("failed/", rank); }
@@ -95,25 +92,14 @@ FailureReports FailureBoard::Read() {
   return reports;
 }
 
-void FailureBoard::AwaitKeys(const std::vector<std::string>& keys, absl::Duration timeout) {
-  WithStore([&](c10d::Store& store) {
-    for (absl::Duration left = timeout; left > absl::ZeroDuration() && !waits_end_; left -= kSlice) {
-      const absl::Status waited = TorchTry("", [&] {
-        store.wait(keys, absl::ToChronoMilliseconds(std::min(left, kSlice)));
-        return absl::OkStatus();
-      });
-      if (waited.ok()) return;
-      if (!absl::IsDeadlineExceeded(waited)) ThrowIfError(waited);
-    }
-  });
+void FailureBoard::Await(int rank, absl::Duration timeout) {
+  WithStore([&](c10d::Store& store) { store.wait({ReportKey(rank)}, absl::ToChronoMilliseconds(timeout)); });
 }
-
-void FailureBoard::Await(int rank, absl::Duration timeout) { AwaitKeys({ReportKey(rank)}, timeout); }
 
 void FailureBoard::AwaitAll(absl::Duration timeout) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(ReportKey(rank));
-  AwaitKeys(keys, timeout);
+  WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
 }
 
 void FailureBoard::SayRead() {

@@ -3,12 +3,9 @@
 
 #include <c10/util/intrusive_ptr.h>
 
-#include <atomic>
 #include <optional>
 #include <set>
-#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -42,8 +39,6 @@ class FailureBoard {
   // Waits until this rank, or every rank, has posted a report, up to `timeout`.
   void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
-  // Both return at once from now on, also in other threads: who failed does not matter any more.
-  void EndWaits() { waits_end_ = true; }
 
   // Announces that this rank no longer needs the store; waits until all ranks except `gone` have announced it.
   void SayRead();
@@ -59,12 +54,10 @@ class FailureBoard {
   // Runs `use` unless another thread is in a call, then posts the report that came meanwhile.
   void WithStore(absl::FunctionRef<void(c10d::Store&)> use);
   void Write(c10d::Store& store, const FailureReport& report) const;
-  void AwaitKeys(const std::vector<std::string>& keys, absl::Duration timeout);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
   const int size_;
-  std::atomic<bool> waits_end_ = false;
   Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool posted_ ABSL_GUARDED_BY(mutex_) = false;

@@ -198,8 +198,6 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
     if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
     if (board != nullptr) boards.push_back(board);
   }
-  // A thread that looks for the cause of the connections' end has it now.
-  for (const std::shared_ptr<FailureBoard>& each : boards) each->EndWaits();
   CutOff(aborting);
   for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) {
     for (std::shared_ptr<FailureBoard>& other : subgroup->impl_->AbortAll(reason, aborting)) boards.push_back(other);

@@ -111,21 +111,5 @@ TEST(FailureBoard, ReportPostedWhileAnotherThreadIsInACall_IsPostedByThatThread)
   EXPECT_EQ(reports.at(0).detail, "the launcher says so");
 }
 
-TEST(FailureBoard, EndWaits_EndsOneThatIsOnAndLaterOnes_TheStoreIsNotLost) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  FailureBoard board(store, 0, 2);
-  std::thread waiting([&] { board.Await(1, absl::InfiniteDuration()); });
-  bool in_call = false;
-  ASSERT_TRUE(Eventually([&] {
-    in_call = true;
-    board.Ask([&](c10d::Store&) { in_call = false; });
-    return in_call;
-  }));
-  board.EndWaits();
-  waiting.join();
-  board.AwaitAll(absl::InfiniteDuration());
-  EXPECT_FALSE(board.store_is_lost());
-}
-
 }  // namespace
 }  // namespace ddprun::testing
