@@ -11,6 +11,7 @@
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/elastic/core/state_source.h"
+#include "worker_runtime/preload/wait_to_be_forked.h"
 
 namespace ddprun {
 namespace {
@@ -172,6 +173,8 @@ bool ElasticWorker::Recoverable(const absl::Status& status) {
 void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract::LinkCheckpointed{step}); }
 
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
+  // As RunWorker does: what follows is this worker's.
+  WaitToBeForked();
   options.elastic = true;
   // RunWorker says what is wrong with it.
   const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();

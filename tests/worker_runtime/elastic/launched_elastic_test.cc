@@ -15,10 +15,12 @@ using ::testing::Not;
 
 constexpr int64_t kSteps = 8;
 
-std::vector<std::string> Flags(int n, std::vector<std::string> more = {}) {
-  std::vector<std::string> flags = {
-      "--standalone", absl::StrCat("--nproc-per-node=", n),           "--max-restarts=3",
-      "--no-python",  "tests/worker_runtime/elastic/elastic_program", absl::StrCat("--steps=", kSteps)};
+std::vector<std::string> Flags(int n, std::vector<std::string> more = {}, bool preload = false) {
+  std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", n), "--max-restarts=3",
+                                    "--no-python"};
+  if (preload) flags.push_back("--preload");
+  flags.push_back("tests/worker_runtime/elastic/elastic_program");
+  flags.push_back(absl::StrCat("--steps=", kSteps));
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
@@ -63,9 +65,11 @@ struct Death {
   int dies;
   std::string place;
   int64_t step;
+  bool preload = false;
 };
 std::ostream& operator<<(std::ostream& out, const Death& death) {
-  return out << "rank " << death.dies << " of " << death.ranks << ", " << death.place << " of step " << death.step;
+  return out << "rank " << death.dies << " of " << death.ranks << ", " << death.place << " of step " << death.step
+             << (death.preload ? ", forked" : "");
 }
 
 class LaunchedDeathTest : public ::testing::TestWithParam<Death> {};
@@ -75,7 +79,7 @@ TEST_P(LaunchedDeathTest, OnlyItsProcessIsReplaced_AndTheBitsAreTheSame) {
   const TempDir folder;
   std::vector<std::string> more = {absl::StrCat("--hold=", death.dies, ":", death.step, ":", death.place)};
   if (death.place == "save") more.push_back(absl::StrCat("--folder=", folder.path()));
-  Launcher launcher(Flags(death.ranks, more), kOneThread);
+  Launcher launcher(Flags(death.ranks, more, death.preload), kOneThread);
   ASSERT_TRUE(launcher.WaitForOut(absl::StrCat("holding ", death.place))) << launcher.Err();
   kill(PidOf(launcher.Out(), death.dies), SIGKILL);
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
@@ -83,12 +87,14 @@ TEST_P(LaunchedDeathTest, OnlyItsProcessIsReplaced_AndTheBitsAreTheSame) {
   for (const auto& [rank, pid] : ProcessesIn(launcher.Out())) ++began[rank];
   for (int rank = 0; rank < death.ranks; ++rank) EXPECT_EQ(began[rank], rank == death.dies ? 2 : 1) << rank;
   ExpectUnchanged(launcher.Out(), death.ranks);
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("--preload"))) << "workers were not forked";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LaunchedDeathTest,
                          ::testing::Values(Death{2, 0, "forward", 3}, Death{2, 1, "backward", 3},
                                            Death{4, 2, "backward", 4}, Death{2, 1, "forward", 0},
-                                           Death{2, 0, "save", 4}, Death{2, 1, "committed", kSteps - 1}));
+                                           Death{2, 0, "save", 4}, Death{2, 1, "backward", 3, true},
+                                           Death{2, 1, "committed", kSteps - 1}));
 
 TEST(LaunchedElastic, AllDie_TheTrainingGoesOnFromTheCheckpoint) {
   const TempDir folder;
