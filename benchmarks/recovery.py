@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""How long a training stands still after a death, and how many steps it loses.
+
+usage: benchmarks/recovery.py [--injections N] [--only WORD]... [--programs DIR]
+
+Each case is a job of which one process is killed with SIGKILL, again and again, each time a random while after it has
+recovered. The table shows medians and p99 (of 20 injections: the largest) of the time from the kill to the end of the next
+optimizer step, how that divides, and how many committed steps had to be made again. Jobs under torchrun and jobs without
+recovery resume from a snapshot of every 20th step. Needs scripts/setup; the Python standard library is enough.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import queue
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DDPRUN = ROOT / "bin/ddprun"
+GIVE_UP = 120.0  # seconds for anything that should take less
+MODEL = ["--block-size=64", "--n-layer=2", "--n-head=4", "--n-embd=64", "--batch-size=8"]
+SNAPSHOTS = ["--snapshot-every=20", "--log-every=1", "--steps=1000000"]
+PARTS = ("rolled back", "re-form", "group", "state", "first step")
+
+PID = re.compile(r"rank (\d+) of (\d+): pid (\d+)")
+STEP = re.compile(r"step (\d+)\D.*loss")
+RECOVERED = re.compile(r"rank (\d+): round (\d+) goes on after step (\d+)(?:; suspended at ([\d.]+) s, then(.*))?")
+
+
+class Job:
+    """The launchers of one job, whose output arrives as (time of arrival, launcher's number, line)."""
+
+    def __init__(self, commands, env):
+        self.lines = queue.SimpleQueue()
+        self.pids = {}  # rank -> pid
+        self.step = 0  # the largest that was reported
+        self.processes = []
+        for number, command in enumerate(commands):
+            process = subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            self.processes.append(process)
+            threading.Thread(target=self.read, args=(number, process.stdout), daemon=True).start()
+
+    def read(self, number, pipe):
+        for line in pipe:
+            self.lines.put((time.monotonic(), number, line))
+
+    def next(self, deadline):
+        """The next line, taken note of."""
+        try:
+            at, number, line = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise RuntimeError("the job stands still") from None
+        if found := PID.search(line):
+            self.pids[int(found[1])] = int(found[3])
+        return at, number, line
+
+    def run_until_step(self, step):
+        deadline = time.monotonic() + GIVE_UP
+        while self.step < step:
+            _, _, line = self.next(deadline)
+            if found := STEP.search(line):
+                self.step = max(self.step, int(found[1]))
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def job(commands):
+    env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    started = Job(commands, env)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+class Injection:
+    def __init__(self):
+        self.total = 0.0  # seconds from the kill to the end of the next step
+        self.told = None  # from the kill to the survivors' suspend
+        self.parts = {}  # name -> seconds from the suspend
+        self.lost = 0
+
+
+def recovered_by_survivors(running, killed, survivors):
+    """After a kill at `killed`: waits until the ranks `survivors` (by their ranks afterwards) have said how they went on."""
+    result = Injection()
+    before = running.step
+    deadline = time.monotonic() + GIVE_UP
+    left = set(survivors)
+    while left:
+        _, _, line = running.next(deadline)
+        if (found := STEP.search(line)) and "goes on" not in line:
+            running.step = max(running.step, int(found[1]))
+        found = RECOVERED.search(line)
+        if not found or found[4] is None or int(found[1]) not in left:
+            continue
+        left.discard(int(found[1]))
+        suspended = float(found[4])
+        parts = {name: float(ms) / 1e3 for name, ms in re.findall(r"([a-z -]+?) \+([\d.]+) ms", found[5])}
+        parts = {name.strip(): value for name, value in parts.items()}
+        total = suspended - killed + parts["first step"]
+        if total > result.total:
+            result.total, result.told, result.parts = total, suspended - killed, parts
+        result.lost = max(result.lost, before - int(found[3]))
+    return result
+
+
+def resumed_from_snapshot(running, killed):
+    """After a kill at `killed`: waits for the first step that is made again."""
+    result = Injection()
+    before = running.step
+    deadline = time.monotonic() + GIVE_UP
+    begun = False
+    while True:
+        at, _, line = running.next(deadline)
+        if PID.search(line):
+            begun = True
+        if begun and (found := STEP.search(line)) and "resumed" not in line and "snapshot" not in line:
+            running.step = int(found[1])
+            result.total = at - killed
+            result.lost = max(0, before - (running.step - 1))
+            return result
+
+
+def kill_workers(commands, world, injections, elastic):
+    """Kills random ranks of one job."""
+    results = []
+    with job(commands) as running:
+        running.run_until_step(25)
+        while len(results) < injections:
+            running.run_until_step(running.step + random.randint(25, 45))
+            if len(running.pids) < world:
+                raise RuntimeError(f"only ranks {sorted(running.pids)} have said their pid")
+            victim = random.randrange(world)
+            survivors = {rank: pid for rank, pid in running.pids.items() if rank != victim}
+            killed = time.monotonic()
+            os.kill(running.pids[victim], signal.SIGKILL)
+            if elastic:
+                results.append(recovered_by_survivors(running, killed, survivors))
+                if any(running.pids[rank] != pid for rank, pid in survivors.items()):
+                    raise RuntimeError("a survivor was started anew")
+            else:
+                results.append(resumed_from_snapshot(running, killed))
+    return results
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def lose_nodes(worker, injections):
+    """Three nodes of one worker each on this host, of which one is killed: its launcher and its worker."""
+    results = []
+    while len(results) < injections:
+        port = free_port()
+        # The server stands apart, as its launcher would be killed with it.
+        flags = ["--nnodes=2:3", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
+        commands = [[str(ROOT / "bin/rendezvousd"), f"--listen=127.0.0.1:{port}"]]
+        commands += [[str(DDPRUN), *flags, "--max-restarts=100", "--no-python", *worker] for _ in range(3)]
+        with job(commands) as running:
+            running.run_until_step(random.randint(30, 60))
+            victim = random.randrange(3)
+            pid = running.pids[victim]
+            launcher = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            killed = time.monotonic()
+            os.kill(launcher, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            results.append(recovered_by_survivors(running, killed, {0, 1}))
+    return results
+
+
+def one_node(world, worker, *flags):
+    return [[str(DDPRUN), "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *flags, "--no-python", *worker]]
+
+
+def p99(values):
+    return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+
+
+def ms(values):
+    return f"{1e3 * statistics.median(values):.0f} ({1e3 * p99(values):.0f})"
+
+
+def row(name, results):
+    cells = [name, str(len(results)), ms([r.total for r in results])]
+    if results[0].told is None:
+        cells += ["-"] * (1 + len(PARTS))
+    else:
+        cells.append(ms([r.told for r in results]))
+        before = [0.0] * len(results)
+        for part in PARTS:
+            at = [r.parts.get(part, b) for r, b in zip(results, before)]
+            cells.append(ms([a - b for a, b in zip(at, before)]))
+            before = at
+    lost = [r.lost for r in results]
+    cells.append(f"{statistics.median(lost):.0f} ({max(lost)})")
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--injections", type=int, default=20, help="kills in each case (20)")
+    parser.add_argument("--only", action="append", help="cases with this word in their name; may be repeated")
+    parser.add_argument("--programs", default=str(ROOT / ".bazel/bin/examples/cpp"), help="folder of the C++ examples")
+    arguments = parser.parse_args()
+    programs = pathlib.Path(arguments.programs)
+    injections = arguments.injections
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def trainer(program, name):
+            return [*program, *MODEL, *SNAPSHOTS, f"--snapshot={folder}/{name}"]
+
+        elastic = trainer([str(programs / "elastic_gpt")], "elastic")[:-1]
+        cases = {}
+        for world in (2, 4):
+            cases[f"survivors: {world} ranks"] = lambda world=world: kill_workers(
+                one_node(world, elastic), world, injections, True
+            )
+            cases[f"survivors, --preload: {world} ranks"] = lambda world=world: kill_workers(
+                one_node(world, elastic, "--preload"), world, injections, True
+            )
+        cases["survivors, shrinking: 1 node of 3"] = lambda: lose_nodes(elastic, injections)
+        for world in (2, 4):
+            plain = trainer([str(programs / "train_gpt")], f"plain{world}")
+            cases[f"restart: {world} ranks"] = lambda world=world, plain=plain: kill_workers(
+                one_node(world, plain), world, injections, False
+            )
+            script = trainer([str(ROOT / "examples/python/train_gpt.py")], f"python{world}")
+            cases[f"torchrun, Python: {world} ranks"] = lambda world=world, script=script: kill_workers(
+                [[str(ROOT / ".venv/bin/torchrun"), "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *script]],
+                world,
+                injections,
+                False,
+            )
+        print("| case | kills | kill to next step, ms | kill to suspend | " + " | ".join(PARTS) + " | steps lost |")
+        print("|---" * (5 + len(PARTS)) + "|")
+        for name, run in cases.items():
+            if arguments.only and not any(word in name for word in arguments.only):
+                continue
+            try:
+                row(name, run())
+            except (RuntimeError, OSError) as error:
+                print(f"| {name} | {error} |", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
