@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace ddprun::testing {
 
@@ -33,6 +36,39 @@ std::map<int, std::string> ModelsIn(const std::string& out) {
     if (words >> end >> rank_word >> rank >> model_word >> hash && end == "end") models[rank] = hash;
   }
   return models;
+}
+
+std::map<int64_t, std::multiset<int64_t>> CommittedSamplesIn(const std::string& out) {
+  struct Batch {
+    int world_size = 0;
+    int64_t epoch = 0;
+    std::vector<int64_t> samples;
+  };
+  std::map<std::pair<int64_t, int64_t>, std::map<int, Batch>> batches;  // by step and round, then rank
+  std::map<int64_t, int64_t> committed;                                 // step: its last round
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string what, word;
+    int64_t step = 0, round = 0;
+    int rank = 0;
+    Batch batch;
+    words >> what >> step;
+    if (what == "commit" && words >> word >> round) committed[step] = std::max(committed[step], round);
+    if (what != "batch" || !(words >> word >> rank >> word >> batch.world_size >> word >> round >> word)) continue;
+    words >> batch.epoch >> word;
+    for (int64_t sample = 0; words >> sample;) batch.samples.push_back(sample);
+    batches[{step, round}][rank] = std::move(batch);
+  }
+  std::map<int64_t, std::multiset<int64_t>> samples;
+  for (const auto& [step, round] : committed) {
+    const auto& of_step = batches[{step, round}];
+    for (const auto& [rank, batch] : of_step) {
+      EXPECT_EQ(of_step.size(), batch.world_size) << "step " << step << " in round " << round;
+      samples[batch.epoch].insert(batch.samples.begin(), batch.samples.end());
+    }
+  }
+  return samples;
 }
 
 std::vector<std::pair<int, pid_t>> ProcessesIn(const std::string& out) {

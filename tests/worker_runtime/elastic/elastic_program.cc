@@ -4,8 +4,15 @@
 //   from N                                 a round of this process after the first begins with N steps
 //   end rank R model H                     a hash of all parameters and buffers after the last step
 //   holding PLACE                          see below
+//   gate S round N rank R                  see below
+// and with --ledger:
+//   batch S rank R of W round N epoch E: I ...  samples of step S, before it is made
+//   commit S round N                       a rank has committed step S
 //
 //   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...] [--fail=...]
+//                   [--gate=STEP:FILE ...] [--ledger]
+//
+// --gate: from step STEP on, waits in each step until the file exists, the round ends, or this process is told to stop.
 //
 // A process that was started for round 1 holds in step STEP of rank RANK: in round 1 at "forward", "backward" (in the
 // middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed", or
@@ -25,11 +32,13 @@
 #include <CLI/CLI.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "worker_runtime/base/status_macros.h"
@@ -37,6 +46,7 @@
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/stop_requested.h"
 
 namespace ddprun::testing {
 namespace {
@@ -73,6 +83,8 @@ struct Flags {
   bool async = false;
   std::vector<std::string> holds;
   std::string fails;
+  std::vector<std::string> gates;
+  bool ledger = false;
 };
 
 class Training {
@@ -110,6 +122,7 @@ class Training {
              [&](int64_t steps, const at::Tensor& loss) {
                saving_ = steps;
                Say(absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
+               if (flags_.ledger) Say(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
                Hold("committed", steps - 1);
                return absl::OkStatus();
              }},
@@ -133,6 +146,12 @@ class Training {
       images.push_back(((at::arange(64) * (7 + static_cast<int64_t>(index))) % 23).to(at::kFloat).view({1, 8, 8}) / 23);
       targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
     }
+    if (flags_.ledger) {
+      Say(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size, " round ",
+                       worker_.env().round, " epoch ", batch.epoch, ": ",
+                       batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
+    }
+    AwaitGates(step);
     Hold("forward", step);
     if (flags_.fails == absl::StrCat(worker_.env().rank, ":", step)) return absl::UnavailableError("no such file");
     const at::Tensor loss = at::cross_entropy_loss(ddp_(at::stack(images)), at::stack(targets)) * batch.loss_weight;
@@ -143,6 +162,20 @@ class Training {
     net_->conv->bias.remove_hook(hook);
     Hold("reduced", step);
     return loss;
+  }
+
+  void AwaitGates(int64_t step) {
+    for (const std::string& gate : flags_.gates) {
+      const std::pair<std::string, std::string> from = absl::StrSplit(gate, absl::MaxSplits(':', 1));
+      int64_t first = 0;
+      if (!absl::SimpleAtoi(from.first, &first) || step < first) continue;
+      if (access(from.second.c_str(), F_OK) == 0) continue;
+      Say(absl::StrCat("gate ", step, " round ", worker_.env().round, " rank ", worker_.env().rank));
+      while (access(from.second.c_str(), F_OK) != 0 && worker_.group()->Health().ok() && !worker_.suspended() &&
+             TimeUntilStop() == absl::InfiniteDuration()) {
+        usleep(1000);
+      }
+    }
   }
 
   void Hold(const std::string& place, int64_t step, uint64_t round = 1) {
@@ -186,6 +219,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--async", flags.async);
   app.add_option("--hold", flags.holds)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--fail", flags.fails);
+  app.add_option("--gate", flags.gates)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--ledger", flags.ledger);
   CLI11_PARSE(app, argc, argv);
   RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)},
                    [&flags](ElasticWorker& worker) { return Training(worker, flags).Run(); });
