@@ -117,7 +117,8 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
   const auto committed = [&](int64_t steps, const at::Tensor& loss) {
     if (steps % flags.log_every == 0 || steps == flags.train.steps) {
       examples::Say(absl::StrFormat("step %d  epoch %d  round %d  rank %d of %d has loss %.9g", steps, sampler.epoch(),
-                                    worker.env().round, worker.env().rank, worker.env().world_size, loss.item<float>()));
+                                    worker.env().round, worker.env().rank, worker.env().world_size,
+                                    loss.item<float>()));
     }
     if (worker.recovery().round != told) SayRecovery(worker.env().rank, worker.recovery());
     told = worker.recovery().round;

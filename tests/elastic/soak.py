@@ -35,7 +35,6 @@ HEARTBEAT = 3.0  # seconds; the default of heartbeat_timeout
 
 FRESH = re.compile(r"\[default(\d+)\]:rank \d+ of \d+: pid (\d+)")
 STEP = re.compile(r"\[default(\d+)\]:step (\d+)  epoch \d+  round (\d+)  rank (\d+) of (\d+) has loss (\S+)")
-GOES_ON = re.compile(r"\[default(\d+)\]:rank \d+: round (\d+) goes on after step (\d+)")
 
 
 class Violation(Exception):
@@ -176,7 +175,8 @@ class Job:
         command = [self.arguments.ddprun, f"--nnodes={least}:{self.arguments.nodes}", "--max-restarts=1000000"]
         command += [f"--nproc-per-node={self.arguments.nproc}", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
         command += ["--rdzv-id=soak", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1", "--max-failures-at-step=0"]
-        command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python", *self.arguments.command]
+        command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
+        command += [word.replace("{folder}", str(self.folder)) for word in self.arguments.command]
         return Process(f"node {number}", command, self.env, self.lines)
 
     def take(self, deadline):
@@ -239,9 +239,7 @@ class Job:
             raise Violation("left running: " + "; ".join(f"{pid} {name(pid)}" for pid in left))
 
     def destroy(self):
-        for pid in marked(self.mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(marked(self.mark))
 
 
 def alive(pid, mark):
@@ -273,7 +271,7 @@ class Faults:
         self.spared = 0  # the number of the node that lives long, so that what it holds can be compared
         self.left = []  # kinds of this pass: all come before one comes again
 
-    KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server")
+    KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server", "worker and server")
     ALL = (*KEEPING, "node stopped", "launcher", "node leaves")
 
     def draw(self, kinds):
@@ -308,10 +306,9 @@ class Faults:
         return [first, *kill(second)]
 
     def worker_stopped(self):
-        pid = self.workers(1)[0]
-        os.kill(pid, signal.SIGSTOP)
+        pids = send(self.workers(1), signal.SIGSTOP)
         self.job.run_for(self.rng.uniform(0.05, 1.5))
-        os.kill(pid, signal.SIGCONT)
+        send(pids, signal.SIGCONT)
         return []
 
     def server(self):
@@ -322,15 +319,16 @@ class Faults:
         job.start_server()
         return []
 
+    def worker_and_server(self):
+        gone = self.worker()
+        self.server()
+        return gone
+
     def node_stopped(self):
         node = self.job.nodes[self.node()]
-        pids = [node.pid, *node.workers.values()]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        pids = send([node.pid, *node.workers.values()], signal.SIGSTOP)
         self.job.run_for(HEARTBEAT + self.rng.uniform(0.5, 3.0))
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        send(pids, signal.SIGCONT)
         return []
 
     def launcher(self):
@@ -349,11 +347,15 @@ class Faults:
         return list(node.workers.values())
 
 
-def kill(pids):
+def send(pids, number):
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # collateral of the first
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it died of an earlier fault
+            os.kill(pid, number)
     return pids
+
+
+def kill(pids):
+    return send(pids, signal.SIGKILL)
 
 
 class Resources:
@@ -483,7 +485,7 @@ def read_arguments():
     parser.add_argument("--nproc", type=int, default=1, help="workers of each (1)")
     parser.add_argument("--reference", type=int, default=300, help="steps of the job without faults (300)")
     parser.add_argument("--steps-between", type=int, default=60, help="steps from a recovery to the next fault, at most (60)")
-    parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt prints")
+    parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt does; {folder} is the job's")
     arguments = parser.parse_args()
     arguments.ddprun = str(BUILT / "launcher/ddprun")
     arguments.rendezvousd = str(BUILT / "rendezvous/server/rendezvousd")
@@ -491,7 +493,8 @@ def read_arguments():
         parser.error("--nodes must be at least 2")
     if not arguments.command:
         model = ["--block-size=32", "--n-layer=1", "--n-head=2", "--n-embd=32", "--batch-size=4", "--dropout=0.1"]
-        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, "--steps=1000000"]
+        snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=50"]
+        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, "--steps=1000000"]
     return arguments
 
 
