@@ -6,7 +6,8 @@ usage: tests/elastic/soak.py [--minutes M | --faults N] [--seed S] [--only KIND]
 The job is elastic_gpt on several launchers of this machine, which may run with one node less, and a rendezvousd with a
 state folder. The next fault comes a random number of steps after the whole job has trained on. First a job without faults
 is measured; until the other one reaches its last step only faults come that keep the number of workers, and losses must be
-the same bits. At the end the job is stopped by SIGTERM. Exit code 1: something did not hold; the last lines say what.
+the same bits. At the end the job is stopped by SIGTERM, and resumed from its snapshot for some last steps. Exit code 1:
+something did not hold; the last lines say what.
 Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/server:rendezvousd first. Linux, standard library.
 """
 
@@ -154,6 +155,8 @@ class Job:
         self.mark = f"{os.getpid()}.{folder.name}"
         self.env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="INFO")
         self.env[MARK] = self.mark
+        self.id = "soak"
+        self.steps = 10**6  # more than any soak makes
         self.port = 0
         self.start_server()
         self.nodes = [self.start_node(number) for number in range(arguments.nodes)]
@@ -174,9 +177,10 @@ class Job:
         least = max(1, self.arguments.nodes - 1)
         command = [self.arguments.ddprun, f"--nnodes={least}:{self.arguments.nodes}", "--max-restarts=1000000"]
         command += [f"--nproc-per-node={self.arguments.nproc}", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        command += ["--rdzv-id=soak", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1", "--max-failures-at-step=0"]
+        command += [f"--rdzv-id={self.id}", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1", "--max-failures-at-step=0"]
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
-        command += [word.replace("{folder}", str(self.folder)) for word in self.arguments.command]
+        steps, folder = str(self.steps), str(self.folder)
+        command += [word.replace("{folder}", folder).replace("{steps}", steps) for word in self.arguments.command]
         return Process(f"node {number}", command, self.env, self.lines)
 
     def take(self, deadline):
@@ -226,15 +230,31 @@ class Job:
     def stop(self):
         for node in self.nodes:
             node.kill(signal.SIGTERM)
+        self.wait_for(self.nodes)
+
+    def finish(self):
+        """Resumes what stop() has stopped, until a last step."""
+        before, self.history = self.history.steps, History()
+        self.id, self.steps = "finish", before + 20
+        self.nodes = [self.start_node(number) for number in range(len(self.nodes))]
         for node in self.nodes:
-            node.wait()
-        self.server.expected = 0
-        self.server.process.send_signal(signal.SIGTERM)
-        self.server.wait()
-        for process in [*self.nodes, self.server]:
+            node.expected = 0
+        self.wait_for(self.nodes)
+        first, last = min(self.history.first_steps.values(), default=None), self.history.steps
+        if (first, last) != (before + 1, self.steps):
+            raise Violation(f"stopped after step {before}, resumed from step {first}, and ended after {last} of {self.steps}")
+
+    def wait_for(self, processes):
+        for process in processes:
+            process.wait()
             process.reader.join(timeout=STALL)
         while not self.lines.empty():
             self.take(0.0)
+
+    def end(self):
+        self.server.expected = 0
+        self.server.process.send_signal(signal.SIGTERM)
+        self.wait_for([self.server])
         if left := marked(self.mark):
             raise Violation("left running: " + "; ".join(f"{pid} {name(pid)}" for pid in left))
 
@@ -411,6 +431,7 @@ def measure(arguments, log):
             job.run_until_step(arguments.reference)
             rate = (job.history.steps - half) / (time.monotonic() - began)
             job.stop()
+            job.end()
         finally:
             job.destroy()
     if job.history.world != job.world:
@@ -423,7 +444,8 @@ def soak(arguments, folder, log):
     reference, ideal = measure(arguments, log)
     print(f"without faults: {ideal:.1f} steps/s", flush=True)
     job = Job(arguments, folder, log)
-    job.history.reference = reference
+    history = job.history
+    history.reference = reference
     faults, resources, counts = Faults(job, rng), Resources(), collections.Counter()
     allowed = arguments.only or Faults.ALL
     keeping = [kind for kind in allowed if kind in Faults.KEEPING]  # the number of workers
@@ -432,17 +454,17 @@ def soak(arguments, folder, log):
     began, begin_step = time.monotonic(), 0
     try:
         job.recover(0, [])
-        began, begin_step = time.monotonic(), job.history.steps
+        began, begin_step = time.monotonic(), history.steps
         while not ended(arguments, sum(counts.values()), began):
             if sum(counts.values()) % 20 == 0:
                 faults.spared = rng.randrange(len(job.nodes))
             job.train(rng.randint(1, arguments.steps_between))
             # In a run of few faults there must be some left for the other kinds.
-            keep = job.history.steps < arguments.reference and (not arguments.faults or sum(counts.values()) < len(keeping))
+            keep = history.steps < arguments.reference and (not arguments.faults or sum(counts.values()) < len(keeping))
             kind = faults.draw(keeping if keep and keeping else allowed)
             counts[kind] += 1
-            round_, at = job.history.whole(job.world) or 0, time.monotonic()
-            print(f"{at - began:8.1f} s  step {job.history.steps}  round {round_}  {kind}", flush=True)
+            round_, at = history.whole(job.world) or 0, time.monotonic()
+            print(f"{at - began:8.1f} s  step {history.steps}  round {round_}  {kind}", flush=True)
             gone = faults.inject(kind)
             # Neither a short stop nor the death of the server has to end the round.
             if kind in ("worker stopped", "server"):
@@ -454,16 +476,19 @@ def soak(arguments, folder, log):
             job.recover(0, [])
             slowest = max(slowest, (time.monotonic() - at, kind))
             resources.sample(job)
-        took, steps = time.monotonic() - began, job.history.steps - begin_step
+        took, steps = time.monotonic() - began, history.steps - begin_step
         job.stop()
+        if any("{steps}" in word for word in arguments.command):
+            job.finish()
+        job.end()
     except Violation as violation:
         violations.append(str(violation))
-        took, steps = time.monotonic() - began, job.history.steps - begin_step
+        took, steps = time.monotonic() - began, history.steps - begin_step
     finally:
         job.destroy()
     violations += resources.check()
     print(f"faults: {sum(counts.values())} (" + ", ".join(f"{kind} {n}" for kind, n in counts.most_common()) + ")")
-    print(f"steps: {steps} in {took:.1f} s, {job.history.again} made again; {job.history.compared} losses compared")
+    print(f"steps: {steps} in {took:.1f} s, {history.again} made again; {history.compared} losses compared")
     print(f"goodput: {steps / took:.1f} steps/s, {100 * steps / took / ideal:.0f} % of {ideal:.1f} without faults")
     print(f"slowest recovery, with the fault and two steps: {slowest[0]:.1f} s ({slowest[1]})")
     return violations
@@ -485,7 +510,7 @@ def read_arguments():
     parser.add_argument("--nproc", type=int, default=1, help="workers of each (1)")
     parser.add_argument("--reference", type=int, default=300, help="steps of the job without faults (300)")
     parser.add_argument("--steps-between", type=int, default=60, help="steps from a recovery to the next fault, at most (60)")
-    parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt does; {folder} is the job's")
+    parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt does; {folder} and {steps} are replaced")
     arguments = parser.parse_args()
     arguments.ddprun = str(BUILT / "launcher/ddprun")
     arguments.rendezvousd = str(BUILT / "rendezvous/server/rendezvousd")
@@ -494,7 +519,7 @@ def read_arguments():
     if not arguments.command:
         model = ["--block-size=32", "--n-layer=1", "--n-head=2", "--n-embd=32", "--batch-size=4", "--dropout=0.1"]
         snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=50"]
-        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, "--steps=1000000"]
+        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, "--steps={steps}"]
     return arguments
 
 
