@@ -1,5 +1,5 @@
-// Elastic trainings on several nodes (launchers) and a rendezvous server, all of which are killed, suspended, told to leave
-// and added. Gates (see elastic_program) hold the training where a test needs it.
+// Elastic trainings on several nodes (launchers) with a rendezvous server, all of which are killed; nodes are also
+// stopped, told to leave, and added. Gates (see elastic_program) hold the training where a test needs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -279,11 +279,32 @@ TEST_P(ServerKilledTest, BetweenTwoRounds_SurvivorsKeepTheirProcesses) {
   ExpectSameBitsAsReference(4, 12);
 }
 
+// The survivor is sending its state to the newcomer of the next round, which dies as well.
+TEST_P(ServerKilledTest, WhileTheStateIsSent_TheSurvivorKeepsItsProcess) {
+  Start();
+  for (int i = 0; i < 2; ++i) Add("2", 1, 12, {GateAt(3, "gate"), "--hold=0:3:sending"});
+  AwaitGate(3, 1, AllBut(), 2);
+  Launcher* const survives = Of(0);
+  Launcher* const other = Of(1);
+  kill(ProcessesIn(other->Out()).at(0).second, SIGKILL);
+  ASSERT_TRUE(survives->WaitForOut("holding sending")) << Err();
+  server_->Signal(SIGKILL);
+  AwaitInErr("lost the rendezvous server");
+  kill(ProcessesIn(other->Out()).at(1).second, SIGKILL);
+  Start();
+  AwaitGate(3, 3, AllBut(), 2);
+  OpenGate("gate");
+  ExpectEnd(AllBut());
+  ExpectProcesses(survives, 1);
+  ExpectProcesses(other, 3);
+  ExpectSameBitsAsReference(2, 12);
+}
+
 INSTANTIATE_TEST_SUITE_P(StateDir, ServerKilledTest, ::testing::Bool());
 
 TEST_F(ElasticNodesTest, TheLauncherThatHostsTheServerIsKilled_AnotherTakesItOverAndTheWorkersAreKept) {
   const std::vector<std::string> program = {GateAt(3, "gate")};
-  const std::string conf = "last_call_timeout=100,heartbeat_timeout=1";
+  const std::string conf = "last_call_timeout=100,heartbeat_timeout=2";
   Launcher* const host = Add("2:3", 1, 20, program, conf);
   ASSERT_TRUE(Eventually([&] { return CanConnect(port_); })) << host->Err();
   for (int i = 0; i < 2; ++i) Add("2:3", 1, 20, program, conf);

@@ -19,9 +19,9 @@ std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out);
 // The hash of its model that each rank printed at the end.
 std::map<int, std::string> ModelsIn(const std::string& out);
 
-// The samples of each epoch that are part of a committed step, as often as they are (elastic_program --ledger). A step that
-// several rounds committed counts as it was last: what was committed before had been lost. Says which step was committed
-// without all its batches.
+// The samples of each epoch that are part of a committed step, as often as they are (elastic_program --ledger). A step
+// that several rounds committed counts as it was last: what was committed before had been lost. Fails the test if a
+// step was committed without the batches of all its ranks.
 std::map<int64_t, std::multiset<int64_t>> CommittedSamplesIn(const std::string& out);
 
 // Ranks and process ids of all that began, in that order.
