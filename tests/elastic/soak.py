@@ -293,6 +293,8 @@ class Faults:
 
     KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server", "worker and server")
     ALL = (*KEEPING, "node stopped", "launcher", "node leaves")
+    # Faults that do not wait for a recovery: only if asked for.
+    HARSH = ("storm",)
 
     def draw(self, kinds):
         if not set(self.left) & set(kinds):
@@ -356,6 +358,13 @@ class Faults:
 
     def node_leaves(self):
         return self.end_launcher(signal.SIGTERM)
+
+    def storm(self):
+        gone = []
+        for _ in range(self.rng.randint(3, 5)):
+            gone += self.inject(self.rng.choice(("worker", "two workers", "worker stopped", "server", "launcher")))
+            self.job.run_for(self.rng.uniform(0.0, 1.0))
+        return gone
 
     def end_launcher(self, number):
         n = self.node()
@@ -505,7 +514,7 @@ def read_arguments():
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected (10)")
     parser.add_argument("--faults", type=int, default=0, help="how many faults instead")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the faults; it is printed")
-    parser.add_argument("--only", action="append", choices=Faults.ALL, help="this kind of fault; may be repeated")
+    parser.add_argument("--only", action="append", choices=Faults.ALL + Faults.HARSH, help="this kind of fault; may be repeated")
     parser.add_argument("--nodes", type=int, default=3, help="launchers (3)")
     parser.add_argument("--nproc", type=int, default=1, help="workers of each (1)")
     parser.add_argument("--reference", type=int, default=300, help="steps of the job without faults (300)")
@@ -518,7 +527,7 @@ def read_arguments():
         parser.error("--nodes must be at least 2")
     if not arguments.command:
         model = ["--block-size=32", "--n-layer=1", "--n-head=2", "--n-embd=32", "--batch-size=4", "--dropout=0.1"]
-        snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=50"]
+        snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=200"]
         arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, "--steps={steps}"]
     return arguments
 
