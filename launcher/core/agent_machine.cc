@@ -196,7 +196,9 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   effects->push_back(effect::ShowStatus{""});
   effects->push_back(
       effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
-  if (assignment.keeps_workers) workers_.AssumeAware();
+  // Survivors of any node: this one's workers run the same program, though they may not have connected yet when the
+  // round ends. Otherwise a node that has just joined would make the server restart all.
+  if (assignment.keeps_workers || assignment.state_source) workers_.AssumeAware();
   workers_.Resume(kept);
   const LocalRanks newcomers = workers_.NotAlive();
   workers_.Start(newcomers);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -120,7 +121,7 @@ class ReformTest : public ::testing::Test {
     machine_->OnServerMessage(message, now_, &effects_);
     return Take();
   }
-  std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4) {
+  std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
     rendezvous::Assignment assignment;
     assignment.round = round;
     assignment.base_rank = base_rank;
@@ -128,6 +129,7 @@ class ReformTest : public ::testing::Test {
     assignment.world_size = 7;
     assignment.reason = "all nodes joined";
     assignment.keeps_workers = keeps;
+    assignment.state_source = source;
     return Say(rendezvous::Assign{assignment});
   }
   std::string StopRound(uint64_t round, bool keep, bool at_step_end = false) {
@@ -465,6 +467,16 @@ TEST_F(ReformTest, NewNodeInAJobThatKeepsWorkers_CountsAsAware) {
   End({Killed(0)});
   End({Killed(1), Killed(2)});
   EXPECT_EQ(Assign(2, true), "spawn 2[0 1 2]");
+  EXPECT_EQ(StopRound(2, true), "signal 15[0 1 2]");
+  EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
+}
+
+// Its own workers are all new, so the server does not say that it keeps some.
+TEST_F(ReformTest, NewNodeWhileAnotherNodeHoldsTheState_CountsAsAware) {
+  Run({});
+  End({Killed(0)});
+  End({Killed(1), Killed(2)});
+  EXPECT_EQ(Assign(2, false, 4, /*source=*/0), "spawn 2[0 1 2]");
   EXPECT_EQ(StopRound(2, true), "signal 15[0 1 2]");
   EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
 }
