@@ -60,10 +60,13 @@ RankMeeting::RankMeeting(ProcessGroup* group, std::string call) : group_(group),
 std::string RankMeeting::NextKey() { return absl::StrCat("meeting/", call_, "/", steps_++); }
 
 absl::Status RankMeeting::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
-  return group_->Try(call_, [&] {
+  const absl::Status status = group_->Try(call_, [&] {
     use(*group_->store());
     return absl::OkStatus();
   });
+  // Ranks that wait in a collective would wait in vain, and this error does not tell by itself that the group is broken.
+  if (absl::IsUnavailable(status)) group_->Abort(status.message());
+  return status;
 }
 
 absl::StatusOr<bool> RankMeeting::AwaitKey(const std::string& key, absl::Duration timeout,

@@ -53,6 +53,7 @@ class RankMeeting {
 
  private:
   std::string NextKey();
+  // Error: Unavailable: the store is lost; the group was aborted.
   absl::Status WithStore(absl::FunctionRef<void(c10d::Store&)> use);
   // False: not set within `timeout`. `after` is called once, after ten seconds.
   absl::StatusOr<bool> AwaitKey(const std::string& key, absl::Duration timeout, absl::FunctionRef<void()> hint);

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
 #include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -77,6 +82,39 @@ TEST(RankMeeting, AbortWhileWaiting_EndsTheWait) {
     return absl::OkStatus();
   }).IgnoreError();
   EXPECT_EQ(errors[1].code(), absl::StatusCode::kAborted) << errors[1];
+}
+
+// A store whose host dies.
+class MortalStore : public c10d::PrefixStore {
+ public:
+  MortalStore(c10::intrusive_ptr<c10d::Store> store, const std::atomic<bool>* dead)
+      : c10d::PrefixStore("mortal", std::move(store)), dead_(dead) {}
+  int64_t add(const std::string& key, int64_t value) override {
+    TORCH_CHECK_WITH(DistNetworkError, !*dead_, "Failed to recv, got 0 bytes");
+    return c10d::PrefixStore::add(key, value);
+  }
+
+ private:
+  const std::atomic<bool>* const dead_;
+};
+
+TEST(RankMeeting, StoreIsLost_TheGroupIsBroken) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::atomic<bool> dead = false;
+  std::barrier formed(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto group = ProcessGroup::CreateWithStore(c10::make_intrusive<MortalStore>(store, &dead), "group", rank, 2);
+      formed.arrive_and_wait();
+      ASSERT_TRUE(group.ok()) << group.status();
+      dead = true;
+      const absl::Status met = RankMeeting(group->get(), "Tests::Call").AwaitAll(absl::Minutes(1));
+      EXPECT_TRUE(absl::IsUnavailable(met)) << met;
+      EXPECT_FALSE((*group)->Health().ok());
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
