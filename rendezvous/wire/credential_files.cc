@@ -35,6 +35,10 @@ template <typename T>
 using OpenSsl = std::unique_ptr<T, FreeOpenSsl>;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  struct stat entry;
+  if (stat(path.c_str(), &entry) == 0 && S_ISDIR(entry.st_mode)) {  // reading it would throw
+    return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": ", strerror(EISDIR)));
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": ", strerror(errno)));
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -204,7 +204,9 @@ TEST(RendezvousdTest, BadFlags_OneLineAndExitTwo) {
                                                        {"--listen", "127.0.0.1:99999"},
                                                        {"extra"},
                                                        {"--log-level", "loud"},
-                                                       {"--listen", "::1:29400"}};
+                                                       {"--listen", "::1:29400"},
+                                                       {"--config", "/nonexistent"},
+                                                       {"--check-config", "--token-file", "/nonexistent"}};
   for (const std::vector<std::string>& arguments : cases) {
     Process server(arguments);
     const std::string errors = server.ReadErrors();
@@ -222,6 +224,12 @@ TEST(RendezvousdTest, HelpAndVersion_ExitWithZero) {
   Process version({"--version"});
   EXPECT_TRUE(absl::StartsWith(version.ReadAll(), "rendezvousd "));
   EXPECT_EQ(version.Wait(), 0);
+}
+
+TEST(RendezvousdTest, CheckConfig_SaysThatItIsValidAndExitsWithZero) {
+  Process check({"--check-config", "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(check.ReadAll(), "rendezvousd: configuration is valid\n");
+  EXPECT_EQ(check.Wait(), 0);
 }
 
 TEST(RendezvousdTest, PortTaken_OneLineNamesItAndExitOne) {

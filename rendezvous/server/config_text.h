@@ -1,0 +1,29 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// PURE. The text of a configuration file: a flat part of TOML.
+//
+//     listen = ["0.0.0.0:29400", "[::]:29400"]  # a list may span lines
+//     token-file = "/etc/ddprun/token"
+//     log-level = INFO                          # quotes are optional around a word
+namespace ddprun::rendezvous {
+
+// One key, in the order of the file.
+struct ConfigEntry {
+  std::string key;
+  std::vector<std::string> values;  // one, unless it is a list
+  int line = 0;                     // of the key, from 1
+};
+
+// INVALID_ARGUMENT: not such a text, or a key appears twice; the message begins with "LINE: ".
+absl::StatusOr<std::vector<ConfigEntry>> ParseConfigText(absl::string_view text);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_

@@ -1,0 +1,175 @@
+#include "rendezvous/server/rendezvousd_options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "rendezvous/base/secret.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/server/config_text.h"
+#include "rendezvous/wire/credential_files.h"
+#include "rendezvous/wire/host_port.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kMaxConfigBytes = 1 << 20;
+
+void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
+  app.add_option("--listen", options->listen,
+                 "ADDRESS:PORT to listen on (repeatable); IPv6 in brackets, port 0 picks a free port")
+      ->type_name("ADDRESS:PORT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
+      ->capture_default_str();
+  app.add_option("--log-level", options->log_level, "Minimum level to log to stderr")
+      ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
+      ->capture_default_str();
+  app.add_option("--state-dir", options->state_dir,
+                 "Directory for job state; a restarted server resumes rounds, restart counts and verdicts from it")
+      ->type_name("DIR");
+}
+
+void AddCredentialOptions(CLI::App& app, Credentials* credentials) {
+  app.add_option("--token-file", credentials->token_file,
+                 "File with the accepted tokens, one per line (also DDPRUN_TOKEN_FILE, or the token itself in "
+                 "DDPRUN_TOKEN)")
+      ->type_name("FILE");
+  app.add_option("--tls-cert", credentials->tls_cert, "PEM certificate chain of this server")->type_name("FILE");
+  app.add_option("--tls-key", credentials->tls_key, "PEM private key of --tls-cert")->type_name("FILE");
+  app.add_option("--tls-ca", credentials->tls_ca,
+                 "PEM CA certificate; launchers must present a certificate signed by it")
+      ->type_name("FILE");
+  app.add_option("--tls-allowed-names", credentials->tls_allowed_names,
+                 "Accept only launchers whose certificate has one of these names")
+      ->type_name("NAME,...")
+      ->allow_extra_args(false)
+      ->delimiter(',');
+}
+
+void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
+  app.add_option("--config", options->config_file,
+                 "File of options, one 'NAME = VALUE' per line without the dashes; flags win over it")
+      ->type_name("FILE")
+      ->configurable(false);
+  app.add_flag("--check-config", options->check_config,
+               "Check flags, configuration file and credentials, and exit (0: valid, 2: not)")
+      ->configurable(false);
+}
+
+absl::StatusOr<std::string> ReadConfig(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("can't read --config ", path, ": Is a directory"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) return absl::InvalidArgumentError(absl::StrCat("can't read --config ", path, ": ", strerror(errno)));
+  if (text.size() > kMaxConfigBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
+  return text;
+}
+
+// Gives an option of the file its values, unless a flag did.
+absl::Status ApplyEntry(const ConfigEntry& entry, CLI::App& app) {
+  CLI::Option* option = app.get_option_no_throw(absl::StrCat("--", entry.key));
+  if (option == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown option '", entry.key, "' (see rendezvousd --help)"));
+  }
+  if (!option->get_configurable()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", entry.key, "' is valid on the command line only"));
+  }
+  const bool is_switch = option->get_expected_min() == 0;
+  if (is_switch && entry.values != std::vector<std::string>{"true"} &&
+      entry.values != std::vector<std::string>{"false"}) {
+    return absl::InvalidArgumentError(absl::StrCat("'", entry.key, "' must be true or false"));
+  }
+  if (option->count() > 0) return absl::OkStatus();
+  try {
+    option->add_result(entry.values);
+    option->run_callback();
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
+  const absl::StatusOr<std::string> text = ReadConfig(path);
+  if (!text.ok()) return text.status();
+  const absl::StatusOr<std::vector<ConfigEntry>> entries = ParseConfigText(*text);
+  if (!entries.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ":", entries.status().message()));
+  for (const ConfigEntry& entry : *entries) {
+    if (absl::Status status = ApplyEntry(entry, app); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ":", entry.line, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStateDir(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return absl::OkStatus();  // it will be created
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, " is not a directory"));
+  }
+  if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector<std::string>& arguments) {
+  RendezvousdCommandLine line;
+  CLI::App app("Rendezvous server for ddprun: assigns rounds, ranks and the master address, for any number of jobs.",
+               "rendezvousd");
+  AddServerOptions(app, &line.options);
+  AddCredentialOptions(app, &line.options.credentials);
+  AddConfigOptions(app, &line.options);
+  const std::string version = absl::StrCat("rendezvousd ", kVersion);
+  app.set_version_flag("--version", version);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    line.answer = app.help();
+    return line;
+  } catch (const CLI::CallForVersion&) {
+    line.answer = absl::StrCat(version, "\n");
+    return line;
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (!line.options.config_file.empty()) {
+    if (absl::Status status = ApplyConfig(line.options.config_file, app); !status.ok()) return status;
+  }
+  return line;
+}
+
+void TakeTokenFromEnvironment(Credentials* credentials) {
+  const std::optional<std::string> token = TakeVariable(kTokenVariable);
+  const std::optional<std::string> token_file = TakeVariable(kTokenFileVariable);
+  if (!credentials->token_file.empty()) return;
+  credentials->token = token.value_or("");
+  credentials->token_file = token ? "" : token_file.value_or("");
+}
+
+absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vector<std::string>* warnings) {
+  if (absl::Status status = CheckCredentials(options.credentials, CredentialSide::kServer, warnings); !status.ok()) {
+    return status;
+  }
+  return CheckStateDir(options.state_dir);
+}
+
+}  // namespace ddprun::rendezvous
