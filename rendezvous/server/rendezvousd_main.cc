@@ -15,6 +15,7 @@
 #include "rendezvous/base/crash_report.h"
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/service_manager.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/server/driver.h"
@@ -43,13 +44,26 @@ int CheckConfig(const RendezvousdOptions& options) {
   return 0;
 }
 
+// Reloads at each SIGHUP, and returns at another signal. Credential files need no reload: they are read again when they
+// change.
+void AwaitEnd(const sigset_t& signals) {
+  int signal_number = 0;
+  for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
+    NotifyServiceManager(ReloadingState());
+    Log(LogLevel::kInfo, "received SIGHUP; reloaded");
+    NotifyServiceManager("READY=1");
+  }
+  Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+}
+
 int Run(const RendezvousdOptions& options) {
   // Blocked before any thread exists, so that only sigwait sees them.
-  sigset_t stop_signals;
-  sigemptyset(&stop_signals);
-  sigaddset(&stop_signals, SIGTERM);
-  sigaddset(&stop_signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
@@ -77,10 +91,10 @@ int Run(const RendezvousdOptions& options) {
     printf("rendezvousd: listening on %s\n", address.c_str());
   }
   fflush(stdout);
+  NotifyServiceManager("READY=1");
 
-  int signal_number = 0;
-  sigwait(&stop_signals, &signal_number);
-  Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+  AwaitEnd(signals);
+  NotifyServiceManager("STOPPING=1");
   // Before the streams are closed: their end must not be recorded as nodes leaving.
   if (store != nullptr) store->Stop();
   (*server)->Shutdown();

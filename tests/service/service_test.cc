@@ -1,0 +1,184 @@
+// rendezvousd as operators install it: systemd's unit and protocol, the manifests for Kubernetes, an upgrade under a
+// running job.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kProgram[] = "rendezvous/server/rendezvousd";
+constexpr char kUnit[] = "packaging/systemd/rendezvousd.service";
+constexpr int kSkipped = 77;
+
+// The socket on which systemd would hear the service.
+class NotifySocket {
+ public:
+  NotifySocket() : name_(absl::StrCat("ddprun-notify-", getpid())), fd_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path + 1, name_.data(), name_.size());
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), offsetof(sockaddr_un, sun_path) + 1 + name_.size()), 0);
+    const timeval patience = {.tv_sec = 120, .tv_usec = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  ~NotifySocket() { close(fd_); }
+  std::string address() const { return "@" + name_; }
+  std::string Receive() const {
+    char buffer[256];
+    const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
+    return n < 0 ? "nothing came" : std::string(buffer, n);
+  }
+
+ private:
+  const std::string name_;
+  const int fd_;
+};
+
+TEST(ServiceTest, Systemd_IsToldReadyReloadingStopping) {
+  const NotifySocket manager;
+  Process server({kProgram, "--listen=127.0.0.1:0"}, {{"NOTIFY_SOCKET", manager.address()}});
+  EXPECT_EQ(manager.Receive(), "READY=1");
+  EXPECT_TRUE(absl::StrContains(server.Out(), "listening on")) << server.Out();
+  server.Signal(SIGHUP);
+  EXPECT_TRUE(absl::StartsWith(manager.Receive(), "RELOADING=1\nMONOTONIC_USEC="));
+  EXPECT_EQ(manager.Receive(), "READY=1");
+  server.Signal(SIGTERM);
+  EXPECT_EQ(manager.Receive(), "STOPPING=1");
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+TEST(ServiceTest, NotifySocketIsWrong_ServesOn) {
+  for (const std::string& address : {std::string("/nonexistent"), std::string("x"), std::string(500, '/')}) {
+    Process server({kProgram, "--listen=127.0.0.1:0"}, {{"NOTIFY_SOCKET", address}});
+    EXPECT_TRUE(server.WaitForOut("listening on")) << server.Err();
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait(), 0) << server.Err();
+  }
+}
+
+TEST(ServiceTest, Unit_IsValidAndSandboxed) {
+  if (access("/usr/bin/systemd-analyze", X_OK) != 0) GTEST_SKIP() << "there is no systemd-analyze";
+  TempDir dir;
+  const std::string copy = dir.File("rendezvousd.service");
+  char* const program = realpath(kProgram, nullptr);
+  std::ofstream(copy) << absl::StrReplaceAll(ReadFile(kUnit), {{"/usr/local/bin/rendezvousd", program}});
+  free(program);
+  Process verify({"/usr/bin/systemd-analyze", "verify", "--man=no", copy});
+  EXPECT_EQ(verify.Wait(), 0) << verify.Err();
+  EXPECT_FALSE(absl::StrContains(verify.Err(), "rendezvousd.service")) << verify.Err();
+  // In tenths; of an ordinary service: 96.
+  Process security({"/usr/bin/systemd-analyze", "security", "--offline=true", "--threshold=15", "--no-pager", copy});
+  EXPECT_EQ(security.Wait(), 0) << security.Out() << security.Err();
+}
+
+TEST(ServiceTest, FlagsThatFilesUse_Exist) {
+  Process help({kProgram, "--help"});
+  ASSERT_EQ(help.Wait(), 0);
+  const std::set<std::string> known = [&] {
+    const std::string text = help.Out();
+    const std::regex flag("--[a-z][a-z-]*");
+    return std::set<std::string>(std::sregex_token_iterator(text.begin(), text.end(), flag), {});
+  }();
+  // Lines with the program's arguments.
+  const std::vector<std::pair<std::string, std::string>> places = {{kUnit, "ExecStart="},
+                                                                   {"packaging/container/Containerfile", "CMD "},
+                                                                   {"packaging/kubernetes/rendezvousd.yaml", "args: "}};
+  for (const auto& [file, mark] : places) {
+    int found = 0;
+    const std::vector<std::string> lines = absl::StrSplit(ReadFile(file), '\n');
+    for (const std::string& line : lines) {
+      if (!absl::StrContains(line, mark)) continue;
+      const std::regex flag("--[a-z][a-z-]*");
+      for (std::sregex_token_iterator at(line.begin(), line.end(), flag), end; at != end; ++at, ++found) {
+        EXPECT_TRUE(known.contains(*at)) << file << ": rendezvousd has no " << *at;
+      }
+    }
+    EXPECT_GT(found, 0) << file << ": no line with " << mark;
+  }
+}
+
+void ExpectValid(const std::string& file) {
+  Process check({kProgram, "--config", file, "--check-config"});
+  EXPECT_EQ(check.Wait(), 0) << check.Err();
+  EXPECT_EQ(check.Out(), "rendezvousd: configuration is valid\n");
+}
+
+TEST(ServiceTest, ConfigurationFile_IsValid) { ExpectValid("packaging/systemd/rendezvousd.conf"); }
+
+TEST(ServiceTest, Manifests_FitTogether) {
+  TempDir dir;
+  Process check({"/usr/bin/python3", "tests/service/manifests.py", "packaging/kubernetes/rendezvousd.yaml",
+                 "packaging/kubernetes/network_policy.yaml", dir.File("conf")});
+  const int code = check.Wait();
+  if (code == kSkipped) GTEST_SKIP() << "there is no python3-yaml";
+  EXPECT_EQ(code, 0) << check.Err();
+  EXPECT_EQ(check.Out(), "");
+  ExpectValid(dir.File("conf"));
+}
+
+// A job of two nodes, with a server that keeps its state in a folder.
+class UpgradeTest : public ::testing::Test {
+ protected:
+  void StartServer() {
+    server_ = std::make_unique<Process>(std::vector<std::string>{kProgram, absl::StrCat("--listen=127.0.0.1:", port_),
+                                                                 "--state-dir=" + dir_.File("state")});
+    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
+  }
+  std::unique_ptr<Launcher> StartNode() {
+    const std::string script =
+        absl::StrCat(kSayRank, "while [ ! -e ", dir_.File("end"), " ]; do [ $RANK != 1 -o ! -e ", dir_.File("fail"),
+                     " ] || { rm ", dir_.File("fail"), "; exit 5; }; ", "sleep 0.02; done");
+    return std::make_unique<Launcher>(
+        NodeFlags(port_, "2", 1, {"--rdzv-conf=is_host=false", "--max-restarts=1"}, script),
+        std::map<std::string, std::string>{{"LOGLEVEL", "INFO"}});
+  }
+  void Touch(const std::string& name) { fclose(fopen(dir_.File(name).c_str(), "w")); }
+
+  TempDir dir_;
+  const int port_ = FreePort();
+  std::unique_ptr<Process> server_;
+};
+
+TEST_F(UpgradeTest, ServerIsReplaced_WorkersRunOnAndTheNextRoundFollows) {
+  StartServer();
+  const auto a = StartNode(), b = StartNode();
+  for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("rank=")) << node->Err();
+  for (int i = 0; i < 2; ++i) {
+    server_->Signal(SIGTERM);
+    ASSERT_EQ(server_->Wait(), 0) << server_->Err();
+    StartServer();
+    ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == 2; })) << server_->Err();
+  }
+  EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 2) << a->Out() << b->Out();
+  // The new server goes on where the old one was: the job's second round, with one restart charged.
+  Touch("fail");
+  for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("round=2")) << node->Err();
+  EXPECT_EQ(Count(a->Out() + b->Out(), "attempt=1 round=2"), 2) << a->Out() << b->Out();
+  Touch("end");
+  EXPECT_EQ(a->Wait(), 0) << a->Err();
+  EXPECT_EQ(b->Wait(), 0) << b->Err();
+  EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 4) << a->Out() << b->Out();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
