@@ -14,7 +14,7 @@ LAUNCHER_PACKAGES=(
   ca-certificates g++
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  libcli11-dev nlohmann-json3-dev libsqlite3-dev
+  libcli11-dev nlohmann-json3-dev libsqlite3-dev libboost-dev
 )
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }

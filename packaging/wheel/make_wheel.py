@@ -22,6 +22,8 @@ DYNAMIC = {"c", "m", "pthread", "dl", "rt", "resolv"}
 COMPILERS = {"x86_64": "g++", "aarch64": "aarch64-linux-gnu-g++"}
 # Parts of the programs that are no archives.
 HEADER_ONLY = ["libcli11-dev", "nlohmann-json3-dev"]
+# Of a package whose name has its version in it: found by a file.
+HEADER_ONLY_FILES = ["/usr/include/boost/version.hpp"]
 HERE = Path(__file__).absolute().parent
 ROOT = HERE.parent.parent
 
@@ -88,7 +90,7 @@ def link_preloaded(parts, out, target):
 
 def put_licences(archives, folder):
     """The notices of the packages that the archives belong to."""
-    owners = subprocess.run(["dpkg", "-S", *archives], capture_output=True, text=True, check=True).stdout
+    owners = subprocess.run(["dpkg", "-S", *archives, *HEADER_ONLY_FILES], capture_output=True, text=True, check=True).stdout
     packages = {line.split(":")[0] for line in owners.splitlines()}
     for package in sorted(packages | set(HEADER_ONLY)):
         notice = Path("/usr/share/doc") / package / "copyright"

@@ -315,6 +315,16 @@ std::optional<JobView> Driver::GetJob(absl::string_view job_id) const {
   return registry_.GetJob(job_id, SteadyNow());
 }
 
+int Driver::Launchers() const {
+  MutexLock lock(&mutex_);
+  return remote_launchers_;
+}
+
+std::string Driver::StoreTrouble() const {
+  MutexLock lock(&mutex_);
+  return store_trouble_;
+}
+
 void Driver::WakeTimerIfEarlierLocked() {
   if (registry_.NextDeadline() < armed_) timer_.NotifyAll();
 }

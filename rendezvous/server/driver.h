@@ -68,6 +68,12 @@ class Driver {
   std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
   std::optional<JobView> GetJob(absl::string_view job_id) const;
 
+  // Launchers of other processes that have joined and whose streams are open.
+  int Launchers() const;
+
+  // Why records can't be kept at present; "": they can, or none are kept.
+  std::string StoreTrouble() const;
+
  private:
   using NodeKey = std::tuple<std::string, std::string, uint64_t>;  // job, node, incarnation
 

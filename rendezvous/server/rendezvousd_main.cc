@@ -18,6 +18,7 @@
 #include "rendezvous/base/service_manager.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/rendezvousd_options.h"
 #include "rendezvous/server/server.h"
@@ -56,6 +57,18 @@ void AwaitEnd(const sigset_t& signals) {
   Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
 }
 
+absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, const Driver& driver) {
+  http::Sources sources;
+  sources.list_jobs = [&driver](absl::string_view after, size_t limit) { return driver.ListJobs(after, limit); };
+  sources.get_job = [&driver](absl::string_view job_id) { return driver.GetJob(job_id); };
+  sources.server = [&driver] {
+    return http::ServerView{.trouble = driver.StoreTrouble(), .launchers = static_cast<size_t>(driver.Launchers())};
+  };
+  sources.counts = [] { return http::EventCounts(); };
+  return http::HttpService::Start(
+      {.address = options.http, .open = options.http_open, .credentials = options.credentials}, std::move(sources));
+}
+
 int Run(const RendezvousdOptions& options) {
   // Blocked before any thread exists, so that only sigwait sees them.
   sigset_t signals;
@@ -87,9 +100,16 @@ int Run(const RendezvousdOptions& options) {
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, options.listen, {.credentials = options.credentials});
   if (!server.ok()) return Fail(server.status(), kExitFailed);
+  std::unique_ptr<http::HttpService> http;
+  if (!options.http.empty()) {
+    absl::StatusOr<std::unique_ptr<http::HttpService>> started = StartHttp(options, driver);
+    if (!started.ok()) return Fail(started.status(), kExitFailed);
+    http = *std::move(started);
+  }
   for (const std::string& address : (*server)->addresses()) {
     printf("rendezvousd: listening on %s\n", address.c_str());
   }
+  if (http != nullptr) printf("rendezvousd: HTTP on port %d\n", http->port());
   fflush(stdout);
   NotifyServiceManager("READY=1");
 

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "rendezvous/base/secret.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/http/http_message.h"
 #include "rendezvous/server/config_text.h"
 #include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/host_port.h"
@@ -55,6 +56,15 @@ void AddCredentialOptions(CLI::App& app, Credentials* credentials) {
       ->type_name("NAME,...")
       ->allow_extra_args(false)
       ->delimiter(',');
+}
+
+void AddHttpOptions(CLI::App& app, RendezvousdOptions* options) {
+  app.add_option("--http", options->http,
+                 "ADDRESS:PORT on which to serve the web page, the API and /metrics over HTTP (with --tls-cert: HTTPS)")
+      ->type_name("ADDRESS:PORT")
+      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); });
+  app.add_flag("--http-open", options->http_open,
+               "Without a token, let --http listen on more than the loopback: everyone who reaches it can read it");
 }
 
 void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
@@ -129,6 +139,18 @@ absl::Status CheckStateDir(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Nobody is to find out by accident that all of the network reads it.
+absl::Status CheckHttp(const RendezvousdOptions& options) {
+  const absl::StatusOr<Endpoint> address = ParseHostPort(options.http);
+  if (options.http.empty() || options.http_open || options.credentials.has_token() || !address.ok() ||
+      http::IsLoopbackHost(address->ToString())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--http ", options.http, " would let everyone read the jobs: configure a token (--token-file), listen ",
+      "on 127.0.0.1, or add --http-open if that is meant"));
+}
+
 }  // namespace
 
 absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector<std::string>& arguments) {
@@ -137,6 +159,7 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
                "rendezvousd");
   AddServerOptions(app, &line.options);
   AddCredentialOptions(app, &line.options.credentials);
+  AddHttpOptions(app, &line.options);
   AddConfigOptions(app, &line.options);
   const std::string version = absl::StrCat("rendezvousd ", kVersion);
   app.set_version_flag("--version", version);
@@ -169,6 +192,7 @@ absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vec
   if (absl::Status status = CheckCredentials(options.credentials, CredentialSide::kServer, warnings); !status.ok()) {
     return status;
   }
+  if (absl::Status status = CheckHttp(options); !status.ok()) return status;
   return CheckStateDir(options.state_dir);
 }
 

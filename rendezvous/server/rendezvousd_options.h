@@ -17,6 +17,8 @@ struct RendezvousdOptions {
   std::string log_level = "INFO";
   std::string state_dir;
   Credentials credentials;
+  std::string http;  // empty: no HTTP server
+  bool http_open = false;
   std::string config_file;
   bool check_config = false;
 };

@@ -1,8 +1,6 @@
 #include "rendezvous/wire/job_wire.h"
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/string_view.h"
-#include "rendezvous/base/secret.h"
+#include "rendezvous/base/shown_id.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"
@@ -32,11 +30,6 @@ v1::Node::State StateToProto(NodeView::State state) {
     case NodeView::State::kSpare: return v1::Node::STATE_SPARE;
   }
   return v1::Node::STATE_UNSPECIFIED;
-}
-
-// Tells nodes apart and does not change, but nobody can join with it.
-std::string ShownId(const std::string& node_id) {
-  return absl::BytesToHexString(absl::string_view(SecretDigest(node_id)).substr(0, 6));
 }
 
 v1::Node NodeToProto(const NodeView& node) {

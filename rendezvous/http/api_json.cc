@@ -1,0 +1,129 @@
+#include "rendezvous/http/api_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "rendezvous/base/shown_id.h"
+#include "rendezvous/base/utc_text.h"
+#include "rendezvous/base/version.h"
+
+namespace ddprun::http {
+namespace {
+
+using nlohmann::json;
+using rendezvous::JobView;
+using rendezvous::NodeView;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+
+// Texts come from launchers: what is not UTF-8 is replaced, so that this never throws.
+std::string Dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+// Infinite durations are null.
+json Seconds(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  return std::isfinite(seconds) ? json(std::round(seconds * 1000) / 1000) : json(nullptr);
+}
+
+std::string Underscored(absl::string_view name) { return absl::StrReplaceAll(name, {{" ", "_"}}); }
+
+absl::string_view StateName(NodeView::State state) {
+  switch (state) {
+    case NodeView::State::kIdle: return "idle";
+    case NodeView::State::kRunning: return "running";
+    case NodeView::State::kSucceeded: return "succeeded";
+    case NodeView::State::kStopping: return "stopping";
+    case NodeView::State::kSpare: return "spare";
+  }
+  return "unknown";
+}
+
+json ToJson(const WorkerFailure& failure) {
+  json value = {{"host", failure.host},
+                {"rank", failure.rank},
+                {"local_rank", failure.local_rank},
+                {"pid", failure.pid},
+                {"exit_code", failure.exit_code},
+                {"signal", failure.signal},
+                {"restartable", failure.restartable},
+                {"oom_killed", failure.oom_killed},
+                {"ran_for_seconds", Seconds(failure.ran_for)},
+                {"message", failure.message},
+                {"traceback", failure.traceback},
+                {"error_file", failure.error_file},
+                {"progress", failure.progress}};
+  if (failure.at > absl::UnixEpoch()) value["time"] = UtcText(failure.at);
+  if (failure.step.has_value()) value["step"] = *failure.step;
+  return value;
+}
+
+json ToJson(const Verdict& verdict) {
+  json value = {{"succeeded", verdict.succeeded}, {"reason", verdict.reason}, {"exit_code", verdict.exit_code}};
+  if (verdict.first_cause.has_value()) value["first_cause"] = ToJson(*verdict.first_cause);
+  return value;
+}
+
+json ToJson(const NodeView& node) {
+  return {{"node_id", ShownId(node.node_id)},
+          {"host", node.host},
+          {"address", node.address},
+          {"slots", node.slots},
+          {"role", node.role},
+          {"state", StateName(node.state)},
+          {"group_rank", node.group_rank},
+          {"connected", node.connected},
+          {"last_heard_seconds", Seconds(node.last_heard)}};
+}
+
+json ToJson(const JobView& job) {
+  const rendezvous::JobSettings& settings = job.settings;
+  json value = {{"job_id", job.job_id},
+                {"state", Underscored(rendezvous::Name(job.state))},
+                {"reason", job.reason},
+                {"round", job.round},
+                {"restart_count", job.restart_count},
+                {"node_count", job.node_count},
+                {"world_size", job.world_size},
+                {"age_seconds", Seconds(job.age)},
+                {"settings",
+                 {{"min_nodes", settings.min_nodes},
+                  {"max_nodes", settings.max_nodes},
+                  {"max_restarts", settings.max_restarts},
+                  {"join_timeout_seconds", Seconds(settings.join_timeout)},
+                  {"last_call_seconds", Seconds(settings.last_call)},
+                  {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
+  if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
+  return value;
+}
+
+}  // namespace
+
+std::string JobsJson(const std::vector<JobView>& jobs, bool more) {
+  json value = {{"jobs", json::array()}};
+  for (const JobView& job : jobs) value["jobs"].push_back(ToJson(job));
+  if (more && !jobs.empty()) value["next"] = jobs.back().job_id;
+  return Dump(value);
+}
+
+std::string JobJson(const JobView& job) {
+  json value = ToJson(job);
+  json nodes = json::array();
+  for (const NodeView& node : job.nodes) nodes.push_back(ToJson(node));
+  value["nodes"] = std::move(nodes);
+  return Dump(value);
+}
+
+std::string ServerJson(const ServerView& server) {
+  return Dump({{"version", kVersion},
+               {"leads", server.leads},
+               {"leader", server.leader},
+               {"not_ready", server.WhyNotReady()},
+               {"launchers", server.launchers},
+               {"age_seconds", Seconds(server.age)}});
+}
+
+std::string ErrorJson(absl::string_view message) { return Dump({{"error", std::string(message)}}); }
+
+}  // namespace ddprun::http

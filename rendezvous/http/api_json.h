@@ -1,0 +1,26 @@
+#ifndef DDPRUN_RENDEZVOUS_HTTP_API_JSON_H_
+#define DDPRUN_RENDEZVOUS_HTTP_API_JSON_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "rendezvous/core/job_view.h"
+#include "rendezvous/http/server_view.h"
+
+// PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is not
+// known is null or left out.
+namespace ddprun::http {
+
+// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes.
+std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more);
+
+std::string JobJson(const rendezvous::JobView& job);
+
+std::string ServerJson(const ServerView& server);
+
+std::string ErrorJson(absl::string_view message);
+
+}  // namespace ddprun::http
+
+#endif  // DDPRUN_RENDEZVOUS_HTTP_API_JSON_H_

@@ -1,0 +1,129 @@
+#include "rendezvous/http/http_api.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/http/api_json.h"
+#include "rendezvous/http/metrics_text.h"
+#include "rendezvous/http/page.h"
+#include "rendezvous/http/process_numbers.h"
+
+namespace ddprun::http {
+namespace {
+
+using rendezvous::JobView;
+
+constexpr char kJson[] = "application/json";
+constexpr char kJobPath[] = "/api/v1/jobs/";
+// Nothing but what this server sends; no script or style inside of HTML.
+constexpr char kContentPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri "
+    "'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+Response Error(int status, absl::string_view text) {
+  return Response{.status = status, .type = kJson, .body = ErrorJson(text)};
+}
+
+Response NotFound() { return Error(404, "no such path"); }
+
+}  // namespace
+
+HttpApi::HttpApi(Sources sources, const rendezvous::Credentials& credentials, bool any_host)
+    : sources_(std::move(sources)),
+      check_host_(!any_host && !credentials.has_token()),
+      tls_(!credentials.tls_cert.empty()),
+      login_(credentials) {}
+
+Response HttpApi::Handle(const Request& request) {
+  Target target;
+  Response response = ParseTarget(request.target, &target) ? Route(request, target) : Error(400, "malformed path");
+  auto& headers = response.headers;
+  headers.emplace_back("Cache-Control", "no-store");
+  headers.emplace_back("Content-Security-Policy", kContentPolicy);
+  headers.emplace_back("Referrer-Policy", "no-referrer");
+  headers.emplace_back("X-Content-Type-Options", "nosniff");
+  return response;
+}
+
+Response HttpApi::Route(const Request& request, const Target& target) {
+  const std::string& path = target.path;
+  if (path == "/healthz" && request.method == "GET") return Response{.body = "ok\n"};
+  if (path == "/readyz" && request.method == "GET") return Readiness();
+  if (check_host_ && !IsLoopbackHost(request.Header("host"))) {
+    return Error(421, "without a token this server answers to localhost only (see --http-open)");
+  }
+  if (path == "/login" && request.method == "POST") return LogIn(request);
+  if (request.method != "GET") {
+    Response response = Error(405, "only GET and HEAD, and POST of /login");
+    response.headers.emplace_back("Allow", path == "/login" ? "POST" : "GET, HEAD");
+    return response;
+  }
+  if (const std::optional<Asset> asset = FindAsset(path)) {
+    return Response{.type = std::string(asset->type), .body = std::string(asset->text)};
+  }
+  if (!login_.Allows(request, SteadyNow())) {
+    Response response = Error(401, "a token is required: Authorization: Bearer TOKEN, or log in");
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return response;
+  }
+  if (path == "/metrics") return Metrics();
+  if (path == "/api/v1/server") return Response{.type = kJson, .body = ServerJson(sources_.server())};
+  if (path == "/api/v1/jobs") return Jobs(target);
+  if (absl::StartsWith(path, kJobPath)) return Job(path.substr(sizeof(kJobPath) - 1));
+  return NotFound();
+}
+
+Response HttpApi::Readiness() const {
+  const std::string why = sources_.server().WhyNotReady();
+  return why.empty() ? Response{.body = "ready\n"} : Response{.status = 503, .body = absl::StrCat(why, "\n")};
+}
+
+Response HttpApi::Metrics() const {
+  std::vector<JobView> jobs;
+  // In pages: each holds the driver up only shortly.
+  while (true) {
+    std::vector<JobView> page = sources_.list_jobs(jobs.empty() ? "" : jobs.back().job_id, kMaxJobsPerPage);
+    const bool last = page.size() < kMaxJobsPerPage;
+    std::move(page.begin(), page.end(), std::back_inserter(jobs));
+    if (last) break;
+  }
+  return Response{.type = kMetricsType,
+                  .body = MetricsText(sources_.server(), sources_.counts(), ReadProcessNumbers(), jobs)};
+}
+
+Response HttpApi::Jobs(const Target& target) const {
+  size_t limit = kMaxJobsPerPage;
+  const std::string wanted = target.Query("limit");
+  if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &limit) || limit == 0 || limit > kMaxJobsPerPage)) {
+    return Error(400, absl::StrCat("limit must be a number from 1 to ", kMaxJobsPerPage));
+  }
+  std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
+  const bool more = jobs.size() > limit;
+  if (more) jobs.resize(limit);
+  return Response{.type = kJson, .body = JobsJson(jobs, more)};
+}
+
+Response HttpApi::Job(const std::string& job_id) const {
+  const std::optional<JobView> job = sources_.get_job(job_id);
+  if (!job.has_value()) return Error(404, absl::StrCat("job ", job_id, " not found"));
+  return Response{.type = kJson, .body = JobJson(*job)};
+}
+
+Response HttpApi::LogIn(const Request& request) {
+  absl::string_view body = request.body;
+  std::string token;
+  if (!absl::ConsumePrefix(&body, "token=") || !DecodePercent(body, true, &token)) {
+    return Error(400, "the body must be token=TOKEN");
+  }
+  const std::optional<std::string> cookie = login_.Begin(token, tls_, SteadyNow());
+  if (!cookie.has_value()) return Error(401, login_.required() ? "invalid token" : "this server has no token");
+  return Response{.status = 204, .headers = {{"Set-Cookie", *cookie}}};
+}
+
+}  // namespace ddprun::http

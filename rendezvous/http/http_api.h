@@ -1,0 +1,52 @@
+#ifndef DDPRUN_RENDEZVOUS_HTTP_HTTP_API_H_
+#define DDPRUN_RENDEZVOUS_HTTP_HTTP_API_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "rendezvous/core/credentials.h"
+#include "rendezvous/core/job_view.h"
+#include "rendezvous/http/http_message.h"
+#include "rendezvous/http/login.h"
+#include "rendezvous/http/server_view.h"
+
+namespace ddprun::http {
+
+// What there is to show. Functions are called on the HTTP server's thread and return at once.
+struct Sources {
+  std::function<std::vector<rendezvous::JobView>(absl::string_view after, size_t limit)> list_jobs;
+  std::function<std::optional<rendezvous::JobView>(absl::string_view job_id)> get_job;
+  std::function<ServerView()> server;
+  std::function<EventCounts()> counts;
+};
+
+// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Thread-compatible.
+class HttpApi {
+ public:
+  static constexpr size_t kMaxJobsPerPage = 1000;
+
+  // `any_host`: without tokens, requests by every name of this server are answered, not only by those of the loopback.
+  HttpApi(Sources sources, const rendezvous::Credentials& credentials, bool any_host);
+
+  Response Handle(const Request& request);
+
+ private:
+  Response Route(const Request& request, const Target& target);
+  Response Readiness() const;
+  Response Metrics() const;
+  Response Jobs(const Target& target) const;
+  Response Job(const std::string& job_id) const;
+  Response LogIn(const Request& request);
+
+  const Sources sources_;
+  const bool check_host_;
+  const bool tls_;
+  Login login_;
+};
+
+}  // namespace ddprun::http
+
+#endif  // DDPRUN_RENDEZVOUS_HTTP_HTTP_API_H_

@@ -1,0 +1,163 @@
+#include "rendezvous/http/metrics_text.h"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "rendezvous/base/version.h"
+
+namespace ddprun::http {
+namespace {
+
+using rendezvous::JobState;
+using rendezvous::JobView;
+using Labels = std::vector<std::pair<absl::string_view, std::string>>;
+
+constexpr JobState kStates[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kStopping, JobState::kRunning,
+                                JobState::kRecovering, JobState::kFinished, JobState::kFailed};
+
+std::string NumberText(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  if (value == std::floor(value) && std::abs(value) < 1e15) return absl::StrCat(static_cast<int64_t>(value));
+  return absl::StrFormat("%.15g", value);
+}
+
+// "last call" -> "last_call".
+std::string StateLabel(JobState state) { return absl::StrReplaceAll(rendezvous::Name(state), {{" ", "_"}}); }
+
+class Text {
+ public:
+  // The metric that the following samples are of.
+  void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
+    name_ = std::string(name);
+    absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+  }
+  void Sample(double value, const Labels& labels = {}) {
+    text_ += name_;
+    char separator = '{';
+    for (const auto& [label, of] : labels) {
+      absl::StrAppend(&text_, std::string(1, separator), label, "=\"",
+                      absl::StrReplaceAll(of, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
+      separator = ',';
+    }
+    absl::StrAppend(&text_, labels.empty() ? " " : "} ", NumberText(value), "\n");
+  }
+  void Gauge(absl::string_view name, absl::string_view help, double value) {
+    Family(name, "gauge", help);
+    Sample(value);
+  }
+  void Counter(absl::string_view name, absl::string_view help, double value) {
+    Family(name, "counter", help);
+    Sample(value);
+  }
+  void CounterBy(absl::string_view label, absl::string_view name, absl::string_view help,
+                 const std::map<std::string, uint64_t>& counts) {
+    Family(name, "counter", help);
+    for (const auto& [of, count] : counts) Sample(count, {{label, of}});
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  std::string name_;
+};
+
+uint64_t CountOf(const EventCounts& counts, const std::string& kind) {
+  const auto it = counts.events.find(kind);
+  return it == counts.events.end() ? 0 : it->second;
+}
+
+void AddServer(const ServerView& server, const EventCounts& counts, Text* text) {
+  text->Family("ddprun_build_info", "gauge", "Version of rendezvousd.");
+  text->Sample(1, {{"version", kVersion}});
+  text->Gauge("ddprun_leader", "1 if this server serves launchers, 0 if another one leads.", server.leads);
+  text->Gauge("ddprun_ready", "1 if this server leads and can keep records.", server.WhyNotReady().empty());
+  text->Gauge("ddprun_state_store_healthy", "0 while records of jobs cannot be kept.", server.trouble.empty());
+  text->Gauge("ddprun_launchers_connected", "Streams of launchers of other processes that have joined.",
+              server.launchers);
+  text->Counter("ddprun_rounds_assigned_total", "Rounds given out.", CountOf(counts, "round.assigned"));
+  text->Counter("ddprun_restarts_total", "Rounds stopped for a failure or a lost node, after which workers restart.",
+                counts.restarts);
+  text->Counter("ddprun_nodes_lost_total", "Nodes that were silent or whose connection broke.",
+                CountOf(counts, "node.lost"));
+  text->CounterBy("kind", "ddprun_worker_failures_total", "Workers whose end stopped a round, by how they ended.",
+                  counts.failures);
+  text->CounterBy("kind", "ddprun_events_total", "Events by kind.", counts.events);
+  text->Counter("ddprun_event_log_dropped_total", "Events that the event log file could not take.",
+                server.events_dropped);
+  text->Gauge("ddprun_http_connections", "Open connections of the HTTP server.", server.connections);
+  text->Gauge("ddprun_http_event_streams", "Clients that receive events.", server.event_streams);
+  text->Counter("ddprun_http_refused_connections_total", "HTTP connections closed for lack of room.",
+                server.refused_connections);
+}
+
+void AddProcess(const ProcessNumbers& process, Text* text) {
+  text->Counter("process_cpu_seconds_total", "CPU time of the process.", process.cpu_seconds);
+  text->Gauge("process_resident_memory_bytes", "Resident memory of the process.", process.resident_bytes);
+  text->Gauge("process_open_fds", "Open file descriptors.", process.open_files);
+  text->Gauge("process_max_fds", "Limit of open file descriptors.", process.max_files);
+  text->Gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", process.start_time_seconds);
+}
+
+// A gauge for each of the jobs for which `value` gives one.
+template <typename Value>
+void PerJob(absl::string_view name, absl::string_view help, const std::vector<const JobView*>& jobs, Value value,
+            Text* text) {
+  text->Family(name, "gauge", help);
+  for (const JobView* job : jobs) {
+    const std::optional<double> v = value(*job);
+    if (v.has_value()) text->Sample(*v, {{"job", job->job_id}});
+  }
+}
+
+void AddJobs(const std::vector<JobView>& jobs, Text* text) {
+  std::map<JobState, int> by_state;
+  std::vector<const JobView*> shown;
+  int64_t nodes = 0;
+  int64_t workers = 0;
+  int64_t live = 0;
+  for (const JobView& job : jobs) {
+    ++by_state[job.state];
+    if (rendezvous::IsEnd(job.state)) continue;
+    ++live;
+    nodes += job.node_count;
+    if (job.state == JobState::kRunning) workers += job.world_size;
+    if (shown.size() < kMaxJobsWithSeries) shown.push_back(&job);
+  }
+  text->Family("ddprun_jobs", "gauge", "Jobs by state; ended jobs are kept for a while.");
+  for (const JobState state : kStates) text->Sample(by_state[state], {{"state", StateLabel(state)}});
+  text->Gauge("ddprun_nodes", "Nodes of jobs that have not ended.", nodes);
+  text->Gauge("ddprun_workers", "World sizes of running jobs, summed.", workers);
+  text->Gauge("ddprun_jobs_without_series", "Jobs beyond the 200 for which ddprun_job_* are exported.",
+              live - static_cast<int64_t>(shown.size()));
+  const auto plain = [](auto get) { return [get](const JobView& job) { return std::optional<double>(get(job)); }; };
+  PerJob("ddprun_job_running", "1 while a round of the job runs.", shown,
+         plain([](const JobView& job) { return job.state == JobState::kRunning; }), text);
+  PerJob("ddprun_job_nodes", "Nodes of the job.", shown, plain([](const JobView& job) { return job.node_count; }),
+         text);
+  PerJob("ddprun_job_workers", "World size of the newest round.", shown,
+         plain([](const JobView& job) { return job.world_size; }), text);
+  PerJob("ddprun_job_round", "The newest round.", shown, plain([](const JobView& job) { return job.round; }), text);
+  PerJob("ddprun_job_restarts", "Restarts charged to the job.", shown,
+         plain([](const JobView& job) { return job.restart_count; }), text);
+  PerJob("ddprun_job_age_seconds", "Time since the first node joined.", shown,
+         plain([](const JobView& job) { return absl::ToDoubleSeconds(job.age); }), text);
+}
+
+}  // namespace
+
+std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
+                        const std::vector<JobView>& jobs) {
+  Text text;
+  AddServer(server, counts, &text);
+  AddJobs(jobs, &text);
+  AddProcess(process, &text);
+  return text.Take();
+}
+
+}  // namespace ddprun::http

@@ -1,0 +1,484 @@
+// The page of rendezvousd: shows /api/v1/jobs and /api/v1/jobs/ID, again whenever /api/v1/events says that something
+// happened, and every two seconds for what is no event (steps, losses). Texts of jobs are only ever set as text.
+"use strict";
+
+const POLL_MS = 2000;      // while the page is visible
+const SETTLE_MS = 120;     // events that come together cause one refresh
+const RETRY_MS = 1000;     // after a lost connection
+const ROW = 30;            // pixels of a row of the table of nodes; as in page.css
+const MAX_EVENTS = 200;
+const MAX_POINTS = 1000;   // of the loss curve
+const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
+
+const state = {
+  view: "list", job: "", jobs: [], nodes: [], phases: [], loss: [], events: [], filter: "", stream: null, busy: false,
+  again: false, settle: 0, newest: -1, painted: 0,
+};
+const $ = (id) => document.getElementById(id);
+
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+// Changes only what differs: a refresh of an unchanged table costs nothing and keeps the selection.
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+function setClass(node, name) {
+  if (node.className !== name) node.className = name;
+}
+
+// ---- numbers as text
+
+const DASH = "\u2013";
+function number(value) {
+  return value === null || value === undefined ? DASH : String(value);
+}
+function lossText(value) {
+  return value === null || value === undefined ? DASH : Number(value).toPrecision(4);
+}
+function seconds(value) {
+  if (value === null || value === undefined) return DASH;
+  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 120) return `${Math.round(value)} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  if (value < 172800) return `${(value / 3600).toFixed(1)} h`;
+  return `${(value / 86400).toFixed(1)} d`;
+}
+const STATES = { running: "good", finished: "good", succeeded: "good", failed: "bad", waiting: "wait", last_call: "wait",
+  stopping: "wait", recovering: "wait", spare: "", idle: "" };
+function badge(node, name) {
+  setText(node, name.replace("_", " "));
+  setClass(node, `badge ${STATES[name] || ""}`);
+}
+
+// ---- the server
+
+class NeedsLogin extends Error {}
+
+async function fetchJson(path) {
+  const response = await fetch(path, { credentials: "same-origin" });
+  if (response.status === 401) throw new NeedsLogin();
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error || `HTTP ${response.status}`);
+  return answer;
+}
+function showNotice(text) {
+  $("notice").hidden = !text;
+  setText($("notice"), text);
+}
+function showLink(name, kind) {
+  setText($("link"), name);
+  setClass($("link"), `pill ${kind}`);
+}
+
+async function refresh() {
+  if (state.busy) {
+    state.again = true;
+    return;
+  }
+  state.busy = true;
+  const view = state.view, job = state.job;
+  try {
+    const server = await fetchJson("/api/v1/server");
+    setText($("server"), server.not_ready ? server.not_ready : `version ${server.version}, ${server.launchers} launchers`);
+    if (view === "list") paintJobs((await fetchJson("/api/v1/jobs?limit=500")).jobs);
+    else {
+      const answer = await fetchJson(`/api/v1/jobs/${encodeURIComponent(job)}`);
+      if (state.job === job) paintJob(answer);
+    }
+    $("login").hidden = true;
+    showNotice("");
+  } catch (error) {
+    if (error instanceof NeedsLogin) askForToken();
+    else if (error instanceof TypeError) showLink("reconnecting", "wait"); // nobody answers
+    else showNotice(error.message);
+  }
+  state.busy = false;
+  if (state.again) {
+    state.again = false;
+    refresh();
+  }
+}
+function refreshSoon() {
+  if (!state.settle) state.settle = setTimeout(() => { state.settle = 0; refresh(); }, SETTLE_MS);
+}
+
+function listen() {
+  if (state.stream) state.stream.close();
+  const job = state.view === "job" ? `&job=${encodeURIComponent(state.job)}` : "";
+  const stream = new EventSource(`/api/v1/events?backlog=${MAX_EVENTS}${job}`);
+  state.stream = stream;
+  stream.onopen = () => { showLink("live", "good"); refreshSoon(); };
+  // Another process serves now: what it tells begins anew.
+  stream.addEventListener("reset", () => { state.events = []; state.newest = -1; paintEvents(); });
+  stream.onmessage = (message) => {
+    if (stream !== state.stream) return;
+    addEvent(JSON.parse(message.data));
+    refreshSoon();
+  };
+  stream.onerror = () => {
+    showLink("reconnecting", "wait");
+    // A refusal ends it for good.
+    if (stream.readyState === EventSource.CLOSED) {
+      setTimeout(() => { if (stream === state.stream && $("login").hidden) listen(); }, RETRY_MS);
+      refreshSoon();
+    }
+  };
+}
+
+function askForToken() {
+  if (state.stream) state.stream.close();
+  state.stream = null;
+  showLink("not logged in", "wait");
+  for (const id of ["list", "job", "events"]) $(id).hidden = true;
+  if ($("login").hidden) {
+    $("login").hidden = false;
+    $("token").focus();
+  }
+}
+async function logIn(submit) {
+  submit.preventDefault();
+  const response = await fetch("/login", { method: "POST", body: `token=${encodeURIComponent($("token").value)}` });
+  if (!response.ok) return showNotice((await response.json()).error);
+  $("token").value = "";
+  $("login").hidden = true;
+  showNotice("");
+  route();
+}
+
+// ---- all jobs
+
+function paintJobs(jobs) {
+  state.jobs = jobs;
+  const wanted = state.filter.toLowerCase();
+  const shown = jobs.filter((job) => !wanted || `${job.job_id} ${job.state}`.toLowerCase().includes(wanted));
+  const body = $("jobs").tBodies[0];
+  const rows = new Map([...body.rows].map((row) => [row.dataset.job, row]));
+  let last = null;
+  for (const job of shown) {
+    const row = rows.get(job.job_id) || newJobRow(job.job_id);
+    rows.delete(job.job_id);
+    fillJobRow(row, job);
+    const next = last ? last.nextSibling : body.firstChild;
+    if (next !== row) body.insertBefore(row, next);
+    last = row;
+  }
+  for (const row of rows.values()) row.remove();
+  setText($("list-count"), shown.length === jobs.length ? String(jobs.length) : `${shown.length} of ${jobs.length}`);
+  $("list-empty").hidden = jobs.length > 0;
+}
+function newJobRow(id) {
+  const row = el("tr");
+  row.dataset.job = id;
+  const cells = ["", "", "n nodes-cell", "n", "n", "n", "n step-cell", "n", "n", "why"];
+  for (const name of cells) row.append(el("td", name ? { class: name } : {}));
+  row.cells[0].append(el("span"));
+  row.cells[1].append(el("a", { href: `#/jobs/${encodeURIComponent(id)}` }, id));
+  return row;
+}
+function fillJobRow(row, job) {
+  const settings = job.settings, progress = job.progress || {};
+  badge(row.cells[0].firstChild, job.state);
+  const limits = settings.min_nodes === settings.max_nodes ? settings.max_nodes
+    : `${settings.min_nodes}-${settings.max_nodes}`;
+  const texts = [`${job.node_count}/${limits}`, number(job.world_size), number(job.round), number(job.restart_count),
+    number(progress.step), lossText(progress.loss), seconds(job.age_seconds), job.reason];
+  texts.forEach((text, i) => setText(row.cells[i + 2], text));
+  row.cells[9].title = job.reason;
+}
+
+// ---- one job
+
+function paintJob(job) {
+  state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
+  const progress = job.progress || {};
+  setText($("job-title"), job.job_id);
+  badge($("job-state"), job.state);
+  setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
+  paintTiles([
+    ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
+    ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
+    ["Workers", number(job.world_size)], ["Step", number(progress.step)], ["Loss", lossText(progress.loss)],
+    ["Age", seconds(job.age_seconds)],
+    ["Goodput", job.goodput ? `${(job.goodput.ratio * 100).toFixed(1)} %` : DASH],
+  ]);
+  if (progress.history) state.loss = progress.history;
+  else if (progress.step !== undefined && progress.loss !== undefined && progress.loss !== null) {
+    const last = state.loss[state.loss.length - 1];
+    if (!last || last[0] !== progress.step) state.loss.push([progress.step, progress.loss]);
+    if (state.loss.length > MAX_POINTS) state.loss = state.loss.filter((_, i) => i % 2 === 1);
+  }
+  paintLoss();
+  paintTime(job.goodput);
+  paintNodes();
+  paintSlow();
+  paintCauses(job);
+  state.painted += 1;
+}
+// Nodes with ranks first, in their order.
+function order(node) {
+  return node.group_rank < 0 ? Infinity : node.group_rank;
+}
+function paintTiles(pairs) {
+  const tiles = $("tiles");
+  while (tiles.children.length < pairs.length) tiles.append(el("div", {}, el("dt"), el("dd")));
+  pairs.forEach(([name, text], i) => {
+    setText(tiles.children[i].children[0], name);
+    setText(tiles.children[i].children[1], text);
+  });
+}
+
+function paintLoss() {
+  const points = state.loss.filter((point) => Number.isFinite(point[1]));
+  if (points.length < 2) {
+    $("loss").replaceChildren(el("p", { class: "quiet" }, points.length ? "One value so far." : "Not reported."));
+    return;
+  }
+  const width = 600, height = 200, left = 46, bottom = 20;
+  const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
+  const x0 = Math.min(...xs), x1 = Math.max(...xs, x0 + 1);
+  let y0 = Math.min(...ys), y1 = Math.max(...ys);
+  if (y1 - y0 < 1e-9) { y0 -= 0.5; y1 += 0.5; }
+  const x = (v) => left + (v - x0) / (x1 - x0) * (width - left - 8);
+  const y = (v) => 8 + (y1 - v) / (y1 - y0) * (height - bottom - 14);
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
+    "aria-label": `Loss from ${lossText(ys[0])} to ${lossText(ys[ys.length - 1])} over steps ${x0} to ${x1}` });
+  for (const v of [y0, (y0 + y1) / 2, y1]) {
+    chart.append(svg("line", { x1: left, x2: width - 8, y1: y(v), y2: y(v) }));
+    chart.append(svg("text", { x: 2, y: y(v) + 4 }, v.toPrecision(3)));
+  }
+  chart.append(svg("text", { x: left, y: height - 4 }, `step ${x0}`));
+  chart.append(svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, String(x1)));
+  chart.append(svg("polyline", { points: points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
+  $("loss").replaceChildren(chart);
+}
+
+function paintTime(goodput) {
+  if (!goodput) return $("time").replaceChildren(el("p", { class: "quiet" }, "Not reported."));
+  const parts = [["training", 2], ["starting", 0], ["reforming", 3], ["lost", 4], ["waiting", 5]]
+    .map(([name, color]) => [name, goodput[`${name}_seconds`] || 0, color]);
+  const all = parts.reduce((sum, part) => sum + part[1], 0) || 1;
+  const bar = svg("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const list = el("ul");
+  let at = 0;
+  for (const [name, value, color] of parts) {
+    const width = value / all * 1000;
+    bar.append(svg("rect", { x: at, y: 0, width, height: 10, class: `p${color}` }));
+    at += width;
+    list.append(el("li", {}, el("span", { class: `key p${color}` }), `${name} ${seconds(value)}`));
+  }
+  $("time").replaceChildren(bar, list);
+}
+
+function ranks() {
+  return state.nodes.flatMap((node) => (node.ranks || []).map((rank) => ({ ...rank, host: node.host })));
+}
+function phaseColor(phase) {
+  let index = state.phases.indexOf(phase);
+  if (index < 0) index = state.phases.push(phase) - 1;
+  return `p${Math.min(index, 5)}`;
+}
+function newestStep() {
+  let newest = 0;
+  for (const node of state.nodes) for (const rank of node.ranks || []) if (rank.step > newest) newest = rank.step;
+  return newest;
+}
+
+// Only rows in sight exist, so that jobs with hundreds of nodes cost no more than small ones.
+function paintNodes() {
+  const box = $("nodes"), space = $("nodes-space"), count = state.nodes.length;
+  const height = `${count * ROW}px`;
+  if (space.style.height !== height) space.style.height = height;
+  box.setAttribute("aria-rowcount", String(count + 1));
+  setText($("nodes-count"), String(count));
+  const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 4);
+  const last = Math.min(count, first + Math.ceil(box.clientHeight / ROW) + 9);
+  while (space.children.length < last - first) space.append(newNodeRow());
+  while (space.children.length > last - first) space.lastChild.remove();
+  const newest = newestStep();
+  for (let i = first; i < last; i += 1) fillNodeRow(space.children[i - first], state.nodes[i], i, newest);
+  const legend = $("legend");
+  if (legend.childElementCount !== state.phases.length) {
+    legend.replaceChildren(...state.phases.map((phase) =>
+      el("span", {}, el("span", { class: `key ${phaseColor(phase)}` }), phase)));
+  }
+}
+function newNodeRow() {
+  const row = el("div", { class: "node", role: "row" });
+  for (let i = 0; i < 6; i += 1) row.append(el("span", { role: "cell" }));
+  row.children[2].append(el("span"));
+  row.children[5].className = "ranks";
+  return row;
+}
+function fillNodeRow(row, node, index, newest) {
+  const top = `${index * ROW}px`;
+  if (row.style.top !== top) row.style.top = top;
+  row.setAttribute("aria-rowindex", String(index + 2));
+  const cells = row.children, list = node.ranks || [];
+  setText(cells[0], node.group_rank < 0 ? DASH : String(node.group_rank));
+  setText(cells[1], node.host);
+  cells[1].title = `${node.host} (${node.address})`;
+  badge(cells[2].firstChild, node.connected ? node.state : "disconnected");
+  setText(cells[3], seconds(node.last_heard_seconds));
+  const steps = list.map((rank) => rank.step).filter((step) => step !== undefined && step !== null);
+  setText(cells[4], steps.length ? String(Math.min(...steps)) : DASH);
+  const box = cells[5];
+  if (!list.length) {
+    if (box.textContent !== "not reported") box.replaceChildren("not reported");
+    return;
+  }
+  if (box.children.length !== list.length) box.replaceChildren(...list.map(() => el("span", { class: "rank", role: "img" })));
+  list.forEach((rank, i) => {
+    const cell = box.children[i], late = newest - rank.step > LATE_STEPS;
+    setClass(cell, `rank ${rank.phase ? phaseColor(rank.phase) : ""} ${late ? "late" : ""}`);
+    setText(cell, late ? "!" : "");
+    const text = `rank ${rank.rank}: step ${number(rank.step)}, ${rank.phase || "no phase"}${late ? ", late" : ""}`;
+    if (cell.title !== text) { cell.title = text; cell.setAttribute("aria-label", text); }
+  });
+}
+
+function paintSlow() {
+  const newest = newestStep();
+  const slow = ranks().filter((rank) => rank.step !== undefined && rank.step !== null)
+    .sort((a, b) => a.step - b.step || b.since_seconds - a.since_seconds).slice(0, 5);
+  const lines = slow.map((rank) => {
+    const behind = newest - rank.step;
+    return `rank ${rank.rank} on ${rank.host}: step ${rank.step}${behind > 0 ? ` (${behind} behind)` : ""}` +
+      `, ${rank.phase || "no phase"} for ${seconds(rank.since_seconds)}`;
+  });
+  fillList($("slow"), lines.length ? lines : ["Not reported."]);
+}
+function fillList(list, lines) {
+  while (list.children.length < lines.length) list.append(el("li"));
+  while (list.children.length > lines.length) list.lastChild.remove();
+  lines.forEach((line, i) => setText(list.children[i], line));
+}
+
+function causeText(failure) {
+  const how = failure.signal ? `signal ${failure.signal}` : `exit code ${failure.exit_code}`;
+  const who = failure.rank < 0 ? failure.host : `rank ${failure.rank} on ${failure.host}`;
+  const where = failure.progress ? `, ${failure.progress}` : "";
+  return `${who}: ${failure.oom_killed ? "out of memory, " : ""}${how}${where}${failure.message ? `: ${failure.message}` : ""}`;
+}
+function paintCauses(job) {
+  const items = state.events.filter((event) => event.kind === "round.stopped" || event.kind === "job.failed");
+  const key = `${items.length}:${job.verdict ? 1 : 0}:${state.newest}`;
+  if ($("causes").dataset.key === key) return;
+  $("causes").dataset.key = key;
+  const nodes = items.map((event) => {
+    const item = el("li", {}, el("strong", {}, `Round ${event.round}`), ` ${timeText(event.time)} `,
+      event.failure ? causeText(event.failure) : event.detail);
+    if (event.failure && event.failure.traceback) {
+      item.append(el("details", {}, el("summary", {}, "Traceback"), el("pre", {}, event.failure.traceback)));
+    }
+    return item;
+  });
+  $("causes").replaceChildren(...(nodes.length ? nodes : [el("li", { class: "quiet" }, "None.")]));
+}
+
+// ---- events
+
+function timeText(time) {
+  const date = new Date(time);
+  return Number.isNaN(date.getTime()) ? "" : date.toLocaleTimeString([], { hour12: false });
+}
+function addEvent(event) {
+  if (event.number <= state.newest) return;
+  state.newest = event.number;
+  state.events.unshift(event);
+  if (state.events.length > MAX_EVENTS) state.events.pop();
+  const list = $("timeline");
+  list.prepend(eventItem(event, true));
+  while (list.children.length > MAX_EVENTS) list.lastChild.remove();
+}
+function eventItem(event, fresh) {
+  const item = el("li", fresh ? { class: "fresh" } : {}, el("time", { datetime: event.time }, timeText(event.time)),
+    el("span", { class: "kind" }, event.kind));
+  if (state.view === "list" && event.job_id) {
+    item.append(el("a", { href: `#/jobs/${encodeURIComponent(event.job_id)}` }, event.job_id), " ");
+  }
+  const what = [event.round ? `round ${event.round}` : "", event.host || "", event.detail || "",
+    event.actor ? `by ${event.actor}` : ""];
+  item.append(what.filter((part) => part).join(", "));
+  return item;
+}
+function paintEvents() {
+  $("timeline").replaceChildren(...state.events.map((event) => eventItem(event, false)));
+}
+
+// ---- views, keys, theme
+
+function route() {
+  const match = /^#\/jobs\/(.+)$/.exec(location.hash);
+  state.view = match ? "job" : "list";
+  state.job = "";
+  if (match) {
+    try { state.job = decodeURIComponent(match[1]); } catch { state.view = "list"; }
+  }
+  Object.assign(state, { nodes: [], phases: [], loss: [], events: [], newest: -1 });
+  $("nodes").scrollTop = 0;
+  delete $("causes").dataset.key;
+  $("list").hidden = state.view !== "list";
+  $("job").hidden = state.view !== "job";
+  $("events").hidden = false;
+  document.title = state.view === "job" ? `${state.job} - rendezvousd` : "rendezvousd";
+  paintEvents();
+  listen();
+  refresh();
+}
+function moveFocus(by) {
+  const links = [...$("jobs").tBodies[0].querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement);
+  const next = links[Math.min(links.length - 1, Math.max(0, at + by))];
+  if (next) next.focus();
+}
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !$("login").hidden) return;
+  if (event.target instanceof HTMLInputElement) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const list = state.view === "list";
+  if (event.key === "/" && list) $("filter").focus();
+  else if (event.key === "j" && list) moveFocus(1);
+  else if (event.key === "k" && list) moveFocus(-1);
+  else if (event.key === "u" && !list) location.hash = "#/";
+  else if (event.key === "t") switchTheme();
+  else return;
+  event.preventDefault();
+}
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+}
+function switchTheme() {
+  const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try { localStorage.setItem("theme", name); } catch { /* it then lasts as long as the page */ }
+  setTheme(name);
+}
+function firstTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let kept = null;
+  try { kept = localStorage.getItem("theme"); } catch { /* not allowed */ }
+  setTheme(kept || (dark.matches ? "dark" : "light"));
+  dark.addEventListener("change", () => { if (!kept) setTheme(dark.matches ? "dark" : "light"); });
+}
+
+firstTheme();
+$("theme").addEventListener("click", switchTheme);
+$("login-form").addEventListener("submit", logIn);
+$("filter").addEventListener("input", () => { state.filter = $("filter").value; paintJobs(state.jobs); });
+$("nodes").addEventListener("scroll", () => requestAnimationFrame(paintNodes), { passive: true });
+document.addEventListener("keydown", onKey);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+addEventListener("hashchange", route);
+setInterval(() => { if (!document.hidden && $("login").hidden) refresh(); }, POLL_MS);
+route();

@@ -1,0 +1,249 @@
+// The pure parts of rendezvous/http, and which request gets which answer.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/http/api_json.h"
+#include "rendezvous/http/http_api.h"
+#include "rendezvous/http/http_message.h"
+#include "rendezvous/http/metrics_text.h"
+#include "rendezvous/server/rendezvousd_options.h"
+
+namespace ddprun::http {
+namespace {
+
+using nlohmann::json;
+using rendezvous::CheckRendezvousdOptions;
+using rendezvous::JobState;
+using rendezvous::JobView;
+using rendezvous::NodeView;
+
+constexpr char kToken[] = "0123456789abcdef+%";
+
+JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
+  JobView job;
+  job.job_id = id;
+  job.state = state;
+  job.round = 3;
+  job.restart_count = 1;
+  job.node_count = 2;
+  job.world_size = 8;
+  job.age = absl::Seconds(90);
+  job.settings.join_timeout = absl::InfiniteDuration();
+  job.nodes.push_back({.node_id = "secret-id", .host = "node-a", .slots = 4, .state = NodeView::State::kRunning});
+  return job;
+}
+
+TEST(HttpMessageTest, ParseTarget_Cases) {
+  Target target;
+  ASSERT_TRUE(ParseTarget("/api/v1/jobs/a%2fb%20c+d?after=x%26y&limit=1+0&limit=2&flag", &target));
+  EXPECT_EQ(target.path, "/api/v1/jobs/a/b c+d");
+  EXPECT_EQ(target.Query("after"), "x&y");
+  EXPECT_EQ(target.Query("limit"), "2");
+  EXPECT_EQ(target.Query("flag"), "");
+  for (const char* bad : {"", "jobs", "http://a/b", "*", "/%", "/%1", "/%zz", "/%00", "/a%0d%0ab", "/?x=%0a"}) {
+    EXPECT_FALSE(ParseTarget(bad, &target)) << bad;
+  }
+}
+
+TEST(HttpMessageTest, IsLoopbackHost_Cases) {
+  for (const char* host : {"localhost", "LocalHost:80", "127.0.0.1", "127.1.2.3:8080", "[::1]", "[::1]:80"}) {
+    EXPECT_TRUE(IsLoopbackHost(host)) << host;
+  }
+  for (const char* host : {"", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]",
+                           "[::1", "127.0.0.1x", "0.0.0.0", "127.0.0.256", "127.0.1"}) {
+    EXPECT_FALSE(IsLoopbackHost(host)) << host;
+  }
+}
+
+TEST(HttpMessageTest, Cookie_IsFoundAmongOthers) {
+  const Request request{.headers = {{"host", "a"}, {"cookie", "a=1; ddprun_session=xyz==; b"}}};
+  EXPECT_EQ(request.Cookie("ddprun_session"), "xyz==");
+  EXPECT_EQ(request.Cookie("session"), "");
+}
+
+TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
+  const std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
+                                     SampleJob("done", JobState::kFinished)};
+  const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
+  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
+  for (const char* line :
+       {"\nddprun_leader 1\n", "\nddprun_ready 0\n", "\nddprun_state_store_healthy 0\n",
+        "\nddprun_launchers_connected 4\n", "\nddprun_rounds_assigned_total 7\n", "\nddprun_restarts_total 3\n",
+        "\nddprun_worker_failures_total{kind=\"signal\"} 2\n", "\nddprun_jobs{state=\"running\"} 1\n",
+        "\nddprun_jobs{state=\"last_call\"} 1\n", "\nddprun_jobs{state=\"failed\"} 0\n", "\nddprun_nodes 4\n",
+        "\nddprun_workers 8\n", "\nddprun_job_round{job=\"a\\\"b\\\\c\\nd\"} 3\n",
+        "\nddprun_job_age_seconds{job=\"w\"} 90\n", "\nprocess_cpu_seconds_total 1.25\n"}) {
+    EXPECT_TRUE(absl::StrContains(text, line)) << line << "\nin\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "done"));
+}
+
+TEST(MetricsTextTest, SeriesAreBounded) {
+  std::vector<JobView> jobs;
+  for (int i = 0; i < 1000; ++i) jobs.push_back(SampleJob(absl::StrCat("job", i)));
+  const std::string text = MetricsText({}, {}, {}, jobs);
+  EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
+  EXPECT_TRUE(absl::StrContains(text, "{job=\"job199\"}"));
+  EXPECT_FALSE(absl::StrContains(text, "{job=\"job200\"}"));
+}
+
+TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
+  JobView job = SampleJob("j");
+  job.reason = "bad \xff bytes";
+  job.verdict = rendezvous::Verdict{.reason = "r", .first_cause = rendezvous::WorkerFailure{.rank = 5, .signal = 9}};
+  const std::string text = JobJson(job);
+  EXPECT_FALSE(absl::StrContains(text, "secret-id"));
+  const json value = json::parse(text);
+  EXPECT_EQ(value["nodes"][0]["node_id"].get<std::string>().size(), 12);
+  EXPECT_EQ(value["nodes"][0]["state"], "running");
+  EXPECT_EQ(value["state"], "running");
+  EXPECT_EQ(value["age_seconds"], 90);
+  EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
+  EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
+}
+
+class HttpApiTest : public ::testing::Test {
+ protected:
+  HttpApi Api(const std::string& token = "", bool any_host = false) {
+    Sources sources;
+    sources.list_jobs = [](absl::string_view after, size_t limit) {
+      std::vector<JobView> jobs;
+      for (const char* id : {"a", "b", "c"}) {
+        if (id > after && jobs.size() < limit) jobs.push_back(SampleJob(id));
+      }
+      return jobs;
+    };
+    sources.get_job = [](absl::string_view id) {
+      return id == "a/b" ? std::optional<JobView>(SampleJob("a/b")) : std::nullopt;
+    };
+    sources.server = [this] { return server_; };
+    sources.counts = [] { return EventCounts(); };
+    return HttpApi(sources, {.token = token}, any_host);
+  }
+  static Request Get(const std::string& target) {
+    return {.method = "GET", .target = target, .headers = {{"host", "localhost:8080"}}};
+  }
+
+  ServerView server_;
+};
+
+TEST_F(HttpApiTest, Paths_WithoutToken) {
+  HttpApi api = Api();
+  const struct {
+    const char* method;
+    const char* target;
+    int status;
+    const char* text;
+  } cases[] = {
+      {"GET", "/", 200, "<!doctype html>"},
+      {"GET", "/page.js", 200, "use strict"},
+      {"GET", "/page.css", 200, ":root"},
+      {"GET", "/healthz", 200, "ok\n"},
+      {"GET", "/readyz", 200, "ready\n"},
+      {"GET", "/metrics", 200, "ddprun_leader 1\n"},
+      {"GET", "/api/v1/server", 200, "\"leads\":true"},
+      {"GET", "/api/v1/jobs", 200, "\"job_id\":\"c\""},
+      {"GET", "/api/v1/jobs?after=b", 200, "{\"jobs\":[{"},
+      {"GET", "/api/v1/jobs?limit=2", 200, "\"next\":\"b\""},
+      {"GET", "/api/v1/jobs?limit=3", 200, "\"jobs\""},
+      {"GET", "/api/v1/jobs?limit=0", 400, "limit must be a number from 1 to 1000"},
+      {"GET", "/api/v1/jobs?limit=1001", 400, "limit must"},
+      {"GET", "/api/v1/jobs?limit=-1", 400, "limit must"},
+      {"GET", "/api/v1/jobs/a%2Fb", 200, "\"job_id\":\"a/b\""},
+      {"GET", "/api/v1/jobs/none", 404, "job none not found"},
+      {"GET", "/api/v1/jobs/", 404, "not found"},
+      {"GET", "/favicon.ico", 404, "no such path"},
+      {"GET", "/../etc/passwd", 404, "no such path"},
+      {"GET", "nonsense", 400, "malformed path"},
+      {"POST", "/api/v1/jobs", 405, "only GET"},
+      {"DELETE", "/api/v1/jobs/a%2Fb", 405, "only GET"},
+      {"GET", "/login", 404, "no such path"},
+      {"POST", "/login", 400, "token=TOKEN"},
+  };
+  for (const auto& c : cases) {
+    Request request = Get(c.target);
+    request.method = c.method;
+    const Response response = api.Handle(request);
+    EXPECT_EQ(response.status, c.status) << c.method << " " << c.target;
+    EXPECT_TRUE(absl::StrContains(response.body, c.text)) << c.target << ": " << response.body.substr(0, 300);
+  }
+}
+
+TEST_F(HttpApiTest, OtherHostNames_AreRefusedWithoutToken) {
+  Request request = Get("/api/v1/jobs");
+  request.headers = {{"host", "rebound.example"}};
+  EXPECT_EQ(Api().Handle(request).status, 421);
+  EXPECT_EQ(Api("", true).Handle(request).status, 200);
+  EXPECT_EQ(Api(kToken).Handle(request).status, 401);
+  request.target = "/healthz";  // a probe names the pod
+  EXPECT_EQ(Api().Handle(request).status, 200);
+}
+
+TEST_F(HttpApiTest, Token_IsNeededForAllButProbesAndThePage) {
+  HttpApi api = Api(kToken);
+  for (const char* target :
+       {"/metrics", "/api/v1/jobs", "/api/v1/jobs/a%2Fb", "/api/v1/events", "/api/v1/server", "/x"}) {
+    Request request = Get(target);
+    EXPECT_EQ(api.Handle(request).status, 401) << target;
+    request.headers.emplace_back("authorization", "Bearer wrong");
+    EXPECT_EQ(api.Handle(request).status, 401) << target;
+    request.headers.back().second = absl::StrCat("Bearer ", kToken);
+    EXPECT_NE(api.Handle(request).status, 401) << target;
+  }
+  for (const char* target : {"/", "/page.js", "/page.css", "/healthz", "/readyz"}) {
+    EXPECT_EQ(api.Handle(Get(target)).status, 200) << target;
+  }
+}
+
+TEST_F(HttpApiTest, Login_GivesACookie) {
+  HttpApi api = Api(kToken);
+  Request login{.method = "POST", .target = "/login", .body = "token=0123456789abcdef%2B%25"};
+  const Response response = api.Handle(login);
+  ASSERT_EQ(response.status, 204) << response.body;
+  const std::string cookie = response.headers[0].second;
+  EXPECT_TRUE(absl::StrContains(cookie, "; HttpOnly; SameSite=Strict")) << cookie;
+  EXPECT_FALSE(absl::StrContains(cookie, "0123456789abcdef+"));
+  Request request = Get("/api/v1/jobs");
+  request.headers.emplace_back("cookie", cookie.substr(0, cookie.find(';')));
+  EXPECT_EQ(api.Handle(request).status, 200);
+  EXPECT_EQ(Api(kToken).Handle(request).status, 401);  // another process
+  request.headers.back().second += "0";
+  EXPECT_EQ(api.Handle(request).status, 401);
+  login.body = "token=wrong";
+  EXPECT_EQ(api.Handle(login).status, 401);
+  login.body = "token=%";
+  EXPECT_EQ(api.Handle(login).status, 400);
+}
+
+TEST_F(HttpApiTest, Readiness_SaysWhyNot) {
+  HttpApi api = Api();
+  server_.trouble = "disk full";
+  EXPECT_EQ(api.Handle(Get("/readyz")).body, "disk full\n");
+  server_ = {.leads = false, .leader = "b:29400"};
+  const Response response = api.Handle(Get("/readyz"));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.body, "this server does not lead; b:29400 does\n");
+  EXPECT_EQ(api.Handle(Get("/healthz")).status, 200);
+}
+
+TEST(HttpOptionsTest, WithoutToken_OnlyTheLoopbackOrOpen) {
+  std::vector<std::string> warnings;
+  for (const char* address : {"127.0.0.1:0", "localhost:80", "[::1]:80"}) {
+    EXPECT_TRUE(CheckRendezvousdOptions({.http = address}, &warnings).ok()) << address;
+  }
+  for (const char* address : {"0.0.0.0:80", "[::]:80", "10.0.0.1:80", "head-node:80"}) {
+    const absl::Status status = CheckRendezvousdOptions({.http = address}, &warnings);
+    EXPECT_TRUE(absl::StrContains(status.message(), "--http-open")) << status;
+    EXPECT_TRUE(CheckRendezvousdOptions({.http = address, .http_open = true}, &warnings).ok()) << address;
+    EXPECT_TRUE(CheckRendezvousdOptions({.credentials = {.token = kToken}, .http = address}, &warnings).ok());
+  }
+  EXPECT_FALSE(rendezvous::ParseRendezvousdOptions({"--http=80"}).ok());
+}
+
+}  // namespace
+}  // namespace ddprun::http
