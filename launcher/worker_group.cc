@@ -12,6 +12,7 @@
 #include "launcher/core/error_file.h"
 #include "launcher/fork_server/links_worker_runtime.h"
 #include "launcher/os/companion_file.h"
+#include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
 #include "launcher/os/spawn.h"
 #include "rendezvous/base/log.h"
@@ -317,6 +318,8 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
     const auto found = workers_.find(pids_[rank]);
     if (found == workers_.end()) continue;
+    // A warning is no reason to die, as a worker would that is still loading its libraries.
+    if (!stops && !SurvivesSignal(found->first, signal)) continue;
     if (stops) found->second.signalled = true;
     watch_->Signal(found->first, signal);
   }

@@ -76,7 +76,8 @@ class WorkerGroup {
   // The last process started for each local rank; 0 if there was none.
   const std::vector<pid_t>& pids() const { return pids_; }
 
-  // Signals the running workers among these, but not their children. Except after a warning signal, they are expected
+  // Signals the running workers among these, but not their children. A warning signal is not sent to a worker that
+  // neither handles nor ignores it, which would die of it. Except after a warning signal, they are expected
   // to exit.
   void Signal(int signal, const LocalRanks& ranks);
   // Tells the connected workers among these when they will be killed, and why.

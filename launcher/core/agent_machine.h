@@ -150,7 +150,9 @@ class AgentMachine {
   // The workers.
   std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
   void TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
-  void OnWarning(const Signal& signal, Effects* effects);
+  void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
+  // Tells them to write a checkpoint.
+  void TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);
 
   // Workers that outlive their round.
   void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
@@ -209,9 +211,11 @@ class AgentMachine {
 
   std::optional<effect::Exit> exit_;  // what follows the stop
   int leave_signal_ = 0;
-  Timer leave_;    // the server is told of leave_signal_; the launcher does not exit before
-  Timer kill_;     // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
-  Timer abandon_;  // those that survived it are no longer waited for
+  LocalRanks warned_;      // had a process at the last warning signal that had not connected: told once it has
+  SteadyTime warned_end_;  // the end of the job's time, as far as that signal says
+  Timer leave_;            // the server is told of leave_signal_; the launcher does not exit before
+  Timer kill_;             // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
+  Timer abandon_;          // those that survived it are no longer waited for
   worker_contract::LinkSuspend suspend_;             // what suspending workers were told
   Timer suspend_now_;                                // they have had enough time for their step
   std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it

@@ -30,6 +30,11 @@ void AgentMachine::OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime
   if (state_ == State::kDone || !current_) return;
   if (const auto* hello = std::get_if<worker_contract::LinkHello>(&event)) {
     workers_.Connected(local_rank, hello->capabilities);
+    const LocalRanks can = workers_.CanCheckpoint();
+    const bool warned = std::erase(warned_, local_rank) > 0;
+    if (warned && std::find(can.begin(), can.end(), local_rank) != can.end()) {
+      TellCheckpoint({local_rank}, now, effects);
+    }
   } else if (const auto* suspended = std::get_if<worker_contract::LinkSuspended>(&event)) {
     OnSuspended(local_rank, *suspended, now, effects);
   } else if (const auto* formed = std::get_if<worker_contract::LinkReFormed>(&event)) {

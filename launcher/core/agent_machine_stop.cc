@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,7 @@ bool AgentMachine::Delivered(const Signal& signal) const {
   return signal.from_batch_system && settings_.batch && settings_.batch->signals_every_process;
 }
 
-void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
+void AgentMachine::OnWarning(const Signal& signal, SteadyTime now, Effects* effects) {
   std::string text = absl::StrCat("received ", signal.text);
   const LocalRanks workers = workers_.Alive();
   if (workers.empty()) {
@@ -42,17 +43,25 @@ void AgentMachine::OnWarning(const Signal& signal, Effects* effects) {
                     "; at its end workers have ", absl::FormatDuration(settings_.shutdown_timeout), " from SIGTERM on");
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
-  const LocalRanks checkpoints = workers_.CanCheckpoint();
-  if (checkpoints.empty()) return;
+  const LocalRanks connected = workers_.CanCheckpoint();
+  warned_end_ = now + signal.time_left;
+  warned_.clear();
+  std::set_difference(workers.begin(), workers.end(), connected.begin(), connected.end(), std::back_inserter(warned_));
+  TellCheckpoint(connected, now, effects);
+}
+
+void AgentMachine::TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects) {
+  if (workers.empty()) return;
   const absl::Duration most = absl::Seconds(1e9);  // what a line can say
   effects->push_back(effect::TellWorkers{
-      checkpoints, worker_contract::LinkCheckpointNow{std::clamp(signal.time_left, absl::ZeroDuration(), most)}});
+      workers, worker_contract::LinkCheckpointNow{std::clamp(warned_end_ - now, absl::ZeroDuration(), most)}});
 }
 
 void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
   const auto& warnings = settings_.warning_signals;
-  if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end()) return OnWarning(signal, effects);
+  if (std::find(warnings.begin(), warnings.end(), signal.number) != warnings.end())
+    return OnWarning(signal, now, effects);
   if (exit_) {
     // Asked a second time, or while stopping for another reason: no more patience. But a batch system that stops the
     // job because it ends is not asking, and sends its own SIGKILL.

@@ -66,6 +66,9 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   if (!hang.silent.empty()) {
     absl::StrAppend(&text, "; ", RanksText(hang.silent, base_rank, {"has", "have"}), " not reported any progress");
   }
+  if (!hang.finished.empty()) {
+    absl::StrAppend(&text, "; ", RanksText(hang.finished, base_rank, {"has", "have"}), " finished the training");
+  }
   if (!hang.ended.empty()) absl::StrAppend(&text, "; ", RanksText(hang.ended, base_rank, {"has", "have"}), " ended");
   return text;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker_contract/phase_names.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -105,7 +107,7 @@ void ProgressWatch::LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffect
 void ProgressWatch::Place(SteadyTime now) {
   running_.clear();
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].reported && !ranks_[i].ended) running_.push_back(static_cast<int32_t>(i));
+    if (ranks_[i].reported && !ranks_[i].ended && !Finished(ranks_[i])) running_.push_back(static_cast<int32_t>(i));
   }
   std::vector<bool> common(phases_.size());
   for (size_t phase = 0; phase < phases_.size(); ++phase) {
@@ -142,6 +144,10 @@ void ProgressWatch::OnEnded(int32_t local_rank, SteadyTime now) {
   Place(now);
 }
 
+bool ProgressWatch::Finished(const Rank& rank) const {
+  return phases_[rank.phase].name == worker_contract::kFinishedPhase;
+}
+
 bool ProgressWatch::Stalled(SteadyTime now) {
   if (now <= NextDeadline() + kStall) return false;
   for (Rank& rank : ranks_) rank.measured = false;
@@ -153,7 +159,7 @@ bool ProgressWatch::MayWaitElsewhere() const {
   if (!other_nodes_ || behind_.size() != running_.size()) return false;
   return std::all_of(behind_.begin(), behind_.end(), [&](int32_t r) {
     const std::string& phase = phases_[ranks_[r].phase].name;
-    return phase.empty() || IsSynchronizing(phase);
+    return phase.empty() || IsSynchronizing(phase) || phase == worker_contract::kEvaluationPhase;
   });
 }
 
@@ -196,6 +202,8 @@ void ProgressWatch::OnDeadline(SteadyTime now, ProgressEffects* effects) {
     const auto local_rank = static_cast<int32_t>(i);
     if (ranks_[i].ended) {
       hang.ended.push_back(local_rank);
+    } else if (ranks_[i].reported && Finished(ranks_[i])) {
+      hang.finished.push_back(local_rank);
     } else if (!ranks_[i].reported) {
       hang.silent.push_back(local_rank);
     } else {

@@ -37,6 +37,7 @@ struct Hang {
   std::vector<Standing> waiting;  // the others that have reported
   LocalRanks silent;              // run, and have reported nothing in this round
   LocalRanks ended;
+  LocalRanks finished;     // run, and have reported that their training is over
   bool elsewhere = false;  // all have got equally far and may be waiting for another node
   bool again = false;      // nothing has changed since it was reported
 };
@@ -67,8 +68,10 @@ using ProgressEffects = std::vector<ProgressEffect>;
 // as checkpoints and evaluations raise no alarm while they are new. Where workers report no phase, each step is one
 // phase.
 //
-// If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes or has no name,
-// they may be waiting for another node, whose launcher knows more: the limit is doubled, and a learned one is at least
+// A rank in phase "finished" does not count, whatever it does after its training, until it reports another phase.
+//
+// If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes, is "evaluation"
+// or has no name, they may be waiting for another node, whose launcher knows more: the limit is doubled, and a learned one is at least
 // kElsewhere.
 //
 // A call that comes more than kStall after NextDeadline() means that this process did not run: clocks begin anew.
@@ -132,6 +135,7 @@ class ProgressWatch {
   // Brings running_ and behind_ up to date.
   void Place(SteadyTime now);
   void ForgetHang();
+  bool Finished(const Rank& rank) const;
   bool MayWaitElsewhere() const;
   // Whether this process did not run.
   bool Stalled(SteadyTime now);

@@ -40,7 +40,8 @@ LocalRanks WorkerSet::CanSuspend() const {
 }
 
 LocalRanks WorkerSet::CanCheckpoint() const {
-  return Where([](const Worker& worker) { return worker.state == State::kRunning && worker.checkpoints; });
+  return Where(
+      [](const Worker& worker) { return IsAlive(worker) && worker.state != State::kStopping && worker.checkpoints; });
 }
 
 const WorkerSet::Worker* WorkerSet::Find(int32_t rank) const {

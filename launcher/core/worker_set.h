@@ -56,8 +56,9 @@ class WorkerSet {
   LocalRanks Alive() const;
   LocalRanks NotAlive() const;
   LocalRanks In(State state) const;
-  // Run, and can be told over the worker link to suspend, or to write a checkpoint.
+  // Run, and can be told over the worker link to suspend.
   LocalRanks CanSuspend() const;
+  // Run or wait for the next round, and can be told over the worker link to write a checkpoint.
   LocalRanks CanCheckpoint() const;
 
   void Start(const LocalRanks& ranks);

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -73,6 +75,16 @@ std::string VariableOfProcess(pid_t pid, absl::string_view name) {
     if (absl::ConsumePrefix(&variable, name) && absl::ConsumePrefix(&variable, "=")) return std::string(variable);
   }
   return "";
+}
+
+bool SurvivesSignal(pid_t pid, int signal) {
+  const std::string status = ReadSmallFile(absl::StrCat("/proc/", pid, "/status"));
+  for (absl::string_view line : absl::StrSplit(status, '\n')) {
+    if (!absl::ConsumePrefix(&line, "SigIgn:") && !absl::ConsumePrefix(&line, "SigCgt:")) continue;
+    uint64_t mask = 0;
+    if (absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &mask) && (mask >> (signal - 1) & 1) != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace ddprun::launcher

@@ -27,6 +27,9 @@ std::vector<pid_t> ChildrenOfMainThread();
 // The value of variable `name` in the initial environment of process `pid`; empty if it is not set or not readable.
 std::string VariableOfProcess(pid_t pid, absl::string_view name);
 
+// Whether process `pid` handles or ignores `signal`, so that it goes on if it gets it. False if that can't be read.
+bool SurvivesSignal(pid_t pid, int signal);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_OS_PROC_FILES_H_

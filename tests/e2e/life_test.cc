@@ -39,6 +39,16 @@ TEST(LifeTest, Sigusr_IsPassedOnToEveryWorkerAndTheJobGoesOn) {
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
 }
 
+TEST(LifeTest, Sigusr_AWorkerWithoutAHandlerIsNotKilledByIt) {
+  Launcher launcher(Standalone(1, {"--shutdown-timeout=0.2"}, "echo \"up $$ .\"; exec sleep 1000"));
+  ASSERT_TRUE(AllUp(&launcher, 1));
+  launcher.Signal(SIGUSR1);
+  EXPECT_TRUE(launcher.WaitForErr("received SIGUSR1 from process"));
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM) << "it lived until then: " << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), "was killed by SIGUSR1"), 0) << launcher.Err();
+}
+
 TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
   Launcher launcher(Standalone(1, {"--signals-to-handle=SIGUSR1", "--shutdown-timeout=0.2"}, kTellSignals));
   ASSERT_TRUE(AllUp(&launcher, 1));

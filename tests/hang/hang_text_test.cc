@@ -15,11 +15,12 @@ TEST(HangTextTest, OneRankBehind) {
   hang.waiting = {At(0, 120, "backward"), At(1, 120, "backward"), At(2, 121, "")};
   hang.silent = {4};
   hang.ended = {5, 6};
+  hang.finished = {7};
   EXPECT_EQ(
       HangText(hang, 8),
       "rank 11 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 8-9 wait in phase "
-      "backward of step 120; rank 10 waits in step 121; rank 12 has not reported any progress; ranks 13-14 have "
-      "ended");
+      "backward of step 120; rank 10 waits in step 121; rank 12 has not reported any progress; rank 15 has "
+      "finished the training; ranks 13-14 have ended");
 }
 
 TEST(HangTextTest, AllOfTheNode) {

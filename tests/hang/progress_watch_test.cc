@@ -44,14 +44,17 @@ class ProgressWatchTest : public ::testing::Test {
       Wait(absl::Milliseconds(100));
     }
   }
-  // In step 20 rank `hung` stays in forward, and the others go on to backward.
-  void HangInForward(int32_t hung) {
-    Train(0, 19);
-    ReportAll(20, "forward");
+  // In this step rank `hung` stays in forward, and the others go on to backward.
+  void HangInForward(int32_t hung, int64_t step) {
+    ReportAll(step, "forward");
     Wait(absl::Milliseconds(100));
     for (int32_t rank = 0; rank < slots_; ++rank) {
-      if (rank != hung) Report(rank, 20, "backward");
+      if (rank != hung) Report(rank, step, "backward");
     }
+  }
+  void HangInForward(int32_t hung) {
+    Train(0, 19);
+    HangInForward(hung, 20);
   }
 
   template <typename Effect>
@@ -283,6 +286,44 @@ TEST_F(ProgressWatchTest, EndedRound_NothingIsReported) {
   Report(0, 21, "forward");
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
+  Start(2);
+  Train(0, 19);
+  Report(0, 20, "finished");
+  Report(1, 20, "forward");
+  Wait(absl::Seconds(30));
+  const auto hangs = Take<effect::Hang>();
+  ASSERT_EQ(hangs.size(), 1u) << "the other one hangs";
+  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
+  EXPECT_EQ(hangs[0].finished, LocalRanks{0});
+  Report(1, 20, "finished");
+  Take<effect::WentOn>();
+  Wait(absl::Hours(1));
+  EXPECT_TRUE(effects_.empty());
+  // Both train on.
+  Train(21, 40);
+  EXPECT_TRUE(effects_.empty());
+  HangInForward(0, 41);
+  Wait(absl::Minutes(2));  // twice the longest, which was the hang before
+  const auto later = Take<effect::Hang>();
+  ASSERT_GE(later.size(), 1u);
+  EXPECT_EQ(Ranks(later[0].behind), LocalRanks{0});
+}
+
+TEST_F(ProgressWatchTest, AllEvaluateAndThereAreOtherNodes_TheCauseMayBeElsewhere) {
+  Start(2, /*other_nodes=*/true);
+  for (int64_t step = 0; step < 20; ++step) {
+    Train(step, step);
+    ReportAll(step + 1, "evaluation");
+    Wait(absl::Seconds(1));
+  }
+  ReportAll(20, "evaluation");
+  Wait(absl::Minutes(2));
+  const auto hangs = Take<effect::Hang>();
+  ASSERT_GE(hangs.size(), 1u);
+  EXPECT_TRUE(hangs[0].elsewhere);
 }
 
 TEST_F(ProgressWatchTest, SilentAndEndedRanks_AreListed) {

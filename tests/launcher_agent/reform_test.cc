@@ -460,6 +460,16 @@ TEST_F(ReformTest, Warning_AwareWorkersAreToldToWriteACheckpoint) {
   warning.time_left = absl::Seconds(25);
   machine_->OnSignal(warning, now_, &effects_);
   EXPECT_EQ(Take(), "signal 10[0 1 2], checkpoint 25s[0 2]");
+  now_ = now_ + absl::Seconds(5);
+  EXPECT_EQ(Link(1, Hello()), "checkpoint 20s[1]") << "it had not connected yet";
+  EXPECT_EQ(Link(1, Hello()), "") << "it knows";
+}
+
+TEST_F(ReformTest, Warning_SuspendedWorkersAreToldToo) {
+  Run();
+  LoseOne();
+  machine_->OnSignal({SIGUSR1, "SIGUSR1"}, now_, &effects_);
+  EXPECT_EQ(Take(), "signal 10[0 2], checkpoint 277777h46m40s[0 2]");
 }
 
 TEST_F(ReformTest, NewNodeInAJobThatKeepsWorkers_CountsAsAware) {

@@ -61,6 +61,17 @@ TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
   WaitFor(*child);
 }
 
+TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
+  EXPECT_FALSE(SurvivesSignal(getpid(), SIGUSR1));
+  ASSERT_NE(signal(SIGUSR1, SIG_IGN), SIG_ERR);
+  EXPECT_TRUE(SurvivesSignal(getpid(), SIGUSR1));
+  ASSERT_NE(signal(SIGUSR1, [](int) {}), SIG_ERR);
+  EXPECT_TRUE(SurvivesSignal(getpid(), SIGUSR1));
+  EXPECT_FALSE(SurvivesSignal(getpid(), SIGUSR2));
+  EXPECT_FALSE(SurvivesSignal(0, SIGUSR1)) << "no such process";
+  signal(SIGUSR1, SIG_DFL);
+}
+
 TEST(ProcFilesTest, ReadSmallFile_Missing_IsEmpty) { EXPECT_EQ(ReadSmallFile("/no/such/file"), ""); }
 
 }  // namespace
