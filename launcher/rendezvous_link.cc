@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
 }
 
 absl::Status RendezvousLink::Host() {
-  auto driver = std::make_unique<rendezvous::Driver>(rendezvous::Driver::Host::kLauncher);
+  auto driver = std::make_unique<rendezvous::Driver>(rendezvous::Driver::Host::kLauncher, rendezvous::SavedState(),
+                                                     nullptr, &events_);
   if (config_->server_place != ServerPlace::kInProcess) {
     std::vector<std::string> ignored;  // has been said
     const absl::Status credentials =

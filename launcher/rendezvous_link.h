@@ -14,6 +14,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
 
 namespace ddprun::launcher {
@@ -76,7 +77,8 @@ class RendezvousLink {
   const Handler handler_;
   bool hosting_ = false;
   std::string serving_;
-  uint64_t generation_ = 0;  // of client_: events of an older one are dropped
+  uint64_t generation_ = 0;      // of client_: events of an older one are dropped
+  rendezvous::EventLog events_;  // of the server that it hosts
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Client> client_;

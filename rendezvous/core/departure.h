@@ -13,10 +13,13 @@ namespace ddprun::rendezvous {
 
 // How a node went.
 struct Going {
+  enum class How { kLost, kLeft, kKicked };
+
   std::string what;          // a sentence that names the node
   bool may_return = false;   // it is silent: its launcher may still run
   int32_t signal = 0;        // that told it to stop (Leave::signal)
   bool at_step_end = false;  // its workers are still there: those of other nodes may finish their step
+  How how = How::kLost;
 };
 
 // PURE: nodes that are gone since the same moment (protocol 4.1). What is said of them is said of the first that had

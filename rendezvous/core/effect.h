@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/core/event.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 
@@ -44,7 +45,12 @@ struct Persist {
   std::string event;  // what happened, in a line, for the job's history
 };
 
-using Effect = std::variant<Tell, Close, Persist>;
+// Something happened. Those that watch are not told before the records are safe that came before it of the same job.
+struct Report {
+  Event event;
+};
+
+using Effect = std::variant<Tell, Close, Persist, Report>;
 using Effects = std::vector<Effect>;
 
 // The message of this effect if it is one, or nullptr.

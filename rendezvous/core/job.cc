@@ -67,7 +67,10 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
   recovery_.Begin(settings_, server_began);
-  if (!round_.leave_reason().empty()) recovery_.BeginLeft();
+  if (!round_.leave_reason().empty()) {
+    recovery_.BeginLeft();
+    said_stopped_ = round_.number();
+  }
   const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].gone) recovery_.Gone(static_cast<int32_t>(i));
@@ -114,7 +117,7 @@ void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
   const std::string reason = Bounded(leave.reason, kMaxTextBytes);
   OnGone(node,
          {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal,
-          leave.has_workers},
+          leave.has_workers, Going::How::kLeft},
          turn);
 }
 
@@ -321,6 +324,41 @@ void Job::Keep(std::string event, const Turn& turn) const {
   turn.effects->emplace_back(Persist{std::make_shared<const JobRecord>(Record(turn.now)), std::move(event)});
 }
 
+void Job::Say(Event event, const Turn& turn) const {
+  event.job_id = job_id_;
+  event.round = round_.number();
+  event.restart_count = budget_.used();
+  if (event.failure && event.failure->traceback.size() > kMaxEventTraceback) {
+    event.failure->traceback = Bounded(std::move(event.failure->traceback), kMaxEventTraceback);
+  }
+  turn.effects->emplace_back(Report{std::move(event)});
+}
+
+void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) const {
+  Event event;
+  event.kind = kind;
+  event.detail = std::move(detail);
+  Say(std::move(event), turn);
+}
+
+void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) const {
+  Event event;
+  event.kind = kind;
+  event.node_id = node.node_id;
+  event.host = node.host;
+  event.detail = std::move(detail);
+  Say(std::move(event), turn);
+}
+
+void Job::SayCreated(const Turn& turn) const {
+  Event event;
+  event.kind = Event::Kind::kJobCreated;
+  event.min_nodes = settings_.min_nodes;
+  event.max_nodes = settings_.max_nodes;
+  event.detail = absl::StrCat("first node: ", settings_host_);
+  Say(std::move(event), turn);
+}
+
 JobView Job::View(SteadyTime now, bool with_nodes) const {
   JobView view;
   view.job_id = job_id_;
@@ -337,8 +375,8 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.nodes.reserve(members_.size());
   for (const auto& node : members_.nodes()) {
     view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
-                                  ShownState(*node, state_), node->group_rank, node->connected,
-                                  now - node->last_heard});
+                                  ShownState(*node, state_), node->group_rank, node->connected, now - node->last_heard,
+                                  node->in_round() ? node->base_rank : 0});
   }
   return view;
 }

@@ -12,6 +12,7 @@
 #include "rendezvous/core/departure.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/event.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_record.h"
@@ -70,6 +71,8 @@ class Job {
 
   // Each is answered in every state but the end's.
   void OnJoin(const Join& join, const Turn& turn);
+  // The job has just begun: to be called before its first OnJoin.
+  void SayCreated(const Turn& turn) const;
   void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
@@ -111,6 +114,10 @@ class Job {
   void Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const;
   // To be called after a change of what a record has, before anybody is told.
   void Keep(std::string event, const Turn& turn) const;
+  // Something happened, in the job's latest round; to be called after Keep.
+  void Say(Event event, const Turn& turn) const;
+  void Say(Event::Kind kind, std::string detail, const Turn& turn) const;
+  void Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) const;
 
   // job_join.cc
   void OnNewcomer(const Join& join, const Turn& turn);
@@ -145,6 +152,8 @@ class Job {
   // `at_step_end`: nothing is broken, workers may finish their step.
   void LeaveRound(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn, bool at_step_end = false);
   void StopAll(const Turn& turn);
+  // Once for each round.
+  void SayStopped(const Turn& turn);
   // Of the round that it may still run.
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
@@ -193,6 +202,7 @@ class Job {
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began
   bool told_to_stop_ = false;   // one of them was
   std::string next_reason_;     // of the round that comes next
+  uint64_t said_stopped_ = 0;   // the last round of which it was said that it is over
 
   std::optional<SteadyTime> waiting_since_;  // since no round ran
   SteadyTime last_call_end_;

@@ -65,6 +65,9 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
   SayWelcome(node, join, turn);
+  // One that joined an earlier server, or was lost.
+  Say(join.incarnation > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
+      Counted(node->slots, "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
   if (starts_recovery) {
@@ -95,6 +98,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   node->incarnation = join.incarnation;
   members_.Reconnected(node, turn.now);
   SayWelcome(node, join, turn);
+  Say(Event::Kind::kNodeReturned, *node, "reconnected", turn);
   LearnRound(ReportedRound(join), turn);
   switch (state_) {
     case JobState::kWaiting:
@@ -256,6 +260,7 @@ void Job::LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause
     Keep(absl::StrCat("stopping round ", round_.number(), ": ", round_.leave_reason()), turn);
   }
   recovery_.Leave();
+  SayStopped(turn);
   StopAll(turn);
 }
 

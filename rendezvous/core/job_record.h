@@ -50,6 +50,18 @@ struct FencedNodeRecord {
   friend bool operator==(const FencedNodeRecord&, const FencedNodeRecord&) = default;
 };
 
+// What a command has put in place of the settings' bounds.
+struct JobSize {
+  int32_t min_nodes = 1;
+  int32_t max_nodes = 1;
+
+  friend bool operator==(const JobSize&, const JobSize&) = default;
+};
+
+// The job id of the record of what is the server's: drained_hosts. No job can have it. A server of before it takes it for
+// a job that never began.
+inline constexpr char kServerRecordId[] = "ddprun:server";
+
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
@@ -58,7 +70,9 @@ struct JobRecord {
   int32_t restarts_charged = 0;
   uint64_t highest_round = 0;  // given out or reported; at least round.number
   RoundRecord round;
-  std::vector<FencedNodeRecord> fenced;  // sorted by node id
+  std::optional<JobSize> resized;
+  std::vector<std::string> drained_hosts;  // sorted; of the server
+  std::vector<FencedNodeRecord> fenced;    // sorted by node id
 
   // Of an ended job.
   std::optional<Verdict> verdict;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/counted.h"
+#include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/join_check.h"
@@ -44,10 +45,20 @@ void Job::LeaveRound(std::string reason, std::optional<WorkerFailure> cause, con
   round_.Leave(reason, std::move(cause), at_step_end);
   if (TooFew() && WaitLimit() <= absl::ZeroDuration()) return EndWithTooFew(reason, turn);
   Keep(absl::StrCat("stopping round ", round_.number(), ": ", reason), turn);
+  SayStopped(turn);
   StopAll(turn);
   NoteChange(turn.now);
   if (TooFew()) return EnterWaiting(std::move(reason), turn);
   StartRound(std::move(reason), turn);
+}
+
+void Job::SayStopped(const Turn& turn) {
+  if (std::exchange(said_stopped_, round_.number()) == round_.number()) return;
+  Event event;
+  event.kind = Event::Kind::kRoundStopped;
+  event.detail = round_.leave_reason();
+  event.failure = round_.leave_cause();
+  Say(std::move(event), turn);
 }
 
 void Job::StopAll(const Turn& turn) {
@@ -69,6 +80,7 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   if (!waiting_since_) waiting_since_ = turn.now;
   NoteChange(turn.now);
   Enter(JobState::kWaiting, std::move(reason));
+  Say(Event::Kind::kJobWaiting, state_reason_, turn);
 }
 
 void Job::TryAssign(const Turn& turn) {
@@ -142,6 +154,12 @@ void Job::Assign(const Turn& turn) {
   Keep(absl::StrCat("round ", round_.number(), " assigned to ", Counted(table.order.size(), "node"), ": ",
                     round_.reason()),
        turn);
+  Event assigned;
+  assigned.kind = Event::Kind::kRoundAssigned;
+  assigned.detail = round_.reason();
+  assigned.nodes = static_cast<int32_t>(nodes.size());
+  assigned.workers = table.world_size;
+  Say(std::move(assigned), turn);
   for (const size_t i : table.order) {
     Tell(*nodes[i], rendezvous::Assign{round_.PlaceOf(*nodes[i], budget_.used())}, turn);
   }
@@ -163,6 +181,13 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFailed: return;
   }
   const WorkerFailure failure = Bounded(message.failure);
+  Event failed;
+  failed.kind = Event::Kind::kWorkerFailed;
+  failed.node_id = node->node_id;
+  failed.host = node->host;
+  failed.detail = DescribeFailure(failure);
+  failed.failure = failure;
+  Say(std::move(failed), turn);
   if (failure.restartable) {
     if (state_ == JobState::kRunning && held_.Hold(failure, members_)) {
       return LeaveRound(DescribeFailure(failure), failure, turn);
@@ -195,6 +220,10 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
     next_reason_ = state_reason_ = going.what;
     round_.Leave(going.what, std::nullopt);
     Keep(absl::StrCat("stopping round ", round_.number(), ": ", going.what), turn);
+  }
+  // Who commanded that a node goes has said so.
+  if (going.how != Going::How::kKicked) {
+    Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
   departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
@@ -251,6 +280,12 @@ void Job::End(Verdict verdict, const Turn& turn) {
   }
   verdict_ = std::move(verdict);
   Keep(absl::StrCat(verdict_->succeeded ? "finished: " : "failed: ", verdict_->reason), turn);
+  Event ended;
+  ended.kind = verdict_->succeeded ? Event::Kind::kJobFinished : Event::Kind::kJobFailed;
+  ended.detail = verdict_->reason;
+  ended.exit_code = verdict_->exit_code;
+  ended.failure = verdict_->first_cause;
+  Say(std::move(ended), turn);
   for (const auto& node : members_.nodes()) Tell(*node, Finish{*verdict_}, turn);
 }
 

@@ -24,7 +24,10 @@ struct NodeView {
   State state = State::kIdle;
   int32_t group_rank = -1;  // -1: none
   bool connected = false;
-  absl::Duration last_heard;  // how long ago
+  absl::Duration last_heard;           // how long ago
+  int32_t base_rank = 0;               // RANK of its local rank 0, if it has a group rank
+  bool drained = false;                // its host is
+  std::vector<RankProgress> progress;  // of its workers in the latest round that have reported, by local rank
 };
 
 struct JobView {

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
 #define DDPRUN_RENDEZVOUS_CORE_MESSAGES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -183,7 +184,30 @@ struct Leave {
   friend bool operator==(const Leave&, const Leave&) = default;
 };
 
-using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave>;
+// Where one worker is, as it said last (docs/worker_protocol.md 3.2).
+struct RankProgress {
+  int32_t local_rank = 0;
+  int64_t step = 0;                // not negative
+  std::optional<int64_t> samples;  // that this rank has trained on; not negative
+  std::string phase;               // at most kMaxPhaseBytes; empty: not said
+  std::optional<double> loss;      // may be infinite or NaN
+  absl::Duration ago;              // since it said so
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
+inline constexpr size_t kMaxPhaseBytes = 64;
+
+// Where the workers of `round` are on this node: for people and statistics, nothing is decided by it. Only to a server
+// with the capability kCanTakeProgress, at most once per kProgressInterval, and not when nothing is new.
+struct Progress {
+  uint64_t round = 0;
+  std::vector<RankProgress> ranks;  // that have said something since the last Progress, by local rank; bounded
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+inline constexpr int kMaxRanksInProgress = 256;  // the others follow in the next one
+inline constexpr char kCanTakeProgress[] = "progress";
+inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
+
+using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave, Progress>;
 
 // ---- server -> launcher ----
 

@@ -84,6 +84,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     ended_.Remove(join.job_id);
     if (!join.peer.empty()) ++of_peer_[join.peer].jobs;
     it = live_.emplace(join.job_id, LiveJob{std::move(job), join.peer}).first;
+    it->second.job->SayCreated({now, effects});
   } else if (auto why = NoRoomFor(join)) {
     return refuse(Close::Why::kFull, *std::move(why));
   }

@@ -40,8 +40,11 @@ absl::Status StatusOf(const Close& close) {
 
 Driver::Driver(Host host) : Driver(host, SavedState(), nullptr) {}
 
-Driver::Driver(Host host, SavedState saved, StateStore* store)
-    : host_(host), store_(store), registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
+Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
+    : host_(host),
+      store_(store),
+      events_(events),
+      registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
   {
     MutexLock lock(&mutex_);
     if (store != nullptr) registry_.Restore(std::move(saved));
@@ -212,6 +215,13 @@ void Driver::QueueLocked(Close close) {
   QueueInOrderLocked(close.job_id, Action{.session = session, .end = StatusOf(close)});
 }
 
+void Driver::QueueLocked(Report report) {
+  if (events_ == nullptr) return;
+  const std::string job_id = report.event.job_id;
+  QueueInOrderLocked(job_id,
+                     Action{.event = std::make_unique<Event>(std::move(report.event)), .event_time = absl::Now()});
+}
+
 void Driver::QueueLocked(Persist persist) {
   const std::string job_id = persist.record->job_id;
   held_[job_id].push_back(Action{.wait = true});
@@ -232,7 +242,8 @@ void Driver::OnSafe(const std::string& job_id) {
     held.pop_front();
     while (!held.empty() && !held.front().wait) {
       const auto peer = peers_.find(held.front().session.get());
-      if (peer != peers_.end() && !peer->second.cut) actions_.push_back(std::move(held.front()));
+      const bool is_event = held.front().event != nullptr;
+      if (is_event || (peer != peers_.end() && !peer->second.cut)) actions_.push_back(std::move(held.front()));
       held.pop_front();
     }
     if (held.empty()) held_.erase(it);
@@ -288,10 +299,11 @@ void Driver::Drain() {
         return;
       }
     }
-    for (const Action& action : batch) {
+    for (Action& action : batch) {
       if (action.message.has_value()) action.session->Send(*action.message);
       if (action.end.has_value()) action.session->End(*action.end);
       if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
+      if (action.event != nullptr) events_->Append(std::move(*action.event), action.event_time);
     }
   }
 }

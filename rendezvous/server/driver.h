@@ -19,6 +19,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/registry.h"
+#include "rendezvous/server/event_log.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/state/state_store.h"
 
@@ -37,7 +38,8 @@ class Driver {
   explicit Driver(Host host = Host::kDaemon);
   // Goes on with `saved`, and keeps what changes in `store`, unless that is nullptr. The store outlives the driver, but
   // must have stopped calling it before it is destroyed.
-  Driver(Host host, SavedState saved, StateStore* store);
+  // `events` gets what happens, and outlives the driver; nullptr: nobody wants to know.
+  Driver(Host host, SavedState saved, StateStore* store, EventLog* events = nullptr);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -74,6 +76,8 @@ class Driver {
   // Why records can't be kept at present; "": they can, or none are kept.
   std::string StoreTrouble() const;
 
+  EventLog* events() const { return events_; }
+
  private:
   using NodeKey = std::tuple<std::string, std::string, uint64_t>;  // job, node, incarnation
 
@@ -93,13 +97,15 @@ class Driver {
     bool cut = false;       // was told End at once: what still waits for a record is not sent any more
   };
 
-  // Something to do with no lock held: a message, the end of a session, a line to log. Or, in held_ only, nothing but
-  // the wait for a record.
+  // Something to do with no lock held: a message, the end of a session, a line to log, an event. Or, in held_ only,
+  // nothing but the wait for a record.
   struct Action {
     std::shared_ptr<Session> session;
     std::optional<ServerMessage> message;
     std::optional<absl::Status> end;
     std::string log;
+    std::unique_ptr<Event> event = nullptr;
+    absl::Time event_time = {};
     bool wait = false;
   };
 
@@ -112,6 +118,7 @@ class Driver {
   void QueueEffectsLocked(Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueLocked(Tell tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueLocked(Close close) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueLocked(Report report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueLocked(Persist persist) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To be done when all records that the job has handed to the store are safe.
   void QueueInOrderLocked(const std::string& job_id, Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,6 +137,7 @@ class Driver {
 
   const Host host_;
   StateStore* const store_;  // nullptr: nothing is kept
+  EventLog* const events_;   // nullptr: nobody is told of events
   mutable Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);

@@ -20,6 +20,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/event_log.h"
 #include "rendezvous/server/rendezvousd_options.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/state/sqlite_store.h"
@@ -96,7 +97,8 @@ int Run(const RendezvousdOptions& options) {
     saved = store->TakeSaved();
     Log(LogLevel::kInfo, absl::StrCat("restored ", Counted(saved.jobs.size(), "job"), " from ", options.state_dir));
   }
-  Driver driver(Driver::Host::kDaemon, std::move(saved), store.get());
+  EventLog events;
+  Driver driver(Driver::Host::kDaemon, std::move(saved), store.get(), &events);
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, options.listen, {.credentials = options.credentials});
   if (!server.ok()) return Fail(server.status(), kExitFailed);

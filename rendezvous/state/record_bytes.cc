@@ -66,6 +66,12 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   record.highest_round = proto.highest_round();
   record.round = FromProto(proto.round(), fields.Inside("round"));
   if (record.highest_round < record.round.number) fields.Fail("highest_round", "is less than round.number");
+  if (proto.resized_max_nodes() != 0) {
+    record.resized = JobSize{fields.Number("resized_min_nodes", proto.resized_min_nodes(), 1, kMaxNodes),
+                               fields.Number("resized_max_nodes", proto.resized_max_nodes(), 1, kMaxNodes)};
+    if (record.resized->min_nodes > record.resized->max_nodes) fields.Fail("resized_min_nodes", "is too large");
+  }
+  record.drained_hosts.assign(proto.drained_hosts().begin(), proto.drained_hosts().end());
   if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), fields.Inside("verdict"));
   record.told.assign(proto.told().begin(), proto.told().end());
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
@@ -87,6 +93,11 @@ std::string ToBytes(const JobRecord& record) {
   *proto.mutable_round() = ToProto(record.round);
   if (record.verdict.has_value()) *proto.mutable_verdict() = ToProto(*record.verdict);
   for (const std::string& node_id : record.told) proto.add_told(node_id);
+  if (record.resized.has_value()) {
+    proto.set_resized_min_nodes(record.resized->min_nodes);
+    proto.set_resized_max_nodes(record.resized->max_nodes);
+  }
+  for (const std::string& host : record.drained_hosts) proto.add_drained_hosts(host);
   for (const FencedNodeRecord& node : record.fenced) {
     v1::FencedNodeRecord* fenced = proto.add_fenced();
     fenced->set_node_id(node.node_id);

@@ -43,6 +43,9 @@ v1::Node NodeToProto(const NodeView& node) {
   proto.set_group_rank(node.group_rank);
   proto.set_connected(node.connected);
   SetDuration(node.last_heard, proto.mutable_last_heard());
+  proto.set_base_rank(node.base_rank);
+  proto.set_drained(node.drained);
+  for (const RankProgress& rank : node.progress) *proto.add_progress() = ToProto(rank);
   return proto;
 }
 

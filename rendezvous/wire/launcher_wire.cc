@@ -84,6 +84,10 @@ struct Writer {
     proto->mutable_leave()->set_has_workers(leave.has_workers);
     proto->mutable_leave()->set_signal(leave.signal);
   }
+  void operator()(const Progress& progress) const {
+    proto->mutable_progress()->set_round(progress.round);
+    for (const RankProgress& rank : progress.ranks) *proto->mutable_progress()->add_ranks() = ToProto(rank);
+  }
 };
 
 // As it came; CheckJoin says whether it may.
@@ -133,6 +137,27 @@ Leave ReadLeave(const v1::Leave& proto, FieldReader fields) {
                fields.Number("signal", proto.signal(), 0, kMaxSignal)};
 }
 
+Progress ReadProgress(const v1::Progress& proto, FieldReader fields) {
+  Progress progress{proto.round(), {}};
+  int32_t least = 0;
+  if (proto.ranks_size() > kMaxRanksInProgress) {
+    fields.Fail("ranks", absl::StrCat("has ", proto.ranks_size(), " entries, more than ", kMaxRanksInProgress));
+    return progress;
+  }
+  for (const v1::RankProgress& from : proto.ranks()) {
+    RankProgress rank;
+    rank.local_rank = fields.Number("local_rank", from.local_rank(), least, kMaxSlots - 1);
+    least = rank.local_rank + 1;
+    rank.step = fields.Step("step", from.step());
+    if (from.has_samples()) rank.samples = fields.Step("samples", from.samples());
+    rank.phase = fields.Line("phase", from.phase(), kMaxPhaseBytes);
+    if (from.has_loss()) rank.loss = from.loss();
+    rank.ago = fields.Duration("ago", from.has_ago(), from.ago());
+    progress.ranks.push_back(std::move(rank));
+  }
+  return progress;
+}
+
 }  // namespace
 
 v1::LauncherMessage ToProto(const LauncherMessage& message) {
@@ -159,6 +184,9 @@ absl::StatusOr<LauncherMessage> FromProto(const v1::LauncherMessage& proto) {
     case v1::LauncherMessage::kGroupSucceeded: message = GroupSucceeded{proto.group_succeeded().round()}; break;
     case v1::LauncherMessage::kReady: message = ReadReady(proto.ready(), FieldReader("ready", &status)); break;
     case v1::LauncherMessage::kLeave: message = ReadLeave(proto.leave(), FieldReader("leave", &status)); break;
+    case v1::LauncherMessage::kProgress:
+      message = ReadProgress(proto.progress(), FieldReader("progress", &status));
+      break;
     case v1::LauncherMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }
   if (!status.ok()) return status;

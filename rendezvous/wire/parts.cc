@@ -126,6 +126,17 @@ std::vector<Survivor> FromProto(const google::protobuf::RepeatedPtrField<v1::Sur
   return survivors;
 }
 
+v1::RankProgress ToProto(const RankProgress& rank) {
+  v1::RankProgress proto;
+  proto.set_local_rank(rank.local_rank);
+  proto.set_step(rank.step);
+  if (rank.samples.has_value()) proto.set_samples(*rank.samples);
+  proto.set_phase(FitText(rank.phase, kMaxPhaseBytes));
+  if (rank.loss.has_value()) proto.set_loss(*rank.loss);
+  SetDuration(rank.ago, proto.mutable_ago());
+  return proto;
+}
+
 v1::Assignment ToProto(const Assignment& assignment) {
   v1::Assignment proto;
   proto.set_round(assignment.round);

@@ -23,6 +23,8 @@ Verdict FromProto(const v1::Verdict& proto, FieldReader fields);
 void SetSurvivors(const std::vector<Survivor>& survivors, google::protobuf::RepeatedPtrField<v1::Survivor>* proto);
 std::vector<Survivor> FromProto(const google::protobuf::RepeatedPtrField<v1::Survivor>& proto);
 
+v1::RankProgress ToProto(const RankProgress& rank);
+
 v1::Assignment ToProto(const Assignment& assignment);
 Assignment FromProto(const v1::Assignment& proto, FieldReader fields);
 

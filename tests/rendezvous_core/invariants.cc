@@ -60,6 +60,12 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
       }
       continue;
     }
+    if (const auto* report = std::get_if<Report>(&effect)) {
+      if (!job_id.empty()) {
+        EXPECT_EQ(report->event.job_id, job_id) << "jobs mix";
+      }
+      continue;
+    }
     const auto* tell = std::get_if<Tell>(&effect);
     const auto* close = std::get_if<Close>(&effect);
     const Stream to = tell != nullptr ? Stream{tell->job_id, tell->node_id, tell->incarnation}

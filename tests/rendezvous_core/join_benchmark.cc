@@ -36,9 +36,10 @@ void BM_JoinAndAssign(benchmark::State& state) {
   for (auto _ : state) {
     Registry registry(SteadyTime::InfinitePast(), records);
     Effects effects;
-    effects.reserve(2 * joins.size() + 1);
+    effects.reserve(3 * joins.size() + 3);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
-    const size_t expected = 2 * joins.size() + (records ? 1 : 0);
+    // With what is reported of each Join, of the job and of the round.
+    const size_t expected = 3 * joins.size() + 2 + (records ? 1 : 0);
     if (effects.size() != expected) state.SkipWithError("not everybody was given ranks");
     benchmark::DoNotOptimize(effects);
   }
@@ -63,7 +64,8 @@ void BM_Restart(benchmark::State& state) {
     state.ResumeTiming();
     registry.OnMessage("job", joins[0].node_id, 1, WorkerFailed{1, {}}, now, &effects);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, Ready{1, 29501}, now, &effects);
-    if (effects.size() != 2 * joins.size()) state.SkipWithError("not everybody was given ranks");
+    // With what is reported: the failure, that the round was stopped, and the next one.
+    if (effects.size() != 2 * joins.size() + 3) state.SkipWithError("not everybody was given ranks");
   }
   state.SetComplexityN(state.range(0));
 }

@@ -104,6 +104,10 @@ void Script::Command(const Words& words) {
   const std::string name = words.plain.size() > 1 ? words.plain[1] : "";
   if (command == "settings") return ApplySettings(words);
   if (command == "advance") return Advance(Duration(name));
+  if (command == "events") {
+    shows_events_ = true;
+    return;
+  }
   if (command == "state-dir") {
     keeps_records_ = true;
     if (auto life = words.Text("life")) longest_life_ = Duration(*life);
@@ -312,11 +316,14 @@ void Script::Take(const Close& close) {
   if (launcher != nullptr) launcher->connected = false;
 }
 
+void Script::Take(const Report&) {}
+
 void Script::Take(const Persist& persist) { records_[persist.record->job_id] = *persist.record; }
 
 void Script::Flush() {
   const std::string when = now_ == line_began_ ? "" : absl::StrCat("+", absl::FormatDuration(now_ - line_began_), " ");
   for (const Effect& effect : effects_) {
+    if (std::holds_alternative<Report>(effect) && !shows_events_) continue;
     absl::StrAppend(&output_, when, Render(effect, kHome), "\n");
     std::visit([this](const auto& e) { Take(e); }, effect);
   }

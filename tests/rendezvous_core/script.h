@@ -51,6 +51,7 @@ class Script {
   void Take(const Tell& tell);
   void Take(const Close& close);
   void Take(const Persist& persist);
+  void Take(const Report& report);
   void Flush();
 
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(SteadyTime::InfinitePast());
@@ -62,6 +63,7 @@ class Script {
   int next_port_ = 5001;
   Effects effects_;
   bool keeps_records_ = false;   // the server has a state folder
+  bool shows_events_ = false;
   absl::Duration longest_life_;  // of a server with it
   std::map<std::string, JobRecord> records_;
   std::map<std::string, std::string> shown_;  // the state of each job as it was last shown

@@ -46,6 +46,7 @@ struct MessageText {
                         m.can_reform ? "" : ", plain");
   }
   std::string operator()(const Leave&) const { return "leaves"; }
+  std::string operator()(const Progress&) const { return "reports progress"; }
 };
 
 std::string Describe(const RandomEvent& event, SteadyTime now) {

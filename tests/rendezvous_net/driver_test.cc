@@ -127,9 +127,16 @@ class SlowStore final : public StateStore {
   std::function<void(const std::string&)> report_;
 };
 
+std::string Kinds(const EventLog& log) {
+  std::string text;
+  for (const auto& event : log.Read(0, 100)) absl::StrAppend(&text, Name(event->event.kind), " ");
+  return text;
+}
+
 TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   SlowStore store;
-  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  EventLog events;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store, &events);
   JobSettings settings = PatientSettings(2);
   settings.max_restarts = 1;
   auto a = std::make_shared<RecordingSession>();
@@ -142,9 +149,11 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   EXPECT_EQ(a->count(), 1) << "only the Welcome, from before";
   driver.OnMessage(a, Heartbeat{});
   EXPECT_EQ(a->count(), 2) << "its answer depends on no record";
+  EXPECT_EQ(Kinds(events), "job.created node.joined node.joined ");
   store.MakeOneSafe();
   a->Await<Assign>();
   b->Await<Assign>();
+  EXPECT_EQ(Kinds(events), "job.created node.joined node.joined round.assigned ");
 
   WorkerFailed failed;
   failed.round = 1;
@@ -281,7 +290,7 @@ TEST(DriverTest, OnMessage_AfterEnd_IsIgnored) {
 TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
   Driver driver;
   EXPECT_TRUE(driver.WaitUntilEveryoneLeft(SteadyNow()));
-  EventLog log;
+  ClientLog log;
   const auto local = NewLocalClient(&driver, log.Handler());
   log.Await<Connected>();
   local->Send(NodeJoin("node1", PatientSettings(2)));
@@ -354,7 +363,7 @@ TEST(LocalClientTest, Reset_JoinsAgain) {
 
 TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
   Driver driver;
-  EventLog log;
+  ClientLog log;
   const auto client = NewLocalClient(&driver, log.Handler());
   log.Await<Connected>();
   client->Send(NodeJoin("node1", PatientSettings(2)));

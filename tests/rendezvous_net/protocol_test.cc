@@ -296,7 +296,7 @@ TEST(ServerTest, Start_SeveralAddresses_AllServe) {
   ASSERT_EQ((*server)->addresses().size(), 2);
   EXPECT_EQ((*server)->addresses()[0], absl::StrCat("127.0.0.1:", (*server)->port()));
   for (const std::string& address : (*server)->addresses()) {
-    EventLog log;
+    ClientLog log;
     const auto client = NewGrpcClient(ParseHostPort(address).value(), log.Handler());
     log.Await<Connected>();
   }

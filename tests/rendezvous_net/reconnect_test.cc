@@ -182,7 +182,7 @@ TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
   int port = 0;
   const int listener = ListenAnywhere(&port);
   close(listener);
-  EventLog log;
+  ClientLog log;
   const auto client = NewGrpcClient({"127.0.0.1", port}, log.Handler());
   for (int i = 0; i < 4; ++i) {
     const Disconnected gone = log.Await<Disconnected>();
@@ -204,7 +204,7 @@ TEST(ReconnectTest, NameWithSeveralAddresses_AllAreTried) {
 }
 
 TEST(ReconnectTest, UnknownName_SaysWhy) {
-  EventLog log;
+  ClientLog log;
   const auto client = NewGrpcClient({"no-such-host.invalid", 29400}, log.Handler());
   const Disconnected gone = log.Await<Disconnected>();
   EXPECT_NE(gone.reason.find("tried no-such-host.invalid: "), std::string::npos) << gone.reason;
@@ -242,7 +242,7 @@ class OtherProgram {
 TEST(ReconnectTest, AnotherProgramAnswers_SaysSo) {
   for (const char* answer : {"HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n"}) {
     OtherProgram other(answer);
-    EventLog log;
+    ClientLog log;
     const auto client = NewGrpcClient({"127.0.0.1", other.port()}, log.Handler());
     const Disconnected gone = log.Await<Disconnected>();
     EXPECT_EQ(gone.reason, absl::StrCat("tried 127.0.0.1:", other.port(), ": not a ddprun rendezvous server"));
@@ -253,7 +253,7 @@ TEST(ReconnectTest, AnotherProgramAnswers_SaysSo) {
 TEST(ReconnectTest, SilentListener_DestructorDoesNotWait) {
   int port = 0;
   const int listener = ListenAnywhere(&port);  // the kernel accepts, nobody answers
-  EventLog log;
+  ClientLog log;
   auto client = NewGrpcClient({"127.0.0.1", port}, log.Handler());
   client->Send(Heartbeat{});  // dropped
   client->Close();

@@ -37,7 +37,7 @@ inline std::string Describe(const ClientEvent& event) {
 }
 
 // Collects the events of a client, for a test to await.
-class EventLog {
+class ClientLog {
  public:
   Client::Handler Handler() {
     return [this](ClientEvent event) {
@@ -137,7 +137,7 @@ class TestLauncher {
     client_ = new_client(log_.Handler());
   }
 
-  EventLog& log() { return log_; }
+  ClientLog& log() { return log_; }
   Client& client() { return *client_; }
   Join& join() { return join_; }
   template <typename T>
@@ -189,7 +189,7 @@ class TestLauncher {
   void Disappear() { client_.reset(); }
 
  private:
-  EventLog log_;
+  ClientLog log_;
   Join join_;
   std::unique_ptr<Client> client_;  // last: its handler uses the log
 };

@@ -52,8 +52,27 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  GroupSucceeded{9},
                                                  Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
                                                  Ready{8, 40002, "", {{1, 0}, {4095, std::nullopt}}, true},
-                                                 Leave{"SIGTERM", true, 15}};
+                                                 Leave{"SIGTERM", true, 15},
+                                                 Progress{8, {}},
+                                                 Progress{8,
+                                                          {{0, 12, 3'000'000'000, "forward", 0.25, absl::Seconds(1)},
+                                                           {4095, 0, std::nullopt, "", std::nullopt, {}}}}};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
+}
+
+TEST(LauncherWireTest, Progress_OutOfBounds_IsRefusedByName) {
+  struct Case {
+    Progress progress;
+    const char* problem;
+  };
+  const RankProgress good{1, 5};
+  const RankProgress negative{1, -1};
+  for (const Case& c : {Case{{1, {negative}}, "progress.step"}, Case{{1, {good, good}}, "progress.local_rank"},
+                        Case{{1, std::vector<RankProgress>(300, good)}, "progress.ranks: has 300 entries"}}) {
+    const auto read = FromProto(ToProto(LauncherMessage(c.progress)));
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.status().message().find(c.problem), std::string::npos) << read.status();
+  }
 }
 
 TEST(LauncherWireTest, RoundTrip_EveryPhase_IsUnchanged) {

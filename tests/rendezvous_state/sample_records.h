@@ -30,6 +30,8 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                              .leave_reason = "rank 3 exited with code 7",
                              .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7},
                              .nodes = {{"id-1", "digest 1"}, {"id-2", "", true}, {"id-3", "digest 3"}}};
+  record.resized = JobSize{2, 5};
+  record.drained_hosts = {"node-a", "node-z"};
   record.fenced = {{"id-2", 5, "digest 2"}, {"id-3", 1, ""}};
   return record;
 }

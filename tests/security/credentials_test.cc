@@ -36,7 +36,7 @@ void RunJob(TestLauncher* launcher) {
 }
 
 // What a client with these credentials is told in the end; the stream may open before it is refused.
-Disconnected AwaitRefusal(EventLog* log) {
+Disconnected AwaitRefusal(ClientLog* log) {
   while (std::optional<ClientEvent> event = log->Next()) {
     const auto* gone = std::get_if<Disconnected>(&*event);
     if (gone != nullptr && gone->permanent) return *gone;
@@ -46,7 +46,7 @@ Disconnected AwaitRefusal(EventLog* log) {
 }
 
 Disconnected RefusalOf(int port, const Credentials& credentials) {
-  EventLog log;
+  ClientLog log;
   const auto client = TestServer::GrpcTo(port, credentials)(log.Handler());
   return AwaitRefusal(&log);
 }
@@ -142,7 +142,7 @@ TEST_F(TlsTest, BadCertificates_RefusedForGoodAfterAWhile) {
   TestServer misnamed({.credentials = Of(ca_, "misnamed", ca_)});
   struct Case {
     const char* what;
-    EventLog log;
+    ClientLog log;
     std::unique_ptr<Client> client;
   };
   std::vector<std::unique_ptr<Case>> cases;
@@ -198,7 +198,7 @@ TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
   TestCa after(folder);
   after.Issue("server", "IP:127.0.0.1");
   after.Issue("node1", "DNS:node1");
-  EventLog log;
+  ClientLog log;
   const auto other = TestServer::GrpcTo(server.port(), client)(log.Handler());
   log.AwaitReconnected();  // as soon as the server has seen the new files, too
   running.Succeed();

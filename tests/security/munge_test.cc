@@ -147,7 +147,7 @@ TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
 
 TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
   TestServer server({.credentials = WithMunge()});
-  EventLog log;
+  ClientLog log;
   const auto client = TestServer::GrpcTo(server.port())(log.Handler());
   Disconnected gone;
   while (!gone.permanent) {

@@ -1,0 +1,103 @@
+#include "rendezvous/server/event_log.h"
+
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+Event Of(const std::string& job_id) {
+  Event event;
+  event.job_id = job_id;
+  return event;
+}
+
+std::string Numbers(const EventLog::Events& events) {
+  std::string text;
+  for (const auto& event : events) absl::StrAppend(&text, event->event.job_id, event->number, " ");
+  return text;
+}
+
+TEST(EventLog, Read_GivesWhatCameAfterANumber) {
+  EventLog log(3);
+  EXPECT_EQ(log.newest(), 0u);
+  EXPECT_EQ(Numbers(log.Read(0, 10)), "");
+  EXPECT_EQ(Numbers(log.Read(7, 10)), "");
+  for (const char* job : {"a", "b", "c", "d", "e"}) log.Append(Of(job), absl::FromUnixSeconds(1));
+  EXPECT_EQ(log.newest(), 5u);
+  struct Case {
+    uint64_t after;
+    size_t limit;
+    const char* numbers;
+  };
+  for (const Case& c : std::vector<Case>{{0, 10, "c3 d4 e5 "},  // the oldest two are gone
+                                         {1, 10, "c3 d4 e5 "},
+                                         {2, 10, "c3 d4 e5 "},
+                                         {3, 10, "d4 e5 "},
+                                         {4, 10, "e5 "},
+                                         {5, 10, ""},
+                                         {6, 10, "c3 d4 e5 "},  // of a server before this one
+                                         {0, 2, "c3 d4 "},
+                                         {3, 1, "d4 "},
+                                         {3, 0, ""}}) {
+    EXPECT_EQ(Numbers(log.Read(c.after, c.limit)), c.numbers) << "after " << c.after << ", at most " << c.limit;
+  }
+}
+
+TEST(EventLog, Watch_IsToldOfEachEvent_UntilItIsDestroyed) {
+  EventLog log;
+  uint64_t seen = 0;
+  int calls = 0;
+  {
+    EventLog::Watch watch = log.AddWatch([&] {
+      ++calls;
+      for (const auto& event : log.Read(seen, 100)) seen = event->number;  // no lock is held
+    });
+    log.Append(Of("a"), absl::Now());
+    EXPECT_EQ(seen, 1u);
+    EventLog::Watch moved = std::move(watch);
+    log.Append(Of("b"), absl::Now());
+    EXPECT_EQ(seen, 2u);
+  }
+  log.Append(Of("c"), absl::Now());
+  EXPECT_EQ(calls, 2);
+}
+
+// For the thread sanitizer as well.
+TEST(EventLog, ManyThreads_AppendWatchAndRead_NumbersHaveNoGaps) {
+  EventLog log;
+  constexpr int kThreads = 4, kEach = 200;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&log] {
+      for (int i = 0; i < kEach; ++i) {
+        int calls = 0;
+        {
+          EventLog::Watch watch = log.AddWatch([&calls, &log] { calls += log.newest() > 0 ? 1 : 2; });
+          log.Append(Of("x"), absl::Now());
+        }
+        EXPECT_GT(calls, 0);  // of this thread alone from here on
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const EventLog::Events events = log.Read(0, kThreads * kEach + 1);
+  ASSERT_EQ(events.size(), static_cast<size_t>(kThreads * kEach));
+  for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]->number, i + 1);
+}
+
+TEST(Event, Names_AreDistinct) {
+  std::set<absl::string_view> names;
+  for (int kind = 0; kind < kEventKinds; ++kind) names.insert(Name(static_cast<Event::Kind>(kind)));
+  EXPECT_EQ(names.size(), static_cast<size_t>(kEventKinds));
+  EXPECT_FALSE(names.contains("unknown"));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
