@@ -65,6 +65,8 @@ Driver::~Driver() {
 void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message) {
   {
     MutexLock lock(&mutex_);
+    // After the message was read: an answer to it says that this server led when the launcher sent it (protocol 4.5).
+    if (!OwnedLocked()) return;
     Peer& peer = peers_[session.get()];
     const Join* join = std::get_if<Join>(&message);
     if (peer.state == Peer::State::kEnded) return;
@@ -349,7 +351,7 @@ void Driver::RunTimer() {
         armed_ = registry_.NextDeadline();
         timer_.WaitUntil(&mutex_, armed_);
       }
-      if (stopping_) return;
+      if (stopping_ || !OwnedLocked()) return;
       Effects effects;
       registry_.OnDeadline(SteadyNow(), &effects);
       QueueEffectsLocked(std::move(effects));

@@ -28,7 +28,8 @@ namespace ddprun::rendezvous {
 // Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
 // it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo. With a state store
 // a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that. While
-// the store can't keep records, the launchers of jobs that wait for one are told that (a Waiting).
+// the store can't keep records, the launchers of jobs that wait for one are told that (a Waiting). When the store says that
+// the records are another server's, nothing that is said here has an effect any more.
 // Thread-safe; no session is called with a lock held. Outlives every Server and LocalClient that uses it.
 class Driver {
  public:
@@ -131,6 +132,8 @@ class Driver {
   Waiting DescribeTroubleLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether this server may act; once false, it never may again (StateStore::Owned).
+  bool OwnedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return store_ == nullptr || store_->Owned(); }
   // Carries out queued actions unless another thread is at it, which then does these too.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer();

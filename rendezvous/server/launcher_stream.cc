@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/leader_hint.h"
 #include "rendezvous/wire/server_wire.h"
 
 namespace ddprun::rendezvous {
@@ -103,6 +104,7 @@ void LauncherStream::OnAccepted(bool ok) {
   AwaitNext(streams_);
   // At once, so that the launcher knows that it reached a rendezvous server.
   call_->context.AddInitialMetadata(kServerMarker, "1");
+  if (streams_->epoch != 0) call_->context.AddInitialMetadata(kEpochKey, absl::StrCat(streams_->epoch));
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = PeerOfCall(call_->context.peer());
   if (!streams_->acceptor->StreamBegan(peer_)) {

@@ -35,13 +35,14 @@ class LauncherStream;
 class LauncherStreams {
  public:
   LauncherStreams(Driver* driver, AsyncRendezvous* service, grpc::ServerCompletionQueue* queue, CallCounter* calls,
-                  CallGuard* guard, Acceptor* acceptor, const StreamLimits::Limits& limits)
+                  CallGuard* guard, Acceptor* acceptor, const StreamLimits::Limits& limits, int64_t epoch)
       : driver(driver),
         service(service),
         queue(queue),
         calls(calls),
         guard(guard),
         acceptor(acceptor),
+        epoch(epoch),
         limits_(limits) {}
 
   // Ends all streams with UNAVAILABLE, also those that come later.
@@ -53,6 +54,7 @@ class LauncherStreams {
   CallCounter* const calls;
   CallGuard* const guard;
   Acceptor* const acceptor;
+  const int64_t epoch;  // see ServerOptions
 
  private:
   friend class LauncherStream;

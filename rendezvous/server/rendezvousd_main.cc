@@ -1,8 +1,12 @@
 // rendezvousd: the rendezvous server as a program of its own, for any number of jobs.
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/crash_report.h"
 #include "rendezvous/base/file_limit.h"
@@ -21,9 +26,11 @@
 #include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
+#include "rendezvous/server/ha_server.h"
 #include "rendezvous/server/rendezvousd_options.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/state/sqlite_store.h"
+#include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -46,28 +53,173 @@ int CheckConfig(const RendezvousdOptions& options) {
   return 0;
 }
 
-// Reloads at each SIGHUP, and returns at another signal. Credential files need no reload: they are read again when they
-// change.
-void AwaitEnd(const sigset_t& signals) {
+HaOptions MakeHaOptions(const RendezvousdOptions& options) {
+  const EtcdFlags& flags = options.etcd;
+  const std::pair<std::string, std::string> user = absl::StrSplit(flags.user, absl::MaxSplits(':', 1));
+  return HaOptions{.etcd = {.endpoints = flags.endpoints,
+                            .ca_file = flags.cacert,
+                            .cert_file = flags.cert,
+                            .key_file = flags.key,
+                            .user = user.first,
+                            .password = user.second},
+                   .prefix = flags.prefix,
+                   .advertise = flags.advertise,
+                   .lease_ttl = absl::Seconds(flags.lease_ttl_s),
+                   .listen = options.listen,
+                   .credentials = options.credentials};
+}
+
+// The lease may be another server's in a moment, or is already. Nothing is closed in order: what a server that ends says
+// to its launchers is not for one that does not lead.
+void EndAtOnce(const std::string& reason) {
+  Log(LogLevel::kError, absl::StrCat("leads no more (", reason, "); exiting, so that it can be started as a follower"));
+  FlushLog(SteadyNow() + kLastWords);
+  _exit(kExitFailed);
+}
+
+// Reloads at each SIGHUP, and returns at another signal, with its number. Credential files need no reload: they are read
+// again when they change.
+int AwaitSignal(const sigset_t& signals) {
   int signal_number = 0;
   for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
     NotifyServiceManager(ReloadingState());
     Log(LogLevel::kInfo, "received SIGHUP; reloaded");
     NotifyServiceManager("READY=1");
   }
-  Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+  return signal_number;
 }
 
-absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, const Driver& driver) {
-  http::Sources sources;
-  sources.list_jobs = [&driver](absl::string_view after, size_t limit) { return driver.ListJobs(after, limit); };
-  sources.get_job = [&driver](absl::string_view job_id) { return driver.GetJob(job_id); };
-  sources.server = [&driver] {
-    return http::ServerView{.trouble = driver.StoreTrouble(), .launchers = static_cast<size_t>(driver.Launchers())};
-  };
-  sources.counts = [] { return http::EventCounts(); };
+void AwaitEnd(const sigset_t& signals) {
+  const int signal_number = AwaitSignal(signals);
+  Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+  NotifyServiceManager("STOPPING=1");
+}
+
+// What the HTTP server shows: the jobs of the driver, once there is one. A server that follows has none.
+class HttpView {
+ public:
+  // `driver` outlives the HTTP server.
+  void Show(const Driver* driver) { driver_ = driver; }
+
+  http::Sources Sources() {
+    http::Sources sources;
+    sources.list_jobs = [this](absl::string_view after, size_t limit) {
+      const Driver* const driver = driver_;
+      return driver == nullptr ? std::vector<JobView>() : driver->ListJobs(after, limit);
+    };
+    sources.get_job = [this](absl::string_view job_id) {
+      const Driver* const driver = driver_;
+      return driver == nullptr ? std::nullopt : driver->GetJob(job_id);
+    };
+    sources.server = [this] {
+      const Driver* const driver = driver_;
+      if (driver == nullptr) return http::ServerView{.trouble = "this server does not lead"};
+      return http::ServerView{.trouble = driver->StoreTrouble(), .launchers = static_cast<size_t>(driver->Launchers())};
+    };
+    sources.counts = [] { return http::EventCounts(); };
+    return sources;
+  }
+
+ private:
+  std::atomic<const Driver*> driver_ = nullptr;
+};
+
+// Serves HTTP if it is to. The view outlives the result.
+absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, HttpView* view) {
+  if (options.http.empty()) return std::unique_ptr<http::HttpService>();
   return http::HttpService::Start(
-      {.address = options.http, .open = options.http_open, .credentials = options.credentials}, std::move(sources));
+      {.address = options.http, .open = options.http_open, .credentials = options.credentials}, view->Sources());
+}
+
+// Where the records are, if anywhere, and who this server is among several.
+struct Place {
+  std::vector<std::string> listen;
+  SavedState saved;
+  StateStore* store = nullptr;
+  std::function<void()> stop_store = [] {};
+  int64_t epoch = 0;
+  std::unique_ptr<HttpView> view = std::make_unique<HttpView>();
+  std::unique_ptr<http::HttpService> http;  // after the view
+};
+
+void SayListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
+  for (const std::string& address : addresses) printf("rendezvousd: listening on %s\n", address.c_str());
+  if (http != nullptr) printf("rendezvousd: HTTP on port %d\n", http->port());
+  fflush(stdout);
+  NotifyServiceManager("READY=1");
+}
+
+// Serves launchers, and over HTTP, until a signal comes. A server that has followed already listens for HTTP.
+int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
+  EventLog events;
+  Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, &events);
+  const absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
+  if (!server.ok()) return Fail(server.status(), kExitFailed);
+  place.view->Show(&driver);
+  if (place.epoch == 0) {
+    absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get());
+    if (!http.ok()) return Fail(http.status(), kExitFailed);
+    place.http = *std::move(http);
+    SayListening((*server)->addresses(), place.http.get());
+  }
+  AwaitEnd(signals);
+  // Before the streams are closed: their end must not be recorded as nodes leaving.
+  place.stop_store();
+  (*server)->Shutdown();
+  place.http = nullptr;  // before the driver
+  return 0;
+}
+
+int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
+  Place place{.listen = options.listen};
+  std::unique_ptr<SqliteStore> store;
+  if (!options.state_dir.empty()) {
+    absl::StatusOr<std::unique_ptr<SqliteStore>> opened = SqliteStore::Open(options.state_dir);
+    if (!opened.ok()) return Fail(opened.status(), kExitFailed);
+    store = *std::move(opened);
+    place.saved = store->TakeSaved();
+    place.store = store.get();
+    place.stop_store = [&store] { store->Stop(); };
+    Log(LogLevel::kInfo,
+        absl::StrCat("restored ", Counted(place.saved.jobs.size(), "job"), " from ", options.state_dir));
+  }
+  return Serve(options, std::move(place), signals);
+}
+
+// Follows until it leads, then serves until it has to end.
+int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals) {
+  const auto wake = [] { kill(getpid(), SIGUSR1); };
+  const absl::StatusOr<std::unique_ptr<HaServer>> ha =
+      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = EndAtOnce});
+  if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
+  auto view = std::make_unique<HttpView>();
+  absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get());
+  if (!http.ok()) return Fail(http.status(), kExitFailed);
+  SayListening((*ha)->addresses(), http->get());
+  sigset_t or_lead = signals;
+  sigaddset(&or_lead, SIGUSR1);
+  int signal_number = 0;
+  do {
+    signal_number = AwaitSignal(or_lead);
+  } while (signal_number == SIGUSR1 && (*ha)->epoch() == 0);
+  if (signal_number != SIGUSR1) {
+    Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
+    NotifyServiceManager("STOPPING=1");
+    return 0;
+  }
+  if (absl::Status status = (*ha)->Lead(); !status.ok()) return Fail(status, kExitFailed);
+  HaServer* const leader = ha->get();
+  Place place{.listen = leader->addresses(),
+              .saved = leader->store()->TakeSaved(),
+              .store = leader->store(),
+              .stop_store = [leader] { leader->store()->Stop(); },
+              .epoch = leader->epoch(),
+              .view = std::move(view),
+              .http = *std::move(http)};
+  Log(LogLevel::kInfo, absl::StrCat("leads since revision ", place.epoch, "; restored ",
+                                    Counted(place.saved.jobs.size(), "job"), " from etcd"));
+  return Serve(options, std::move(place), signals);
 }
 
 int Run(const RendezvousdOptions& options) {
@@ -77,7 +229,9 @@ int Run(const RendezvousdOptions& options) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sigset_t blocked = signals;
+  sigaddset(&blocked, SIGUSR1);  // tells the main thread that this server leads
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   // A log reader that exits must not end the jobs, and one that does not read must not block them.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a log file larger than `ulimit -f`
@@ -88,39 +242,7 @@ int Run(const RendezvousdOptions& options) {
   if (absl::Status status = CheckRendezvousdOptions(options, &warnings); !status.ok()) return Fail(status, kExitUsage);
   for (const std::string& warning : warnings) Log(LogLevel::kWarning, warning);
 
-  std::unique_ptr<SqliteStore> store;
-  SavedState saved;
-  if (!options.state_dir.empty()) {
-    absl::StatusOr<std::unique_ptr<SqliteStore>> opened = SqliteStore::Open(options.state_dir);
-    if (!opened.ok()) return Fail(opened.status(), kExitFailed);
-    store = *std::move(opened);
-    saved = store->TakeSaved();
-    Log(LogLevel::kInfo, absl::StrCat("restored ", Counted(saved.jobs.size(), "job"), " from ", options.state_dir));
-  }
-  EventLog events;
-  Driver driver(Driver::Host::kDaemon, std::move(saved), store.get(), &events);
-  const absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(&driver, options.listen, {.credentials = options.credentials});
-  if (!server.ok()) return Fail(server.status(), kExitFailed);
-  std::unique_ptr<http::HttpService> http;
-  if (!options.http.empty()) {
-    absl::StatusOr<std::unique_ptr<http::HttpService>> started = StartHttp(options, driver);
-    if (!started.ok()) return Fail(started.status(), kExitFailed);
-    http = *std::move(started);
-  }
-  for (const std::string& address : (*server)->addresses()) {
-    printf("rendezvousd: listening on %s\n", address.c_str());
-  }
-  if (http != nullptr) printf("rendezvousd: HTTP on port %d\n", http->port());
-  fflush(stdout);
-  NotifyServiceManager("READY=1");
-
-  AwaitEnd(signals);
-  NotifyServiceManager("STOPPING=1");
-  // Before the streams are closed: their end must not be recorded as nodes leaving.
-  if (store != nullptr) store->Stop();
-  (*server)->Shutdown();
-  return 0;
+  return options.etcd.endpoints.empty() ? RunAlone(options, signals) : RunAsOneOfSeveral(options, signals);
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -132,6 +254,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   RendezvousdOptions options = std::move(line->options);
   TakeTokenFromEnvironment(&options.credentials);
+  TakeEtcdUserFromEnvironment(&options.etcd);
   InitLog("rendezvousd", ParseLogLevel(options.log_level, LogLevel::kInfo));
   return options.check_config ? CheckConfig(options) : Run(options);
 }

@@ -67,6 +67,31 @@ void AddHttpOptions(CLI::App& app, RendezvousdOptions* options) {
                "Without a token, let --http listen on more than the loopback: everyone who reaches it can read it");
 }
 
+void AddEtcdOptions(CLI::App& app, EtcdFlags* etcd) {
+  const auto is_host_port = [](const std::string& text) { return std::string(ParseHostPort(text).status().message()); };
+  app.add_option("--etcd", etcd->endpoints,
+                 "Members of the etcd with which several servers share job state; one of them leads at a time")
+      ->type_name("HOST:PORT,...")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->check(is_host_port);
+  app.add_option("--etcd-prefix", etcd->prefix, "What the keys of this group of servers begin with")
+      ->type_name("PREFIX")
+      ->capture_default_str();
+  app.add_option("--etcd-cacert", etcd->cacert, "PEM CA certificate of etcd; connections use TLS")->type_name("FILE");
+  app.add_option("--etcd-cert", etcd->cert, "PEM client certificate to show to etcd")->type_name("FILE");
+  app.add_option("--etcd-key", etcd->key, "PEM private key of --etcd-cert")->type_name("FILE");
+  app.add_option("--advertise", etcd->advertise,
+                 "HOST:PORT at which launchers reach this server; with --etcd (default: the first --listen)")
+      ->type_name("HOST:PORT")
+      ->check(is_host_port);
+  app.add_option("--lease-ttl", etcd->lease_ttl_s,
+                 "Seconds after which another server takes over from a leader that is gone; with --etcd")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(2, 60))
+      ->capture_default_str();
+}
+
 void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
   app.add_option("--config", options->config_file,
                  "File of options, one 'NAME = VALUE' per line without the dashes; flags win over it")
@@ -75,6 +100,22 @@ void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
   app.add_flag("--check-config", options->check_config,
                "Check flags, configuration file and credentials, and exit (0: valid, 2: not)")
       ->configurable(false);
+}
+
+absl::Status CheckEtcd(const RendezvousdOptions& options) {
+  if (options.etcd.endpoints.empty()) {
+    if (options.etcd.advertise.empty() && options.etcd.cacert.empty() && options.etcd.cert.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("--advertise, --etcd-cacert and --etcd-cert are of use with --etcd only");
+  }
+  if (!options.state_dir.empty()) {
+    return absl::InvalidArgumentError("--state-dir and --etcd are both given: job state can be in one place only");
+  }
+  if (!options.etcd.user.empty() && options.etcd.user.find(':') == std::string::npos) {
+    return absl::InvalidArgumentError("DDPRUN_ETCD_USER must be NAME:PASSWORD");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadConfig(const std::string& path) {
@@ -160,6 +201,7 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   AddServerOptions(app, &line.options);
   AddCredentialOptions(app, &line.options.credentials);
   AddHttpOptions(app, &line.options);
+  AddEtcdOptions(app, &line.options.etcd);
   AddConfigOptions(app, &line.options);
   const std::string version = absl::StrCat("rendezvousd ", kVersion);
   app.set_version_flag("--version", version);
@@ -188,11 +230,14 @@ void TakeTokenFromEnvironment(Credentials* credentials) {
   credentials->token_file = token ? "" : token_file.value_or("");
 }
 
+void TakeEtcdUserFromEnvironment(EtcdFlags* etcd) { etcd->user = TakeVariable("DDPRUN_ETCD_USER").value_or(""); }
+
 absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vector<std::string>* warnings) {
   if (absl::Status status = CheckCredentials(options.credentials, CredentialSide::kServer, warnings); !status.ok()) {
     return status;
   }
   if (absl::Status status = CheckHttp(options); !status.ok()) return status;
+  if (absl::Status status = CheckEtcd(options); !status.ok()) return status;
   return CheckStateDir(options.state_dir);
 }
 

@@ -12,6 +12,18 @@
 // function and, if files or several options must fit together, a check in CheckRendezvousdOptions.
 namespace ddprun::rendezvous {
 
+// Of a server that is one of several with the same etcd.
+struct EtcdFlags {
+  std::vector<std::string> endpoints;  // HOST:PORT; empty: this server is the only one
+  std::string prefix = "/ddprun/";
+  std::string cacert;
+  std::string cert;
+  std::string key;
+  std::string user;  // NAME:PASSWORD
+  std::string advertise;
+  int lease_ttl_s = 3;
+};
+
 struct RendezvousdOptions {
   std::vector<std::string> listen = {"127.0.0.1:29400"};
   std::string log_level = "INFO";
@@ -19,6 +31,7 @@ struct RendezvousdOptions {
   Credentials credentials;
   std::string http;  // empty: no HTTP server
   bool http_open = false;
+  EtcdFlags etcd;
   std::string config_file;
   bool check_config = false;
 };
@@ -36,6 +49,9 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
 // Where no flag gives a token: DDPRUN_TOKEN, or else DDPRUN_TOKEN_FILE. Takes both out of the environment. Call before
 // other threads exist.
 void TakeTokenFromEnvironment(Credentials* credentials);
+
+// The same of DDPRUN_ETCD_USER, NAME:PASSWORD of etcd's own authentication.
+void TakeEtcdUserFromEnvironment(EtcdFlags* etcd);
 
 // What can be told without starting: credentials, and that directories exist or can be created. `warnings`: one line
 // each.

@@ -97,7 +97,7 @@ class Server::Impl {
       return absl::UnavailableError("the gRPC server failed to start");
     }
     streams_ = std::make_unique<LauncherStreams>(driver_, &service_, queue_.get(), &calls_, &guard_, &acceptor_,
-                                                 options_.limits);
+                                                 options_.limits, options_.epoch);
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
     health_.Start(queue_.get(), &calls_, &guard_);

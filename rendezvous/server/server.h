@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_SERVER_H_
 #define DDPRUN_RENDEZVOUS_SERVER_SERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ struct ServerOptions {
   Credentials credentials;  // what callers must prove. REQUIRES: CheckCredentials found no fault
   StreamLimits::Limits limits;
   ConnectionLimits::Limits connections;
+  // Of the leader among several servers (LeaderView), which launchers are told; 0: this server is the only one.
+  int64_t epoch = 0;
 };
 
 // Offers a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and

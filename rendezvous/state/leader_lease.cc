@@ -75,15 +75,14 @@ void LeaderLease::OnDeadline(SteadyTime now, Effects* effects) {
 
 bool LeaderLease::ExpireIfDue(SteadyTime now, Effects* effects) {
   if (now < valid_until_) return false;
-  StepDown(absl::StrCat("no renewal of the lease was answered for ", absl::FormatDuration(2 * lease_ttl_ / 3)),
+  StepDown(absl::StrCat("no renewal of the lease was answered for ",
+                        absl::FormatDuration(absl::Trunc(2 * lease_ttl_ / 3, absl::Milliseconds(1)))),
            effects);
   return true;
 }
 
 void LeaderLease::Resign(Effects* effects) {
-  const bool led = state_ == State::kLeading;
   if (lease_ != 0) effects->emplace_back(lease::Revoke{std::exchange(lease_, 0)});
-  if (led) return StepDown("it was told to stop", effects);
   state_ = State::kOver;
   timer_.Clear();
 }

@@ -36,7 +36,7 @@ struct Revoke {
 struct Lead {
   int64_t epoch;
 };
-// It leads no more, and never again. Comes after a Lead only.
+// It leads no more, and never again. Comes after a Lead only, once.
 struct StepDown {
   std::string reason;
 };
@@ -82,7 +82,7 @@ class LeaderLease {
   void OnDeadline(SteadyTime now, Effects* effects);
   SteadyTime NextDeadline() const { return timer_.at(); }
 
-  // Gives the leadership up, if it has it or may get it.
+  // Gives the leadership up, if it has it or may get it. No StepDown follows.
   void Resign(Effects* effects);
   // A write of this leader was refused because another one leads: as if the lease had expired.
   void OnFenced(SteadyTime now, Effects* effects);

@@ -148,7 +148,7 @@ TEST_F(LeaderLeaseTest, CampaignLostUnansweredOrTooLate_GivesTheLeaseBackAndFoll
 TEST_F(LeaderLeaseTest, Resign_GivesTheLeaseBack) {
   Lead();
   lease_.Resign(&effects_);
-  EXPECT_EQ(Take(), "revoke 7, step down: it was told to stop");
+  EXPECT_EQ(Take(), "revoke 7");
   EXPECT_FALSE(lease_.leads(now_));
 }
 

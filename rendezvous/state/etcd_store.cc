@@ -1,0 +1,234 @@
+#include "rendezvous/state/etcd_store.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/state.pb.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/state/record_bytes.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kLoadPatience = absl::Seconds(30);
+constexpr absl::Duration kWritePatience = absl::Seconds(5);
+constexpr absl::Duration kFirstRetry = absl::Milliseconds(50);
+constexpr absl::Duration kLastRetry = absl::Seconds(1);
+constexpr int kJobsAtOnce = 100;  // of a page that is read
+constexpr char kWhileItLasts[] =
+    "; retrying. No round starts and no job ends until then; running workers are not affected";
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, EtcdKeys keys, Leader leader) {
+  std::unique_ptr<EtcdStore> store(new EtcdStore(client, std::move(keys), std::move(leader)));
+  if (absl::Status status = store->Load(); !status.ok()) return status;
+  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  return store;
+}
+
+EtcdStore::~EtcdStore() { Stop(); }
+
+absl::Status EtcdStore::Load() {
+  etcdserverpb::TxnRequest txn;
+  *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
+  AddRead(keys_.Forgotten(), &txn);
+  AddRead(keys_.Life(), &txn);
+  etcdserverpb::TxnResponse answer;
+  if (absl::Status status = client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); !status.ok()) return status;
+  if (!answer.succeeded() || answer.responses_size() != 2) {
+    return absl::FailedPreconditionError("another server leads by now");
+  }
+  int64_t life_ms = 0;
+  for (const etcdserverpb::KeyValue& kv : answer.responses(0).response_range().kvs()) {
+    if (!absl::SimpleAtoi(kv.value(), &forgotten_round_)) return absl::DataLossError(keys_.Forgotten());
+  }
+  for (const etcdserverpb::KeyValue& kv : answer.responses(1).response_range().kvs()) {
+    if (!absl::SimpleAtoi(kv.value(), &life_ms)) return absl::DataLossError(keys_.Life());
+  }
+  longest_life_ = absl::Milliseconds(life_ms);
+  saved_.forgotten_round = forgotten_round_;
+  saved_.longest_life = longest_life_;
+  // Nobody else writes from here on, so that all pages are of one moment.
+  return LoadJobs(answer.header().revision());
+}
+
+absl::Status EtcdStore::LoadJobs(int64_t revision) {
+  std::map<uint64_t, JobRecord> ended;
+  std::vector<JobRecord> live;
+  etcdserverpb::RangeRequest request;
+  request.set_key(keys_.Jobs());
+  request.set_range_end(keys_.JobsEnd());
+  request.set_limit(kJobsAtOnce);
+  request.set_revision(revision);
+  for (bool more = true; more;) {
+    etcdserverpb::RangeResponse page;
+    if (absl::Status status = client_->Range(request, SteadyNow() + kLoadPatience, &page); !status.ok()) return status;
+    for (const etcdserverpb::KeyValue& kv : page.kvs()) {
+      v1::StoredRecord stored;
+      if (!stored.ParseFromString(kv.value())) return absl::DataLossError(absl::StrCat(kv.key(), ": damaged"));
+      absl::StatusOr<JobRecord> record = RecordFromBytes(stored.record());
+      if (!record.ok()) return absl::DataLossError(absl::StrCat(kv.key(), ": ", record.status().message()));
+      // For people only, so that a wall clock will do.
+      record->age += std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(stored.saved_at_ms()));
+      if (stored.ended() == 0) {
+        live.push_back(*std::move(record));
+      } else {
+        ended_[stored.ended()] = Ended{record->job_id, record->highest_round, record->told.size()};
+        ended_at_[record->job_id] = stored.ended();
+        ended_nodes_ += record->told.size();
+        ended[stored.ended()] = *std::move(record);
+      }
+      request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // the next one
+    }
+    more = page.more() && page.kvs_size() > 0;
+  }
+  if (!ended_.empty()) last_ended_ = ended_.rbegin()->first;
+  for (auto& [order, record] : ended) saved_.jobs.push_back(std::move(record));
+  for (JobRecord& record : live) saved_.jobs.push_back(std::move(record));
+  return absl::OkStatus();
+}
+
+void EtcdStore::Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    queue_.push_back(Item{std::move(record), std::move(safe)});
+  }
+  wake_.NotifyAll();
+}
+
+void EtcdStore::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+void EtcdStore::Run() {
+  while (true) {
+    Batch queue;
+    {
+      MutexLock lock(&mutex_);
+      while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
+      if (queue_.empty()) return;
+      queue.swap(queue_);
+    }
+    while (!queue.empty()) {
+      const Batch batch = TakeSome(&queue);
+      if (batch.empty()) continue;
+      if (!Write(MakeTxn(batch))) return;
+      for (const Item& item : batch) item.safe();
+    }
+  }
+}
+
+EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
+  Batch batch;
+  size_t bytes = 0;
+  while (!queue->empty() && batch.size() < kMaxRecordsAtOnce) {
+    const size_t size = ToBytes(*queue->front().record).size();
+    if (size > kMaxRecordBytes) {
+      const std::string trouble =
+          absl::StrCat("can't keep job ", queue->front().record->job_id, " in etcd: its record has ", size,
+                       " bytes, the most is ", kMaxRecordBytes, " (the job has too many nodes)");
+      Log(LogLevel::kError, trouble);
+      report_(trouble);
+      queue->pop_front();
+      continue;
+    }
+    if (bytes + size > kMaxRecordBytes) break;
+    bytes += size;
+    batch.push_back(std::move(queue->front()));
+    queue->pop_front();
+  }
+  return batch;
+}
+
+etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch) {
+  etcdserverpb::TxnRequest txn;
+  *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
+  std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
+  for (const Item& item : batch) newest[item.record->job_id] = item.record.get();
+  for (const auto& [job_id, record] : newest) AddRecord(*record, &txn);
+  ForgetOldest(&txn);
+  longest_life_ = std::max(longest_life_, SteadyNow() - opened_);
+  AddPut(keys_.Life(), absl::StrCat(absl::ToInt64Milliseconds(longest_life_)), &txn);
+  return txn;
+}
+
+void EtcdStore::AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn) {
+  if (const auto at = ended_at_.find(record.job_id); at != ended_at_.end()) {
+    ended_nodes_ -= ended_[at->second].nodes;
+    ended_.erase(at->second);
+    ended_at_.erase(at);
+  }
+  v1::StoredRecord stored;
+  stored.set_saved_at_ms(absl::ToUnixMillis(absl::Now()));
+  stored.set_record(ToBytes(record));
+  if (record.verdict.has_value()) {
+    stored.set_ended(++last_ended_);
+    ended_[last_ended_] = Ended{record.job_id, record.highest_round, record.told.size()};
+    ended_at_[record.job_id] = last_ended_;
+    ended_nodes_ += record.told.size();
+  }
+  AddPut(keys_.Job(record.job_id), stored.SerializeAsString(), txn);
+}
+
+void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
+  const uint64_t before = forgotten_round_;
+  // Those of this transaction stay: it may not put and delete the same key.
+  for (size_t i = 0; i < kMaxRecordsAtOnce && ended_.size() > kMaxRecordsAtOnce; ++i) {
+    if (ended_.size() <= EndedJobs::kMaxJobs && ended_nodes_ <= EndedJobs::kMaxNodes) break;
+    const auto oldest = ended_.begin();
+    forgotten_round_ = std::max(forgotten_round_, oldest->second.highest_round);
+    AddDelete(keys_.Job(oldest->second.job_id), txn);
+    ended_nodes_ -= oldest->second.nodes;
+    ended_at_.erase(oldest->second.job_id);
+    ended_.erase(oldest);
+  }
+  if (forgotten_round_ != before) AddPut(keys_.Forgotten(), absl::StrCat(forgotten_round_), txn);
+}
+
+bool EtcdStore::Write(const etcdserverpb::TxnRequest& txn) {
+  absl::Duration wait = kFirstRetry;
+  const SteadyTime began = SteadyNow();
+  while (true) {
+    etcdserverpb::TxnResponse answer;
+    const absl::Status status = client_->Txn(txn, SteadyNow() + kWritePatience, &answer);
+    if (status.ok() && answer.succeeded()) break;
+    if (status.ok()) {
+      leader_.on_fenced();
+      return false;
+    }
+    if (absl::IsCancelled(status)) return false;
+    SetTrouble(absl::StrCat("can't write to etcd: ", status.message()));
+    MutexLock lock(&mutex_);
+    const SteadyTime next = SteadyNow() + wait;
+    while (!stopping_ && SteadyNow() < next) wake_.WaitUntil(&mutex_, next);
+    if (stopping_) return false;
+    wait = std::min(2 * wait, kLastRetry);
+  }
+  if (!trouble_.empty()) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("etcd can be written again after ", absl::FormatDuration(SteadyNow() - began)));
+    SetTrouble("");
+  }
+  return true;
+}
+
+void EtcdStore::SetTrouble(std::string trouble) {
+  if (trouble_.empty() == trouble.empty()) return;
+  if (!trouble.empty()) Log(LogLevel::kError, absl::StrCat(trouble, kWhileItLasts));
+  trouble_ = std::move(trouble);
+  report_(trouble_);
+}
+
+}  // namespace ddprun::rendezvous

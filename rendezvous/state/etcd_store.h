@@ -1,0 +1,109 @@
+#ifndef DDPRUN_RENDEZVOUS_STATE_ETCD_STORE_H_
+#define DDPRUN_RENDEZVOUS_STATE_ETCD_STORE_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_record.h"
+#include "rendezvous/state/etcd_client.h"
+#include "rendezvous/state/etcd_keys.h"
+#include "rendezvous/state/state_store.h"
+
+namespace ddprun::rendezvous {
+
+// A state store in etcd, of the server that leads: the newest record of each live job and those of the jobs that ended
+// last (as many as EndedJobs remembers), one key a job (etcd_keys.h). Events are not kept. Every write is a transaction
+// that requires this server's epoch, so that the writes of a server that was replaced change nothing. A thread of its own
+// writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries again,
+// and says so once. A record that is larger than kMaxRecordBytes can't be kept: that is reported as trouble, and its job
+// waits, while others go on. Thread-safe.
+class EtcdStore final : public StateStore {
+ public:
+  // Below etcd's limit for a request (1.5 MiB, --max-request-bytes), with room for all else in it.
+  static constexpr size_t kMaxRecordBytes = 1'400'000;
+  // Below etcd's limit (128, --max-txn-ops): records in one transaction.
+  static constexpr size_t kMaxRecordsAtOnce = 50;
+
+  struct Leader {
+    int64_t epoch;
+    std::function<bool()> owns;       // whether this server still leads, as far as it knows
+    std::function<void()> on_fenced;  // a write was refused because it does not; nothing is written any more
+  };
+
+  // Reads what earlier leaders have kept. The client outlives the store.
+  //   DATA_LOSS            a record can't be read; the message names its key.
+  //   FAILED_PRECONDITION  another server leads.
+  //   UNAVAILABLE          etcd does not answer.
+  static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* client, EtcdKeys keys, Leader leader);
+  ~EtcdStore() override;  // as Stop
+
+  // What was found. To be taken once, before anything is kept.
+  SavedState TakeSaved() { return std::move(saved_); }
+
+  void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override;
+  void ReportTrouble(std::function<void(const std::string& trouble)> report) override { report_ = std::move(report); }
+  bool Owned() const override { return leader_.owns(); }
+
+  // Writes what was handed over, if it can be written, and calls nobody after it returns. Later calls do nothing.
+  void Stop();
+
+ private:
+  struct Item {
+    std::shared_ptr<const JobRecord> record;
+    std::function<void()> safe;
+  };
+  using Batch = std::deque<Item>;
+  // An ended job that is remembered.
+  struct Ended {
+    std::string job_id;
+    uint64_t highest_round = 0;
+    size_t nodes = 0;
+  };
+
+  EtcdStore(EtcdClient* client, EtcdKeys keys, Leader leader)
+      : client_(client), keys_(std::move(keys)), leader_(std::move(leader)) {}
+  absl::Status Load();
+  absl::Status LoadJobs(int64_t revision);
+  void Run();
+  // The next items that fit into one transaction. The job of one that is too large for any is given up.
+  Batch TakeSome(Batch* queue);
+  // Until it is written. False: Stop was called, or another server leads.
+  bool Write(const etcdserverpb::TxnRequest& txn);
+  etcdserverpb::TxnRequest MakeTxn(const Batch& batch);
+  void AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn);
+  void ForgetOldest(etcdserverpb::TxnRequest* txn);
+  void SetTrouble(std::string trouble);
+
+  EtcdClient* const client_;
+  const EtcdKeys keys_;
+  const Leader leader_;
+  const SteadyTime opened_ = SteadyNow();
+  SavedState saved_;
+  // Of the thread, once it runs.
+  absl::Duration longest_life_;
+  uint64_t forgotten_round_ = 0;
+  std::map<uint64_t, Ended> ended_;           // by the order in which they ended
+  std::map<std::string, uint64_t> ended_at_;  // its keys, by job
+  size_t ended_nodes_ = 0;
+  uint64_t last_ended_ = 0;
+  std::string trouble_;
+  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};
+  Mutex mutex_;
+  CondVar wake_;
+  Batch queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_STATE_ETCD_STORE_H_
