@@ -1,0 +1,74 @@
+// The models of docs/model.md hold in every state of some small worlds, and mistakes are found.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/testing/process.h"
+
+namespace ddprun::testing {
+namespace {
+
+struct World {
+  const char* name;
+  const char* model;
+  std::vector<std::string> defines;
+  std::string broken;  // what spin says of a mistake; empty: it holds
+};
+
+std::string Name(const ::testing::TestParamInfo<World>& info) { return info.param.name; }
+
+bool HasTools() { return std::system("command -v spin gcc >/dev/null 2>&1") == 0; }
+
+class ModelTest : public ::testing::TestWithParam<World> {};
+
+TEST_P(ModelTest, EveryState) {
+  if (!HasTools()) GTEST_SKIP() << "no spin or gcc (apt-get install spin)";
+  const World& world = GetParam();
+  const std::string folder = "tests/model/";
+  std::vector<std::string> argv = {"/bin/bash", folder + "check.sh", folder + world.model};
+  argv.insert(argv.end(), world.defines.begin(), world.defines.end());
+  Process check(argv);
+  const int code = check.Wait();
+  EXPECT_EQ(code, world.broken.empty() ? 0 : 1) << check.Out() << check.Err();
+  EXPECT_NE(check.Out().find(world.broken), std::string::npos) << check.Out();
+}
+
+constexpr char kRounds[] = "rounds.pml";
+constexpr char kTwoWorlds[] = "world[k_]==world[me]";  // invariant 1
+
+INSTANTIATE_TEST_SUITE_P(
+    Holds, ModelTest,
+    ::testing::Values(World{"TwoNodes", kRounds, {}, ""},                                                     //
+                      World{"OneNodeIsEnough", kRounds, {"-DMIN=1", "-DFAILURES=0"}, ""},                     //
+                      World{"LauncherKilled", kRounds, {"-DDEATHS=1", "-DCUTS=0"}, ""},                       //
+                      World{"WithoutRecords", kRounds, {"-DRECORDS=0", "-DMIN=1", "-DFAILURES=0"}, ""},       //
+                      World{"TwoCuts", kRounds, {"-DMIN=1", "-DCUTS=2", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
+                      World{"MessagesTwice", kRounds, {"-DREPEATS=1", "-DCUTS=0"}, ""},                       //
+                      World{"ThreeNodes", kRounds, {"-DN=3", "-DMAX=3", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
+                      World{"Spare", kRounds, {"-DN=3", "-DCUTS=0", "-DCRASHES=0", "-DDEATHS=1"}, ""}),
+    Name);
+
+// Without a rule the model has to fail: so each of them matters, and the model can fail.
+INSTANTIATE_TEST_SUITE_P(
+    Finds, ModelTest,
+    ::testing::Values(World{"NoFence", kRounds, {"-DMISTAKE_NO_FENCE", "-DMIN=1"}, kTwoWorlds},
+                      World{"StreamEndedAtReset", kRounds, {"-DMISTAKE_ENDS_AT_RESET", "-DMIN=1"}, kTwoWorlds},
+                      World{"LateAssignAccepted", kRounds, {"-DMISTAKE_LATE_ASSIGN", "-DMIN=1"}, kTwoWorlds},
+                      World{"OldIncarnationAccepted",
+                            kRounds,
+                            {"-DMISTAKE_FORGETS_INCARNATIONS", "-DMIN=1", "-DCUTS=2", "-DCRASHES=0", "-DFAILURES=0"},
+                            kTwoWorlds},
+                      World{"ReadyOfAnyRound", kRounds, {"-DMISTAKE_ANY_READY", "-DREPEATS=1"}, kTwoWorlds},
+                      World{
+                          "ToldBeforeRecorded", kRounds, {"-DMISTAKE_TELLS_BEFORE_RECORD", "-DMIN=1"}, "round>highest"},
+                      World{"RanksKept",
+                            kRounds,
+                            {"-DMISTAKE_KEEPS_RANKS", "-DN=3", "-DMIN=1", "-DDEATHS=1", "-DCUTS=0", "-DCRASHES=0"},
+                            "rank"},
+                      World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"}),
+    Name);
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,775 @@
+/* The round protocol (docs/protocol.md 2 to 5) as a model for the model checker spin. docs/model.md says what it covers
+ * and what it leaves out; model_test.cc runs it.
+ *
+ * One job, N launchers and one server, which may end and be started again. spin tries every order of their steps, within
+ * the bounds below. Assertions and labels are numbered as in docs/model.md. */
+
+#ifndef N
+#define N 2 /* launchers */
+#endif
+#ifndef MIN
+#define MIN 2 /* nodes */
+#endif
+#ifndef MAX
+#define MAX 2
+#endif
+#ifndef RECORDS
+#define RECORDS 1 /* the server keeps records */
+#endif
+#ifndef RESTARTS
+#define RESTARTS 1 /* max restarts */
+#endif
+/* How often something may happen. */
+#ifndef FAILURES
+#define FAILURES 1 /* a worker fails */
+#endif
+#ifndef CUTS
+#define CUTS 1 /* a launcher is cut off from the server */
+#endif
+#ifndef CRASHES
+#define CRASHES 1 /* the server ends */
+#endif
+#ifndef DEATHS
+#define DEATHS 0 /* a launcher is killed */
+#endif
+#ifndef REPEATS
+#define REPEATS 0 /* a message arrives twice */
+#endif
+
+/* Messages. */
+#define JOIN 1
+#define FAILED 2
+#define SUCCEEDED 3
+#define READY 4
+#define END 5 /* of the stream: the launcher's process has ended */
+#define ASSIGN 6
+#define STOP 7
+#define FINISH 8
+
+/* What a launcher says of its workers, and the server knows of a node (protocol 4.3). */
+#define GONE 0 /* no member */
+#define IDLE 1
+#define RUNNING 2
+#define DONE 3 /* all workers have succeeded */
+#define STOPPING 4
+#define EXITED 5 /* launchers only: after the verdict */
+#define DEAD 6   /* launchers only */
+
+/* The job's states, as rendezvous/core/job_state.h has them; the last call is part of WAIT. */
+#define WAIT 0
+#define LEAVE 1
+#define RUN 2
+#define RECOVER 3
+#define OVER 4
+
+/* What the server decides on an event; the first two are also verdicts. */
+#define SUCCEED 1
+#define FAIL 2
+#define LEAVE_ROUND 3
+
+/* A message: kind, incarnation, phase, round, rank, nodes of the round, world. */
+chan up[N] = [5] of { byte, byte, byte, byte, byte, byte, byte };
+chan down[N] = [5] of { byte, byte, byte, byte, byte };
+
+/* ---- launchers */
+byte phase[N] = IDLE;
+byte last[N];        /* the last round it took */
+byte incarnation[N];
+bit open[N];         /* it has a stream */
+bit cut[N];          /* nothing passes, in either direction */
+bit lease[N];        /* it may count on the server, and the server has to count on it (protocol 4.5) */
+byte world[N];       /* of its workers; 0: it has none */
+byte took[N];        /* the world of its last round */
+byte place[N];       /* its rank */
+byte size[N];        /* nodes of its round */
+byte verdict[N];
+
+/* ---- the server */
+byte job = WAIT;
+byte round;          /* the last one that it assigned or took up */
+byte known;          /* the highest that it ever heard of */
+byte nodes;          /* of that round */
+byte its_world;
+byte member[N];      /* GONE, IDLE ... */
+bit connected[N];
+byte heard[N];       /* newest incarnation */
+byte node_round[N];
+byte rank[N];        /* in the last round, from 1; 0: none */
+byte recorded[N];    /* the same, of all nodes to which the round was assigned */
+bit left_since[N];   /* of those: it is gone */
+bit fenced[N];       /* gone, and may have workers */
+bit unknown = 1;     /* nodes may have workers of which it never heard */
+bit left;            /* the round is to be left */
+bit left_before;     /* the same, before the server was started */
+bit failed_once;     /* a worker failed while the server recovers */
+byte succeeded;
+byte restarts;
+byte result;         /* of the job */
+
+/* ---- what the server keeps */
+byte kept_round, kept_known, kept_nodes, kept_world, kept_restarts, kept_result;
+byte kept_rank[N];
+bit kept_gone[N], kept_fenced[N];
+bit kept_left;
+
+/* ---- what nobody in the real world sees */
+byte worlds;         /* that were ever assigned */
+byte charged;        /* restarts */
+byte highest;        /* round that a launcher took */
+byte failures, cuts, crashes, deaths, repeats;
+byte outcome;        /* the first verdict told */
+byte i_, j_, k_, n_; /* of loops */
+bit ok_;
+byte decision;
+
+/* ================ the server ================ */
+
+inline keep() {
+  kept_round = round; kept_known = known; kept_nodes = nodes; kept_world = its_world;
+  kept_restarts = restarts; kept_result = result; kept_left = left;
+  for (k_ : 0 .. N - 1) {
+    kept_rank[k_] = recorded[k_]; kept_gone[k_] = left_since[k_]; kept_fenced[k_] = fenced[k_];
+  }
+}
+
+/* What is said to a stream that is gone is lost. */
+inline tell(i, kind, r, rk, size_, w) {
+  if
+  :: open[i] && incarnation[i] == heard[i] -> down[i] ! kind, r, rk, size_, w
+  :: else
+  fi
+}
+
+inline count_members() {
+  n_ = 0;
+  for (k_ : 0 .. N - 1) {
+    if :: member[k_] != GONE -> n_++ :: else fi
+  }
+}
+
+inline stop_all() {
+  for (k_ : 0 .. N - 1) {
+    if
+    :: member[k_] == RUNNING || member[k_] == DONE ->
+      tell(k_, STOP, node_round[k_], 0, 0, 0);
+      member[k_] = STOPPING
+    :: else
+    fi
+  }
+}
+
+/* Whether the condition holds of node i, if there is one. */
+#define OF(i, condition) (i < N && (condition))
+#define AT(i) (i < N -> i : 0)
+#define HERE(i) OF(i, member[AT(i)] != GONE)
+#define MEMBERS (HERE(0) + HERE(1) + HERE(2))
+#define IS_READY(i) OF(i, member[AT(i)] == IDLE && connected[AT(i)])
+/* 4.5: it may have workers, of which the server does not hear. */
+#ifdef MISTAKE_NO_FENCE
+#define MAY_RUN(i) 0
+#else
+#define MAY_RUN(i) ((fenced[i] || (unknown && member[i] == GONE)) && lease[i])
+#endif
+#define DELAYS(i) \
+  OF(i, member[AT(i)] > IDLE || (member[AT(i)] == IDLE && !connected[AT(i)] && rank[AT(i)]) || MAY_RUN(AT(i)))
+/* 3.3: the next round may start. */
+#define MAY_ASSIGN \
+  (job == LEAVE && IS_READY(0) + IS_READY(1) + IS_READY(2) >= MIN && !DELAYS(0) && !DELAYS(1) && !DELAYS(2))
+#define LEASED(i) OF(i, member[AT(i)] == GONE && lease[AT(i)])
+
+/* 3.4: nodes of the last round first, then the others; ranks stay if they fit. */
+inline assign() {
+  if
+  :: !MAY_ASSIGN
+  :: else ->
+    n_ = IS_READY(0) + IS_READY(1) + IS_READY(2);
+    if :: n_ > MAX -> n_ = MAX :: else fi;
+    /* Who takes part: rank above N means without a rank so far. */
+    j_ = 0;
+    ok_ = 1;
+    for (k_ : 0 .. N - 1) {
+      recorded[k_] = 0;
+      left_since[k_] = 0;
+      if
+      :: member[k_] == IDLE && connected[k_] && rank[k_] ->
+        j_++;
+        if :: rank[k_] > n_ -> ok_ = 0 :: else fi
+      :: else -> rank[k_] = 0
+      fi
+    }
+#ifdef MISTAKE_KEEPS_RANKS
+    ok_ = 1;
+#endif
+    if
+    :: ok_
+    :: else -> /* they close up in their old order */
+      nodes = 0;
+      for (i_ : 1 .. N) {
+        for (k_ : 0 .. N - 1) {
+          if :: rank[k_] == i_ -> nodes++; rank[k_] = nodes + N :: else fi
+        }
+      }
+      for (k_ : 0 .. N - 1) {
+        if :: rank[k_] > N -> rank[k_] = rank[k_] - N :: else fi
+      }
+    fi;
+    /* Newcomers fill the gaps. */
+    for (k_ : 0 .. N - 1) {
+      if
+      :: member[k_] == IDLE && connected[k_] && !rank[k_] && j_ < n_ ->
+        j_++;
+        for (i_ : 1 .. N) {
+          ok_ = (rank[k_] == 0);
+          for (nodes : 0 .. N - 1) {
+            if :: rank[nodes] == i_ -> ok_ = 0 :: else fi
+          }
+          if :: ok_ -> rank[k_] = i_ :: else fi
+        }
+      :: else
+      fi
+    }
+    nodes = n_;
+    round = known + 1;
+    known = round;
+    worlds++;
+    its_world = worlds;
+    succeeded = 0;
+    left = 0;
+    job = RUN;
+    assert(!RECORDS || round > highest); /* 3: a round is assigned once */
+    j_ = 0;
+    i_ = 0;
+    for (k_ : 0 .. N - 1) {
+      if
+      :: rank[k_] ->
+        assert(rank[k_] <= nodes && !(i_ & (1 << rank[k_]))); /* 2: ranks are a permutation */
+        i_ = i_ | (1 << rank[k_]);
+        j_++;
+        recorded[k_] = rank[k_];
+        member[k_] = RUNNING;
+        node_round[k_] = round
+      :: else
+      fi
+    }
+    assert(j_ == nodes);
+#ifndef MISTAKE_TELLS_BEFORE_RECORD
+    keep();
+#endif
+    for (k_ : 0 .. N - 1) {
+      if :: rank[k_] -> tell(k_, ASSIGN, round, rank[k_], nodes, its_world) :: else fi
+    }
+  fi
+}
+
+/* What an event comes to; the last thing that the server does after each. */
+inline conclude() {
+  if
+  :: decision == LEAVE_ROUND ->
+    left = 1;
+    keep();
+    stop_all();
+    count_members();
+    job = (n_ < MIN -> WAIT : LEAVE)
+  :: decision == SUCCEED || decision == FAIL ->
+    job = OVER;
+    result = decision;
+    keep();
+    for (k_ : 0 .. N - 1) {
+      if :: member[k_] != GONE -> tell(k_, FINISH, 0, result, 0, 0) :: else fi
+    }
+  :: else
+  fi;
+  decision = 0;
+  assign();
+  i_ = 0; j_ = 0; k_ = 0; n_ = 0; ok_ = 0
+}
+
+/* 4.4: what a server begins with. */
+inline restore(knows) {
+  job = (kept_round && knows -> RECOVER : WAIT);
+  if :: kept_result && knows -> job = OVER :: else fi;
+  if
+  :: knows ->
+    round = kept_round; known = kept_known; nodes = kept_nodes; its_world = kept_world;
+    restarts = kept_restarts; result = kept_result; left = kept_left
+  :: else ->
+    round = 0; known = 0; nodes = 0; its_world = 0; restarts = 0; result = 0; left = 0
+  fi;
+  left_before = left;
+  unknown = (!RECORDS || round != known);
+  failed_once = 0;
+  succeeded = 0;
+  for (k_ : 0 .. N - 1) {
+    member[k_] = GONE; connected[k_] = 0; node_round[k_] = 0; rank[k_] = 0;
+    recorded[k_] = (knows -> kept_rank[k_] : 0);
+    left_since[k_] = (knows -> kept_gone[k_] : 0);
+    fenced[k_] = (knows -> kept_fenced[k_] || (kept_rank[k_] && !kept_gone[k_]) : 0)
+  }
+}
+
+/* The node is in no round: its report counts. */
+inline take_phase(i, p, r) {
+  node_round[i] = r;
+  if
+  :: p == IDLE -> member[i] = IDLE
+  :: p == STOPPING -> member[i] = STOPPING
+  :: else -> member[i] = STOPPING; tell(i, STOP, r, 0, 0, 0)
+  fi
+}
+
+inline consider_late(i) {
+  if
+  :: member[i] == IDLE && nodes < MAX && !succeeded -> decision = LEAVE_ROUND
+  :: else
+  fi
+}
+
+inline leave_in_recovery() {
+  left = 1;
+  keep();
+  stop_all()
+}
+
+/* 4.4: all nodes of the round have reported, or are known to be gone. */
+inline complete_recovery() {
+  j_ = 0;
+  for (k_ : 0 .. N - 1) {
+    if :: rank[k_] || (recorded[k_] && left_since[k_]) -> j_++ :: else fi
+  }
+  if
+  :: job != RECOVER || j_ < nodes -> skip
+  :: else ->
+    if
+    :: left -> decision = LEAVE_ROUND
+    :: !left && succeeded == nodes -> decision = SUCCEED
+    :: else ->
+      job = RUN;
+      for (i_ : 0 .. N - 1) {
+        if
+        :: member[i_] == IDLE && !rank[i_] && nodes < MAX && !succeeded -> decision = LEAVE_ROUND
+        :: else
+        fi
+      }
+    fi
+  fi
+}
+
+inline take_report(i, p, r, rk, size_, w) {
+  if
+  :: rank[i] -> take_phase(i, p, r) /* its success counts already */
+  :: !rank[i] && (r < round || r == 0) -> /* it has not received the round */
+    take_phase(i, p, r);
+    if
+    :: recorded[i] && !rank[i] -> rank[i] = recorded[i]; left_since[i] = 0; leave_in_recovery()
+    :: else
+    fi
+  :: else ->
+    if
+    :: r > round -> /* a round that the record does not have */
+      stop_all();
+      for (k_ : 0 .. N - 1) {
+        rank[k_] = 0; recorded[k_] = 0; left_since[k_] = 0
+      }
+      round = r; nodes = size_; its_world = w;
+      left = 0; left_before = 0; failed_once = 0; succeeded = 0
+    :: else
+    fi;
+    rank[i] = rk;
+    recorded[i] = rk;
+    left_since[i] = 0;
+    node_round[i] = r;
+    keep();
+    if :: p == RUNNING || p == STOPPING -> unknown = 0 :: else fi;
+    if
+    :: p == RUNNING -> member[i] = RUNNING
+    :: p == DONE -> member[i] = DONE; succeeded++
+    :: p == STOPPING -> member[i] = STOPPING
+    :: else -> member[i] = IDLE; leave_in_recovery()
+    fi;
+    if :: left -> stop_all() :: else fi
+  fi;
+  complete_recovery()
+}
+
+/* 4.3 */
+inline reconcile(i, p, r) {
+  if
+  :: !rank[i] ->
+    ok_ = (member[i] == IDLE);
+    take_phase(i, p, r);
+    if :: ok_ -> skip :: else -> consider_late(i) fi
+  :: else ->
+    if
+    :: r < round && p == IDLE && member[i] == RUNNING ->
+#ifndef MISTAKE_ASSIGNS_ONCE
+      tell(i, ASSIGN, round, rank[i], nodes, its_world)
+#else
+      skip
+#endif
+    :: r == round && p == RUNNING ->
+      if :: member[i] == STOPPING -> member[i] = RUNNING :: else fi
+    :: r == round && p == DONE ->
+      if :: member[i] == RUNNING -> on_succeeded(i, r) :: else fi
+    :: r == round && p == STOPPING ->
+      if :: member[i] == RUNNING -> member[i] = STOPPING :: else fi
+    :: else -> take_phase(i, p, r); decision = LEAVE_ROUND
+    fi
+  fi
+}
+
+inline on_succeeded(i, r) {
+  if
+  :: rank[i] && member[i] == RUNNING && r == round && (job == RUN || job == RECOVER) ->
+    member[i] = DONE;
+    succeeded++;
+    if :: job == RUN && succeeded == nodes -> decision = SUCCEED :: else fi
+  :: else
+  fi
+}
+
+inline on_join(i, k, p, r, rk, size_, w) {
+  if
+  :: job == OVER -> heard[i] = k; tell(i, FINISH, 0, result, 0, 0)
+  :: job != OVER && k <= heard[i] -> skip
+  :: else ->
+    heard[i] = k;
+    connected[i] = 1;
+    lease[i] = (phase[i] != DEAD && phase[i] != EXITED);
+    fenced[i] = 0;
+    if /* of a round that this server knows nothing of */
+    :: r > known -> known = r; unknown = 1; keep()
+    :: else
+    fi;
+    if
+    :: member[i] == GONE ->
+      member[i] = IDLE;
+      node_round[i] = r;
+      if :: job == WAIT && round == 0 && r > 0 -> job = RECOVER :: else fi;
+      if
+      :: job == RECOVER -> take_report(i, p, r, rk, size_, w)
+      :: else ->
+        take_phase(i, p, r);
+        if
+        :: job == RUN -> consider_late(i)
+        :: else
+        fi
+      fi
+    :: else ->
+      if
+      :: job == RUN -> reconcile(i, p, r)
+      :: job == RECOVER ->
+        if :: rank[i] && member[i] == DONE -> succeeded-- :: else fi;
+        rank[i] = 0;
+        member[i] = IDLE;
+        take_report(i, p, r, rk, size_, w)
+      :: else -> take_phase(i, p, r)
+      fi
+    fi
+  fi
+}
+
+/* 3.5 */
+inline on_failed(i, r) {
+  if
+  :: rank[i] && node_round[i] == round && r == round && (member[i] == RUNNING || member[i] == STOPPING) &&
+     (job == RUN || (job == RECOVER && !left_before && !failed_once)) ->
+    failed_once = (job == RECOVER);
+    if
+    :: restarts == RESTARTS -> decision = FAIL
+    :: else ->
+      restarts++;
+      charged++;
+      if :: job == RUN -> decision = LEAVE_ROUND :: else -> leave_in_recovery() fi
+    fi
+  :: else
+  fi
+}
+
+inline on_ready(i, r) {
+  if
+#ifndef MISTAKE_ANY_READY
+  :: r != node_round[i] -> skip
+#endif
+  :: member[i] == IDLE -> skip
+  :: else ->
+    if :: job == RECOVER && member[i] == DONE && rank[i] -> succeeded-- :: else fi;
+    member[i] = IDLE;
+    if
+    :: job == RUN && !rank[i] -> consider_late(i)
+    :: job == RUN && rank[i] -> decision = LEAVE_ROUND
+    :: job == RECOVER && rank[i] -> leave_in_recovery()
+    :: else
+    fi
+  fi
+}
+
+/* 4.1. `silent`: its stream is still open as far as the server knows. */
+inline lose(i, silent) {
+  if :: silent && (member[i] == RUNNING || member[i] == STOPPING) -> fenced[i] = 1 :: else fi;
+  ok_ = (rank[i] && member[i] != DONE);
+  if :: ok_ && job != RECOVER -> left_since[i] = 1 :: else fi;
+  if :: ok_ || job != RECOVER -> rank[i] = 0 :: else fi;
+  member[i] = GONE;
+  connected[i] = 0;
+#ifndef MISTAKE_FORGETS_INCARNATIONS
+  if :: fenced[i] -> skip :: else -> heard[i] = 0 fi;
+#else
+  heard[i] = 0;
+#endif
+  count_members();
+  if
+  :: job == OVER -> skip
+  :: job != OVER && n_ == 0 ->
+    /* Everybody is gone: the verdict binds nobody, and who comes back goes on with the job. */
+    for (k_ : 0 .. N - 1) {
+      left_since[k_] = 0
+    }
+    keep();
+    restore(1)
+  :: else ->
+    if
+    :: job == LEAVE && n_ < MIN -> job = WAIT
+    :: job == RUN && ok_ -> decision = LEAVE_ROUND
+    :: else
+    fi
+  fi
+}
+
+/* The server hears nothing from it: on the stream that it knows. */
+#define UNREACHABLE(i) (!connected[i] || !open[i] || cut[i] || incarnation[i] != heard[i])
+
+/* What the server hears from one launcher, or does not. */
+proctype stream(byte me) {
+  byte kind, k, p, r, rk, s, w;
+end:
+  do
+  :: atomic {
+       !cut[me] && nempty(up[me]) ->
+       up[me] ? kind, k, p, r, rk, s, w;
+       d_step {
+         if /* of a stream that the server has ended nothing is read */
+         :: kind == JOIN -> on_join(me, k, p, r, rk, s, w)
+         :: kind != JOIN && (k != heard[me] || member[me] == GONE || job == OVER) -> skip
+         :: else ->
+           if
+           :: kind == END -> connected[me] = 0
+           :: kind == FAILED -> on_failed(me, r)
+           :: kind == SUCCEEDED -> on_succeeded(me, r)
+           :: kind == READY -> on_ready(me, r)
+           fi
+         fi;
+         conclude();
+         kind = 0; k = 0; p = 0; r = 0; rk = 0; s = 0; w = 0
+       }
+     }
+  :: atomic {
+       job != OVER && member[me] != GONE && UNREACHABLE(me) ->
+       d_step {
+         if :: connected[me] -> tell(me, END, 0, 0, 0, 0) :: else fi;
+         lose(me, connected[me]);
+         conclude()
+       }
+     }
+  od
+}
+
+inline say(i, kind, p, r, rk, s, w) {
+  if :: open[i] -> up[i] ! kind, incarnation[i], p, r, rk, s, w :: else fi
+}
+
+inline clear_up(i) {
+  do
+  :: nempty(up[i]) -> up[i] ? _, _, _, _, _, _, _
+  :: empty(up[i]) -> break
+  od;
+  skip
+}
+
+inline hang_up(i) {
+  open[i] = 0;
+  cut[i] = 0;
+  do
+  :: nempty(down[i]) -> down[i] ? _, _, _, _, _
+  :: empty(down[i]) -> break
+  od;
+  skip
+}
+
+proctype server() {
+end:
+  do
+  :: atomic { /* 3.2 */
+       job == WAIT && MEMBERS >= MIN ->
+       d_step { job = LEAVE; conclude() }
+     }
+  :: atomic { /* the fence opens */
+       MAY_ASSIGN ->
+       d_step { conclude() }
+     }
+  :: atomic { /* 4.4: nodes had their time to report, which is longer than any lease */
+       job == RECOVER && MEMBERS > 0 && !LEASED(0) && !LEASED(1) && !LEASED(2) ->
+       d_step { decision = LEAVE_ROUND; conclude() }
+     }
+  :: atomic { /* 3.1 */
+       timeout && job == WAIT && MEMBERS > 0 ->
+       d_step { decision = FAIL; conclude() }
+     }
+  :: atomic { /* the server ends, and another is started */
+       crashes < CRASHES ->
+       d_step {
+         crashes++;
+         for (k_ : 0 .. N - 1) {
+           hang_up(k_);
+           clear_up(k_);
+           heard[k_] = 0
+         }
+         restore(RECORDS);
+         k_ = 0
+       }
+     }
+  od
+}
+
+/* ================ launchers ================ */
+
+inline check_worlds(i) {
+  for (k_ : 0 .. N - 1) {
+    if
+    :: k_ != i && world[k_] ->
+      assert(world[k_] == world[i]); /* 1: never two worlds at once */
+      assert(place[k_] != place[i])  /* 2: no rank is given twice */
+    :: else
+    fi
+  }
+}
+
+proctype launcher(byte me) {
+  byte kind, r, rk, s, w;
+  byte old_kind, old_k, old_p, old_r;
+  do
+  :: atomic { /* connects; a message of an earlier stream may be overtaken */
+       !open[me] && phase[me] != EXITED && phase[me] != DEAD ->
+       d_step { open[me] = 1; incarnation[me]++ };
+       if
+       :: say(me, JOIN, phase[me], last[me], place[me], size[me], took[me])
+       :: len(up[me]) == 1 ->
+         up[me] ? old_kind, old_k, old_p, old_r, _, _, _;
+         say(me, JOIN, phase[me], last[me], place[me], size[me], took[me]);
+         up[me] ! old_kind, old_k, old_p, old_r, 0, 0, 0;
+         old_kind = 0; old_k = 0; old_p = 0; old_r = 0
+       fi
+     }
+  :: atomic {
+       open[me] && !cut[me] && nempty(down[me]) ->
+       down[me] ? kind, r, rk, s, w;
+       d_step {
+         if
+         :: kind == ASSIGN ->
+           if
+           :: phase[me] == IDLE && r > last[me] ->
+             last[me] = r; place[me] = rk; size[me] = s; world[me] = w; took[me] = w;
+             phase[me] = RUNNING;
+             if :: r > highest -> highest = r :: else fi;
+             check_worlds(me)
+           :: else
+           fi
+         :: kind == STOP ->
+           if
+           :: r < last[me] || phase[me] == STOPPING -> skip
+           :: r >= last[me] && phase[me] == RUNNING -> phase[me] = STOPPING
+           :: else -> phase[me] = IDLE; say(me, READY, 0, r, 0, 0, 0)
+           fi
+         :: kind == END -> hang_up(me)
+         :: kind == FINISH ->
+           verdict[me] = rk;
+           assert(!RECORDS || !outcome || outcome == rk); /* 4: all are told the same */
+           outcome = rk;
+           phase[me] = EXITED; world[me] = 0; lease[me] = 0;
+           hang_up(me);
+           clear_up(me)
+         fi;
+         k_ = 0;
+         kind = 0; r = 0; rk = 0; s = 0; w = 0
+       }
+     }
+  :: d_step {
+       phase[me] == RUNNING && failures < FAILURES ->
+       failures++;
+       phase[me] = STOPPING;
+       say(me, FAILED, 0, last[me], 0, 0, 0)
+     }
+  :: d_step {
+       phase[me] == RUNNING ->
+       phase[me] = DONE;
+       world[me] = 0;
+       say(me, SUCCEEDED, 0, last[me], 0, 0, 0)
+     }
+  :: d_step { /* its workers have ended */
+       phase[me] == STOPPING ->
+       phase[me] = IDLE;
+       world[me] = 0;
+       say(me, READY, 0, last[me], 0, 0, 0)
+     }
+  :: d_step { cuts < CUTS && open[me] && !cut[me] -> cuts++; cut[me] = 1 }
+  :: cut[me] -> cut[me] = 0
+  :: atomic { /* it resets its silent stream: what it said may come late, or never */
+       cut[me] ->
+#ifdef MISTAKE_ENDS_AT_RESET
+       say(me, END, 0, 0, 0, 0, 0);
+#endif
+       d_step { hang_up(me) };
+       if
+       :: skip
+       :: nempty(up[me]) -> d_step { clear_up(me) }
+       fi
+     }
+  :: d_step { /* its lease has expired: no worker is left, and what comes from now on is too late */
+       lease[me] && (cut[me] || !open[me]) && phase[me] != EXITED && phase[me] != DEAD ->
+       lease[me] = 0;
+       world[me] = 0;
+       if :: phase[me] == RUNNING || phase[me] == STOPPING -> phase[me] = IDLE :: else fi;
+#ifndef MISTAKE_LATE_ASSIGN
+       hang_up(me)
+#else
+       cut[me] = 0
+#endif
+     }
+  :: d_step {
+       deaths < DEATHS && phase[me] != EXITED && phase[me] != DEAD ->
+       deaths++;
+       phase[me] = DEAD;
+       world[me] = 0;
+       lease[me] = 0;
+       if :: cut[me] -> clear_up(me) :: else -> say(me, END, 0, 0, 0, 0, 0) fi;
+       hang_up(me)
+     }
+  :: d_step { /* a message comes twice */
+       repeats < REPEATS && open[me] && len(up[me]) == 1 && !up[me] ? [JOIN, _, _, _, _, _, _] ->
+       repeats++;
+       up[me] ? old_kind, old_k, old_p, r, rk, s, w;
+       up[me] ! old_kind, old_k, old_p, r, rk, s, w;
+       up[me] ! old_kind, old_k, old_p, r, rk, s, w;
+       old_kind = 0; old_k = 0; old_p = 0; r = 0; rk = 0; s = 0; w = 0
+     }
+  :: d_step {
+       repeats < REPEATS && open[me] && len(down[me]) == 1 ->
+       repeats++;
+       down[me] ? kind, r, rk, s, w;
+       down[me] ! kind, r, rk, s, w;
+       down[me] ! kind, r, rk, s, w;
+       kind = 0; r = 0; rk = 0; s = 0; w = 0
+     }
+  :: phase[me] == EXITED || phase[me] == DEAD -> break
+  od
+}
+
+init {
+  atomic {
+    run server();
+    for (i_ : 0 .. N - 1) {
+      run stream(i_);
+      run launcher(i_)
+    }
+    i_ = 0
+  }
+}
