@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "launcher/agent.h"
 #include "launcher/cluster_probe.h"
 #include "launcher/core/launch_config.h"
@@ -158,6 +159,8 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
 
 int main(int argc, char** argv) {
   ddprun::launcher::Guard::RunIfAsked(argc, argv);
+  // Distributions build Abseil with its search for deadlocks, which gRPC's mutexes pay for with each lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int code =
       ddprun::launcher::Main(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   ddprun::FlushLog(ddprun::SteadyNow() + ddprun::launcher::kLastWords);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/crash_report.h"
 #include "rendezvous/base/file_limit.h"
@@ -265,6 +266,8 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   ddprun::InitLog("rendezvousd", ddprun::LogLevel::kInfo);
   ddprun::InstallCrashReport("rendezvousd");
+  // Distributions build Abseil with its search for deadlocks, which gRPC's mutexes pay for with each lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_status = ddprun::rendezvous::Main({argv + 1, argv + argc});
   ddprun::FlushLog(ddprun::SteadyNow() + ddprun::rendezvous::kLastWords);
   return exit_status;

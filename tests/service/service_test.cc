@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -134,6 +135,20 @@ TEST(ServiceTest, Manifests_FitTogether) {
   EXPECT_EQ(code, 0) << check.Err();
   EXPECT_EQ(check.Out(), "");
   ExpectValid(dir.File("conf"));
+}
+
+// What benchmarks/fleet.py runs.
+TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
+  Process server({kProgram, "--listen=127.0.0.1:0"});
+  ASSERT_TRUE(server.WaitForOut("\n")) << server.Err();
+  const std::vector<std::string> words = absl::StrSplit(absl::StripAsciiWhitespace(server.Out()), ' ');
+  Process fleet({"benchmarks/fleet/fleet", "--server=" + words.back(), "--nodes=30", "--hold=0.1",
+                 absl::StrCat("--pid=", server.pid())});
+  EXPECT_EQ(fleet.Wait(), 0) << fleet.Err();
+  for (const char* line : {"failure_to_all_assigned_ms ", "end_to_all_finished_ms ", "lost 0.000\n"}) {
+    EXPECT_TRUE(absl::StrContains(fleet.Out(), line)) << fleet.Out();
+  }
+  EXPECT_TRUE(absl::StrContains(server.Err(), "round 2 assigned to 30 nodes")) << server.Err();
 }
 
 // A job of two nodes, with a server that keeps its state in a folder.

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""One rendezvousd and N launchers without workers, all of them in one process, each with a real gRPC stream.
+
+usage: benchmarks/fleet.py [--nodes N]... [--c10d N]... [--state-dir]
+
+Unlike scale.py, which starts whole launchers, it weighs the server alone, with thousands of them. A row for each N. With
+--c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: forked with everything
+imported, so that only the rendezvous is measured. Every process is ended at the end. Needs scripts/setup; Bazel builds
+the launchers' program, or --fleet names it.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COLUMNS = (
+    ("nodes", "launchers", "{:.0f}"),
+    ("all_but_one_joined_ms", "all but one joined (ms)", "{:.0f}"),
+    ("last_join_to_all_assigned_ms", "last join to all assigned (ms)", "{:.1f}"),
+    ("failure_to_all_told_ms", "one fails to all told (ms)", "{:.1f}"),
+    ("failure_to_all_assigned_ms", "... to all assigned (ms)", "{:.1f}"),
+    ("beats_per_second", "heartbeats/s", "{:.0f}"),
+    ("steady_cpu_percent", "server's CPU meanwhile (% of a core)", "{:.2f}"),
+    ("server_mb", "server's memory (MB)", "{:.1f}"),
+    ("kb_per_launcher", "per launcher (KB)", "{:.1f}"),
+    ("end_to_all_finished_ms", "end of the job to all finished (ms)", "{:.0f}"),
+)
+
+
+def die(text):
+    sys.exit(f"fleet.py: {text}")
+
+
+def build_fleet():
+    bazel = os.environ.get("BAZEL", "bazel").split()
+    target = "//benchmarks/fleet"
+    done = subprocess.run([*bazel, "build", "--color=no", "--curses=no", target], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        die(f"can't build {target}:\n{done.stderr[-2000:]}")
+    return ROOT / ".bazel/bin/benchmarks/fleet/fleet"
+
+
+@contextlib.contextmanager
+def server(args):
+    """A rendezvousd; yields its process and its address."""
+    with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
+        command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING"]
+        if args.state_dir:
+            command.append(f"--state-dir={folder}")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run_fleet(args, nodes):
+    with server(args) as (process, address):
+        command = [args.fleet, f"--server={address}", f"--nodes={nodes}", f"--pid={process.pid}"]
+        command += [f"--hold={args.hold}", f"--limit={args.limit}"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        row = {"nodes": float(nodes)}
+        for line in done.stdout.splitlines():
+            name, value = line.split()
+            row[name] = float(value)
+        if done.returncode != 0:
+            print(f"fleet.py: {nodes} launchers: not all was measured", file=sys.stderr)
+        return row
+
+
+def c10d_agent(index, nodes, port, go, told):
+    """One of torchrun's agents up to its rank; runs in a process of its own."""
+    from torch.distributed import TCPStore
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    handler = DynamicRendezvousHandler.from_backend(
+        "fleet", store, C10dRendezvousBackend(store, "fleet"), nodes, nodes, local_addr="127.0.0.1"
+    )
+    os.write(told, f"ready {index} 0\n".encode())
+    os.read(go, 1)
+    handler.next_rendezvous()
+    os.write(told, f"ranked {index} {time.monotonic_ns()}\n".encode())
+    signal.pause()  # keep its heartbeats' thread, as an agent would
+
+
+def read_lines(pipe, count, limit):
+    lines = []
+    end = time.monotonic() + limit
+    while len(lines) < count and time.monotonic() < end:
+        line = pipe.readline()
+        if line:
+            lines.append(line.split())
+        else:
+            time.sleep(0.005)
+    return lines
+
+
+def run_c10d(nodes, limit):
+    """From the moment at which all agents may begin to the last one's rank, in ms; None: not within the limit."""
+    from torch.distributed import TCPStore
+    import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401: before the forks
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    go_read, go_write = os.pipe()
+    told_read, told_write = os.pipe()
+    os.set_blocking(told_read, False)
+    pids = []
+    try:
+        for index in range(nodes):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    c10d_agent(index, nodes, store.port, go_read, told_write)
+                finally:
+                    os._exit(1)
+            pids.append(pid)
+        with os.fdopen(told_read, "r") as pipe:
+            if len(read_lines(pipe, nodes, limit)) < nodes:
+                return None
+            began = time.monotonic_ns()
+            os.write(go_write, b"." * nodes)
+            ranked = [int(ns) for word, _, ns in read_lines(pipe, nodes, limit) if word == "ranked"]
+            return (max(ranked) - began) / 1e6 if len(ranked) == nodes else None
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        for fd in (go_read, go_write, told_write):
+            os.close(fd)
+
+
+def print_table(rows):
+    print("| " + " | ".join(title for _, title, _ in COLUMNS) + " |")
+    print("|" + "---|" * len(COLUMNS))
+    for row in rows:
+        cells = [shape.format(row[key]) if key in row else "-" for key, _, shape in COLUMNS]
+        print("| " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (200, 1000)")
+    parser.add_argument("--c10d", type=int, action="append", default=[], metavar="N", help="also torchrun's rendezvous")
+    parser.add_argument("--hold", type=float, default=20, metavar="S", help="heartbeats alone so long (default 20)")
+    parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
+    parser.add_argument("--state-dir", action="store_true", help="the server keeps its state in a folder")
+    parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
+    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
+    args = parser.parse_args()
+    if not os.access(args.rendezvousd, os.X_OK):
+        die(f"there is no {args.rendezvousd}: call scripts/setup first")
+    args.fleet = args.fleet or str(build_fleet())
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    print_table([run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]])
+    for nodes in args.c10d:
+        ms = run_c10d(nodes, args.limit)
+        result = f"{ms:.0f} ms" if ms is not None else f"not done after {args.limit:.0f} s"
+        print(f"torchrun's rendezvous (c10d), {nodes} agents: all begin to all have ranks: {result}")
+
+
+if __name__ == "__main__":
+    main()
