@@ -17,7 +17,6 @@ import queue
 import random
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -38,19 +37,30 @@ RECOVERED = re.compile(r"rank (\d+): round (\d+) goes on after step (\d+)(?:; su
 
 
 class Job:
-    """The launchers of one job, whose output arrives as (time of arrival, launcher's number, line)."""
+    """The processes of one job, whose output arrives as (time of arrival, process's number, line)."""
 
-    def __init__(self, commands, env):
+    def __init__(self, env):
+        self.env = env
         self.lines = queue.SimpleQueue()
         self.pids = {}  # rank -> pid
         self.step = 0  # the largest that was reported
         self.processes = []
-        for number, command in enumerate(commands):
-            process = subprocess.Popen(
-                command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            self.processes.append(process)
-            threading.Thread(target=self.read, args=(number, process.stdout), daemon=True).start()
+
+    def start(self, command):
+        process = subprocess.Popen(
+            command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        threading.Thread(target=self.read, args=(len(self.processes), process.stdout), daemon=True).start()
+        self.processes.append(process)
+
+    def start_server(self):
+        """Returns its port once it listens: a launcher that comes sooner tries again a second later, then more rarely."""
+        self.start([str(ROOT / "bin/rendezvousd"), "--listen=127.0.0.1:0"])
+        deadline = time.monotonic() + GIVE_UP
+        while True:
+            _, _, line = self.next(deadline)
+            if found := re.search(r"listening on \S+:(\d+)", line):
+                return int(found[1])
 
     def read(self, number, pipe):
         for line in pipe:
@@ -86,10 +96,12 @@ class Job:
 
 
 @contextlib.contextmanager
-def job(commands):
+def job(commands=()):
     env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    started = Job(commands, env)
+    started = Job(env)
     try:
+        for command in commands:
+            started.start(command)
         yield started
     finally:
         started.end()
@@ -166,22 +178,16 @@ def kill_workers(commands, world, injections, elastic):
     return results
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def lose_nodes(worker, injections):
     """Three nodes of one worker each on this host, of which one is killed: its launcher and its worker."""
     results = []
     while len(results) < injections:
-        port = free_port()
-        # The server stands apart, as its launcher would be killed with it.
-        flags = ["--nnodes=2:3", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
-        commands = [[str(ROOT / "bin/rendezvousd"), f"--listen=127.0.0.1:{port}"]]
-        commands += [[str(DDPRUN), *flags, "--max-restarts=100", "--no-python", *worker] for _ in range(3)]
-        with job(commands) as running:
+        with job() as running:
+            # The server stands apart, as its launcher would be killed with it.
+            port = running.start_server()
+            flags = ["--nnodes=2:3", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
+            for _ in range(3):
+                running.start([str(DDPRUN), *flags, "--max-restarts=100", "--no-python", *worker])
             running.run_until_step(random.randint(30, 60))
             victim = random.randrange(3)
             pid = running.pids[victim]

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ struct Flags {
   double lr = 3e-3;
   int64_t seed = 1;
   int64_t log_every = 1;
+  int64_t held_out = 0;
   ddprun::ElasticTrainerOptions train = {.steps = 400, .checkpoint_every = 50};
   examples::CommonFlags common;
 };
@@ -57,11 +59,27 @@ Flags ReadFlags(int argc, char** argv) {
   app.add_option("--snapshot", flags.train.checkpoint.folder, "folder to save to and to resume from");
   app.add_option("--snapshot-every", flags.train.checkpoint_every, "steps between snapshots")
       ->check(examples::AtLeast(1));
+  app.add_option("--held-out", flags.held_out, "blocks that are not learned from: the model is evaluated on them");
+  app.add_option("--evaluate-every", flags.train.evaluate_every, "steps between evaluations")
+      ->check(examples::AtLeast(1));
   app.add_option("--log-every", flags.log_every, "steps between lines of output")->check(examples::AtLeast(1));
   examples::AddCommonFlags(app, &flags.common);
   examples::ParseFlags(app, argc, argv);
   flags.train.seed = static_cast<uint64_t>(flags.seed);
   return flags;
+}
+
+// The mean loss of blocks `first` to the last, of which each rank takes its share. Collective.
+absl::StatusOr<double> HeldOutLoss(gpt::Model& model, const ddprun::TextDataset& dataset, int64_t first,
+                                   ddprun::ElasticWorker& worker) {
+  at::Tensor sum = at::zeros({1}, at::TensorOptions(at::kDouble));
+  for (int64_t block = first + worker.env().rank; block < dataset.block_count(); block += worker.env().world_size) {
+    const ddprun::TextDataset::Example blocks = dataset.get_batch({static_cast<size_t>(block)});
+    sum += gpt::Loss(model->forward(blocks.tokens.to(worker.device())), blocks.targets.to(worker.device())).cpu();
+  }
+  sum = sum.to(worker.group()->device());
+  DDPRUN_RETURN_IF_ERROR(worker.group()->AllReduce(sum, ddprun::ReduceOp::kSum));
+  return sum.item<double>() / static_cast<double>(dataset.block_count() - first);
 }
 
 // Where the time went, from the launcher's word that the round is over. The first time is CLOCK_MONOTONIC's.
@@ -87,6 +105,11 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
                              ", restarts so far ", worker.env().restart_count));
   DDPRUN_ASSIGN_OR_RETURN(const std::string text, gpt::ReadText(flags.text));
   DDPRUN_ASSIGN_OR_RETURN(const auto dataset, ddprun::TextDataset::FromText(text, flags.model.block_size));
+  const int64_t learned = dataset.block_count() - flags.held_out;
+  if (flags.held_out < 0 || learned < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--held-out=", flags.held_out, ": the text has ", dataset.block_count(), " blocks"));
+  }
   gpt::Config config = flags.model;
   config.vocab_size = dataset.vocab_size();
   DDPRUN_RETURN_IF_ERROR(gpt::Check(config));
@@ -96,9 +119,9 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
   ddprun::AdamW optimizer(ddprun::Parameters(model), torch::optim::AdamWOptions(flags.lr));
   ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(20, flags.train.steps, /*min_factor=*/0.1));
   DDPRUN_ASSIGN_OR_RETURN(
-      auto sampler, ddprun::ElasticSampler::Create(dataset.block_count(), {.batch_size = flags.batch_size,
-                                                                           .keep_global_batch = flags.keep_global_batch,
-                                                                           .seed = flags.seed}));
+      auto sampler,
+      ddprun::ElasticSampler::Create(
+          learned, {.batch_size = flags.batch_size, .keep_global_batch = flags.keep_global_batch, .seed = flags.seed}));
   ddprun::TrainingState state(*model, &optimizer);
   DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
   DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
@@ -113,6 +136,12 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
     ddprun::ClipGradNorm(ddprun::Parameters(model), 1.0);
     return loss;
   };
+  const auto evaluate = [&](int64_t steps) -> absl::Status {
+    DDPRUN_ASSIGN_OR_RETURN(const double loss, HeldOutLoss(model, dataset, learned, worker));
+    if (worker.env().rank != 0) return absl::OkStatus();
+    examples::Say(absl::StrFormat("step %d  %d ranks evaluate: loss %.17g", steps, worker.env().world_size, loss));
+    return absl::OkStatus();
+  };
   uint64_t told = 0;
   const auto committed = [&](int64_t steps, const at::Tensor& loss) {
     if (steps % flags.log_every == 0 || steps == flags.train.steps) {
@@ -124,15 +153,17 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
     told = worker.recovery().round;
     return absl::OkStatus();
   };
-  ddprun::ElasticTrainer trainer(worker,
-                                 {.model = &ddp,
-                                  .optimizer = &optimizer,
-                                  .scheduler = &scheduler,
-                                  .sampler = &sampler,
-                                  .state = &state,
-                                  .step = step,
-                                  .committed = committed},
-                                 flags.train);
+  ddprun::ElasticTrainer trainer(
+      worker,
+      {.model = &ddp,
+       .optimizer = &optimizer,
+       .scheduler = &scheduler,
+       .sampler = &sampler,
+       .state = &state,
+       .step = step,
+       .evaluate = flags.held_out > 0 ? std::function<absl::Status(int64_t)>(evaluate) : nullptr,
+       .committed = committed},
+      flags.train);
   return trainer.Train();
 }
 

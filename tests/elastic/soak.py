@@ -35,6 +35,7 @@ STALL = 240.0  # seconds in which the job must make a step, or be whole again: m
 HEARTBEAT = 3.0  # seconds; the default of heartbeat_timeout
 
 FRESH = re.compile(r"\[default(\d+)\]:rank \d+ of \d+: pid (\d+)")
+EVALUATION = re.compile(r"\[default\d+\]:step (\d+)  (\d+) ranks evaluate: loss (\S+)")
 STEP = re.compile(r"\[default(\d+)\]:step (\d+)  epoch \d+  round (\d+)  rank (\d+) of (\d+) has loss (\S+)")
 
 
@@ -56,6 +57,7 @@ class History:
         self.worlds = {}  # round -> world size
         self.ranks = collections.defaultdict(set)  # round -> the ranks that made a step in it
         self.losses = {}  # (step, rank) -> (round, loss), of the last time
+        self.evaluations = {}  # steps -> loss
 
     def fresh(self, node, local_rank):
         self.last.pop((node, local_rank), None)
@@ -86,6 +88,13 @@ class History:
         self.ranks[round_].add(rank)
         self.steps = max(self.steps, step)
         self.compare(where, step, round_, rank, world, loss)
+
+    def evaluation(self, steps, world, loss):
+        """If a rank dies in one it is made again, with the same result."""
+        expected = self.evaluations.setdefault(steps, loss) if self.world == world else loss
+        if expected != loss:
+            raise Violation(f"after {steps} steps: an evaluation has {loss}, and another {expected}")
+        self.compared += 1
 
     def compare(self, where, step, round_, rank, world, loss):
         expected = self.reference.get((step, rank)) if self.world == world else None
@@ -200,6 +209,8 @@ class Job:
         elif found := STEP.match(line):
             local_rank, step, round_, rank, world = map(int, found.groups()[:5])
             self.history.step(source.pid, local_rank, step, round_, rank, world, found[6])
+        elif found := EVALUATION.match(line):
+            self.history.evaluation(int(found[1]), int(found[2]), found[3])
         return True
 
     def run_for(self, seconds):
@@ -259,7 +270,7 @@ class Job:
             raise Violation("left running: " + "; ".join(f"{pid} {name(pid)}" for pid in left))
 
     def destroy(self):
-        kill(marked(self.mark))
+        send(marked(self.mark), signal.SIGKILL, self.mark)
 
 
 def alive(pid, mark):
@@ -292,9 +303,7 @@ class Faults:
         self.left = []  # kinds of this pass: all come before one comes again
 
     KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server", "worker and server")
-    ALL = (*KEEPING, "node stopped", "launcher", "node leaves")
-    # Faults that do not wait for a recovery: only if asked for.
-    HARSH = ("storm",)
+    ALL = (*KEEPING, "node stopped", "launcher", "node leaves", "storm")
 
     def draw(self, kinds):
         if not set(self.left) & set(kinds):
@@ -315,22 +324,28 @@ class Faults:
         chosen = self.rng.sample(all_, min(count, len(all_)))
         return [self.job.nodes[n].workers[r] for n, r in chosen]
 
+    def send(self, pids, number):
+        return send(pids, number, self.job.mark)
+
+    def kill(self, pids):
+        return self.send(pids, signal.SIGKILL)
+
     def worker(self):
-        return kill(self.workers(1))
+        return self.kill(self.workers(1))
 
     def two_workers(self):
-        return kill(self.workers(2))
+        return self.kill(self.workers(2))
 
     def second_while_recovering(self):
         first, *second = self.workers(2)
-        kill([first])
+        self.kill([first])
         self.job.run_for(self.rng.uniform(0.0, 1.0))
-        return [first, *kill(second)]
+        return [first, *self.kill(second)]
 
     def worker_stopped(self):
-        pids = send(self.workers(1), signal.SIGSTOP)
+        pids = self.send(self.workers(1), signal.SIGSTOP)
         self.job.run_for(self.rng.uniform(0.05, 1.5))
-        send(pids, signal.SIGCONT)
+        self.send(pids, signal.SIGCONT)
         return []
 
     def server(self):
@@ -348,9 +363,9 @@ class Faults:
 
     def node_stopped(self):
         node = self.job.nodes[self.node()]
-        pids = send([node.pid, *node.workers.values()], signal.SIGSTOP)
+        pids = self.send([node.pid, *node.workers.values()], signal.SIGSTOP)
         self.job.run_for(HEARTBEAT + self.rng.uniform(0.5, 3.0))
-        send(pids, signal.SIGCONT)
+        self.send(pids, signal.SIGCONT)
         return []
 
     def launcher(self):
@@ -360,10 +375,11 @@ class Faults:
         return self.end_launcher(signal.SIGTERM)
 
     def storm(self):
-        gone = []
-        for _ in range(self.rng.randint(3, 5)):
-            gone += self.inject(self.rng.choice(("worker", "two workers", "worker stopped", "server", "launcher")))
+        """Several faults at once, of which none waits for a recovery. The first one ends the round."""
+        gone = self.inject(self.rng.choice(("worker", "two workers", "launcher")))
+        for _ in range(self.rng.randint(2, 4)):
             self.job.run_for(self.rng.uniform(0.0, 1.0))
+            gone += self.inject(self.rng.choice(("worker", "two workers", "worker stopped", "server", "launcher")))
         return gone
 
     def end_launcher(self, number):
@@ -376,15 +392,13 @@ class Faults:
         return list(node.workers.values())
 
 
-def send(pids, number):
+def send(pids, number, mark):
+    """To those that are processes of the job: one that died of an earlier fault may have left its number to a stranger."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it died of an earlier fault
-            os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            if alive(pid, mark):
+                os.kill(pid, number)
     return pids
-
-
-def kill(pids):
-    return send(pids, signal.SIGKILL)
 
 
 class Resources:
@@ -444,17 +458,17 @@ def measure(arguments, log):
         finally:
             job.destroy()
     if job.history.world != job.world:
-        return {}, rate  # the machine was so loaded that it lost a node
-    return {key: loss for key, (_, loss) in job.history.losses.items()}, rate
+        return {}, {}, rate  # the machine was so loaded that it lost a node
+    return {key: loss for key, (_, loss) in job.history.losses.items()}, job.history.evaluations, rate
 
 
 def soak(arguments, folder, log):
     rng = random.Random(arguments.seed)
-    reference, ideal = measure(arguments, log)
+    reference, evaluations, ideal = measure(arguments, log)
     print(f"without faults: {ideal:.1f} steps/s", flush=True)
     job = Job(arguments, folder, log)
     history = job.history
-    history.reference = reference
+    history.reference, history.evaluations = reference, evaluations
     faults, resources, counts = Faults(job, rng), Resources(), collections.Counter()
     allowed = arguments.only or Faults.ALL
     keeping = [kind for kind in allowed if kind in Faults.KEEPING]  # the number of workers
@@ -514,7 +528,7 @@ def read_arguments():
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are injected (10)")
     parser.add_argument("--faults", type=int, default=0, help="how many faults instead")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the faults; it is printed")
-    parser.add_argument("--only", action="append", choices=Faults.ALL + Faults.HARSH, help="this kind of fault; may be repeated")
+    parser.add_argument("--only", action="append", choices=Faults.ALL, help="this kind of fault; may be repeated")
     parser.add_argument("--nodes", type=int, default=3, help="launchers (3)")
     parser.add_argument("--nproc", type=int, default=1, help="workers of each (1)")
     parser.add_argument("--reference", type=int, default=300, help="steps of the job without faults (300)")
@@ -528,7 +542,8 @@ def read_arguments():
     if not arguments.command:
         model = ["--block-size=32", "--n-layer=1", "--n-head=2", "--n-embd=32", "--batch-size=4", "--dropout=0.1"]
         snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=200"]
-        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, "--steps={steps}"]
+        evaluations = ["--held-out=16", "--evaluate-every=15"]
+        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, *evaluations, "--steps={steps}"]
     return arguments
 
 

@@ -1,7 +1,9 @@
 #ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_DDP_H_
 #define DDPRUN_WORKER_RUNTIME_ELASTIC_ELASTIC_DDP_H_
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include <functional>
@@ -28,6 +30,19 @@ class ElasticModel {
   virtual std::optional<BucketLayout> bucket_layout() const = 0;
   // DistributedDataParallel::FinishBackward.
   virtual void FinishBackward() = 0;
+  virtual torch::nn::Module& base_module() = 0;
+
+  // Called in each pass with gradients enabled: before the module's forward (`backward` false), and after it, when
+  // backward follows. nullptr: nothing is.
+  void set_on_pass(std::function<void(bool backward)> on_pass) { on_pass_ = std::move(on_pass); }
+
+ protected:
+  void OnPass(bool backward) const {
+    if (on_pass_ != nullptr && at::GradMode::is_enabled()) on_pass_(backward);
+  }
+
+ private:
+  std::function<void(bool)> on_pass_;
 };
 
 // A DistributedDataParallel that stays valid while workers come and go: ElasticWorker::SyncState makes it anew for each
@@ -58,7 +73,10 @@ class ElasticDdp final : public ElasticModel {
   // As those of DistributedDataParallel.
   template <class... Args>
   auto forward(Args&&... args) {
-    return ddp().forward(std::forward<Args>(args)...);
+    OnPass(/*backward=*/false);
+    auto outputs = ddp().forward(std::forward<Args>(args)...);
+    OnPass(/*backward=*/true);
+    return outputs;
   }
   template <class... Args>
   auto operator()(Args&&... args) {
@@ -97,6 +115,7 @@ class ElasticDdp final : public ElasticModel {
     return ddp_ == nullptr ? layout_ : ddp_->bucket_layout();
   }
   void FinishBackward() override { ddp().FinishBackward(); }
+  torch::nn::Module& base_module() override { return *module_; }
 
  private:
   const std::shared_ptr<M> module_;

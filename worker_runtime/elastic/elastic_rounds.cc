@@ -39,6 +39,8 @@ void ElasticRounds::Hear(const LauncherLine& line) {
     MutexLock lock(&mutex_);
     if (std::holds_alternative<LinkStop>(line)) {
       tracker_.Stop();
+      // Nobody may be left to form it with. A group that is in use goes on until the ranks have agreed on the stop.
+      if (abort_ == nullptr) creation = creation_;
     } else if (std::holds_alternative<LinkCheckpointNow>(line)) {
       checkpoint_wanted_ = true;
     } else if (const auto* re_form = std::get_if<LinkReForm>(&line)) {
@@ -63,7 +65,7 @@ bool ElasticRounds::BeginGroup(const std::stop_source& creation) {
   MutexLock lock(&mutex_);
   creation_ = creation;
   abort_ = nullptr;
-  return !tracker_.suspended();
+  return !tracker_.suspended() && !tracker_.stopping();
 }
 
 bool ElasticRounds::UseGroup(std::function<void(const std::string&)> abort) {

@@ -37,7 +37,8 @@ class ElasticRounds {
 
   // ---- in a round ----
 
-  // A group is about to be created. From now on a suspend requests a stop of `creation`. False: the round is over.
+  // A group is about to be created. From now on a suspend, or the launcher's stop of this worker, requests a stop of
+  // `creation`. False: the round is over, or this worker is being stopped.
   bool BeginGroup(const std::stop_source& creation);
   // It is in use. From now on a suspend calls `abort` with the reason, on a thread of its own, and before that requests
   // the stop: it ends waits for the group's store. False: the round is over, and `abort` will not be called.

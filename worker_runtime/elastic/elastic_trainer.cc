@@ -3,12 +3,20 @@
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "rendezvous/base/steady_time.h"
+#include "worker_contract/phase_names.h"
+#include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/elastic/core/step_seed.h"
@@ -16,9 +24,44 @@
 #include "worker_runtime/stop_requested.h"
 
 namespace ddprun {
+namespace {
+
+using worker_contract::kBackwardPhase;
+using worker_contract::kCheckpointPhase;
+using worker_contract::kEvaluationPhase;
+using worker_contract::kFinishedPhase;
+using worker_contract::kForwardPhase;
+using worker_contract::kOptimizerPhase;
+using worker_contract::kSyncPhase;
+
+// CommitOptions::part.
+constexpr int64_t kEvaluated = 1;
+
+// A module in evaluation mode. In the end each of its parts has its own mode again: some may be frozen.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) {
+    for (std::shared_ptr<torch::nn::Module>& part : module.modules()) {
+      const bool training = part->is_training();
+      before_.emplace_back(std::move(part), training);
+    }
+    module.eval();
+  }
+  ~EvaluationMode() {
+    // A module sets those inside it, which come after it here.
+    for (const auto& [part, training] : before_) part->train(training);
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> before_;
+};
+
+}  // namespace
 
 ElasticTrainer::ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options)
-    : worker_(worker), training_(std::move(training)), options_(std::move(options)) {}
+    : worker_(worker), training_(std::move(training)), options_(std::move(options)), schedule_(options_.agree_every) {}
 
 absl::Status ElasticTrainer::Check() const {
   if (training_.model == nullptr || training_.state == nullptr || training_.step == nullptr) {
@@ -27,15 +70,24 @@ absl::Status ElasticTrainer::Check() const {
   if (training_.optimizer == nullptr && training_.update == nullptr) {
     return absl::InvalidArgumentError("ElasticTraining needs an optimizer or an update");
   }
-  if (options_.steps < 0 || options_.checkpoint_every < 1 || options_.agree_every < 1) {
+  if (options_.steps < 0 || options_.checkpoint_every < 1 || options_.evaluate_every < 1 ||
+      options_.agree_every < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
-        "ElasticTrainerOptions: steps must not be negative, checkpoint_every and agree_every must be at least 1");
+        "ElasticTrainerOptions: steps and agree_every must not be negative, checkpoint_every and evaluate_every must "
+        "be at "
+        "least 1");
   }
   return absl::OkStatus();
 }
 
 absl::Status ElasticTrainer::Train() {
   DDPRUN_RETURN_IF_ERROR(Check());
+  // From here on SIGTERM does not end this process, which saves first. Without a link nothing else would end the wait for a
+  // group that others can't form any more.
+  if (LauncherLink::OfProcess().connected()) TimeUntilStop();
+  training_.model->set_on_pass(
+      [this](bool backward) { ReportPhase(step_, backward ? kBackwardPhase : kForwardPhase); });
+  const auto forget = absl::MakeCleanup([this] { training_.model->set_on_pass(nullptr); });
   for (;;) {
     const absl::Status begins = worker_.NextRendezvous(*training_.state, *training_.model);
     // Everything is saved, and the worker was only waiting for whether others leave or all.
@@ -49,12 +101,28 @@ absl::Status ElasticTrainer::Train() {
 }
 
 absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
+  DDPRUN_ASSIGN_OR_RETURN(int64_t step, BeginRound());
+  for (;;) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<End> end, BetweenSteps(step));
+    if (end.has_value()) return *end;
+    if (step >= options_.steps) break;
+    DDPRUN_RETURN_IF_ERROR(TrainStep(step++));
+    if (worker_.suspended()) return End::kNextRound;
+  }
+  DDPRUN_RETURN_IF_ERROR(SayFinished(step));
+  // Here, and not in RunWorker: a rank that dies now is replaced, and the newcomer gets the state to end with.
+  DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
+  return End::kDone;
+}
+
+absl::StatusOr<int64_t> ElasticTrainer::BeginRound() {
   DDPRUN_RETURN_IF_ERROR(worker_.InitProcessGroup());
   if (training_.sampler != nullptr) training_.sampler->SetWorld(worker_.env().rank, worker_.env().world_size);
-  // What survivors saved of their step is not known to newcomers: it may be saved once more.
+  // What survivors know is not known to newcomers: the step may be saved once more, and how long steps take is measured
+  // anew.
   saved_ = std::nullopt;
   bool resumed = false;
-  DDPRUN_ASSIGN_OR_RETURN(int64_t step, worker_.SyncState(*training_.state, *training_.model, [&] {
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t step, worker_.SyncState(*training_.state, *training_.model, [&] {
     resumed = true;
     return Resume();
   }));
@@ -63,35 +131,72 @@ absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
   } else {
     DDPRUN_RETURN_IF_ERROR(UseCheckpoints());
   }
-  for (;;) {
-    const bool last = step >= options_.steps;
-    if (step > 0 && (last || step % options_.checkpoint_every == 0)) DDPRUN_RETURN_IF_ERROR(Save(step));
-    if (last) break;
-    if (step % options_.agree_every == 0) {
-      DDPRUN_ASSIGN_OR_RETURN(const Wishes wishes, Agree());
-      if (wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step));
-      if (wishes.stop) {
-        DDPRUN_RETURN_IF_ERROR(SayFinished());
-        DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
-        stopped_ = true;
-        return TimeUntilStop() < absl::InfiniteDuration() ? End::kStopped : End::kNextRound;
-      }
-    }
-    DDPRUN_ASSIGN_OR_RETURN(const at::Tensor loss, Step(step));
-    worker_.Commit(*training_.state, ++step);
-    if (training_.committed != nullptr) {
-      DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("after a step", [&] { return training_.committed(step, loss); }));
-    }
-    if (worker_.suspended()) return End::kNextRound;
+  schedule_.StartRound(step);
+  training_time_ = absl::ZeroDuration();
+  phases_ = 0;
+  phase_ = "";
+  return step;
+}
+
+absl::StatusOr<std::optional<ElasticTrainer::End>> ElasticTrainer::BetweenSteps(int64_t step) {
+  const bool last = step >= options_.steps;
+  const bool evaluate = EvaluationDue(step);
+  Wishes wishes;
+  // No evaluation begins that a stop would break off.
+  if (evaluate || (!last && schedule_.Due(step))) {
+    DDPRUN_ASSIGN_OR_RETURN(wishes, Agree(step));
   }
-  DDPRUN_RETURN_IF_ERROR(SayFinished());
-  // Here, and not in RunWorker: a rank that dies now is replaced, and the newcomer gets the state to end with.
-  DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
-  return End::kDone;
+  const bool due = step > 0 && (last || step % options_.checkpoint_every == 0);
+  // The checkpoint that this round was resumed from will do.
+  if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.SayCheckpointed(step);
+  if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step));
+  if (wishes.stop) {
+    DDPRUN_RETURN_IF_ERROR(SayFinished(step));
+    DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
+    stopped_ = true;
+    return TimeUntilStop() < absl::InfiniteDuration() ? End::kStopped : End::kNextRound;
+  }
+  if (!evaluate) return std::nullopt;
+  DDPRUN_RETURN_IF_ERROR(Evaluate(step));
+  if (worker_.suspended() && !last) return End::kNextRound;
+  return std::nullopt;
+}
+
+bool ElasticTrainer::EvaluationDue(int64_t step) const {
+  if (training_.evaluate == nullptr || step == 0 || worker_.committed_part() >= kEvaluated) return false;
+  return step >= options_.steps || step % options_.evaluate_every == 0;
+}
+
+absl::Status ElasticTrainer::Evaluate(int64_t step) {
+  ReportProgress({.step = step, .phase = kEvaluationPhase, .loss = loss_});
+  DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("evaluation", [&]() -> absl::Status {
+    const EvaluationMode mode(training_.model->base_module());
+    const at::NoGradGuard no_grad;
+    // Other numbers than those of the step that follows.
+    at::manual_seed(StepSeed(~options_.seed, step, worker_.env().rank));
+    DDPRUN_RETURN_IF_ERROR(training_.evaluate(step));
+    DDPRUN_RETURN_IF_ERROR(AwaitDevice());
+    // Nobody counts it as made before it has returned on all ranks.
+    return worker_.group()->Barrier();
+  }));
+  worker_.Commit(*training_.state, step, {.part = kEvaluated, .gradients = false});
+  return absl::OkStatus();
+}
+
+absl::Status ElasticTrainer::TrainStep(int64_t step) {
+  const SteadyTime began = SteadyNow();
+  DDPRUN_ASSIGN_OR_RETURN(const at::Tensor loss, Step(step));
+  worker_.Commit(*training_.state, step + 1, {.gradients = false});
+  loss_ = loss.numel() == 1 ? std::optional(loss.item<double>()) : std::nullopt;
+  training_time_ += SteadyNow() - began;
+  if (training_.committed == nullptr) return absl::OkStatus();
+  return worker_.group()->Try("after a step", [&] { return training_.committed(step + 1, loss); });
 }
 
 absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
-  ReportProgress({.step = step});
+  if (!schedule_.reports_phases() && schedule_.ReportsStep(step)) ReportProgress({.step = step, .loss = loss_});
+  step_ = step;
+  ReportPhase(step, kForwardPhase);
   at::Tensor loss;
   DDPRUN_RETURN_IF_ERROR(worker_.group()->Try("training step", [&]() -> absl::Status {
     at::manual_seed(StepSeed(options_.seed, step, worker_.env().rank));
@@ -100,6 +205,7 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
     training_.model->FinishBackward();
     return AwaitDevice();
   }));
+  ReportPhase(step, kOptimizerPhase);
   // From here on nothing communicates, so the step is made whole or, if an error ends this process, not seen by anyone.
   DDPRUN_RETURN_IF_ERROR(TorchTry("optimizer step", [&]() -> absl::Status {
     if (training_.update != nullptr) return training_.update();
@@ -108,6 +214,14 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
     return absl::OkStatus();
   }));
   return loss;
+}
+
+void ElasticTrainer::ReportPhase(int64_t step, const char* phase) {
+  // The first forward of a step began with the step.
+  if (std::strcmp(phase, phase_) == 0) return;
+  phase_ = phase;
+  ++phases_;
+  if (schedule_.reports_phases()) ReportProgress({.step = step, .phase = phase, .loss = loss_});
 }
 
 // NCCL's collectives may still be running, and fail. The optimizer must not see their gradients then.
@@ -138,7 +252,7 @@ absl::Status ElasticTrainer::UseCheckpoints() {
 
 absl::Status ElasticTrainer::Save(int64_t steps) {
   if (checkpointer_ == nullptr || saved_ == steps) return absl::OkStatus();
-  ReportProgress({.step = steps, .phase = "checkpoint"});
+  ReportProgress({.step = steps, .phase = kCheckpointPhase, .loss = loss_});
   const ElasticSampler* const sampler = training_.sampler;
   DDPRUN_RETURN_IF_ERROR(
       checkpointer_->Save({.step = steps,
@@ -156,23 +270,32 @@ absl::Status ElasticTrainer::Save(int64_t steps) {
   return absl::OkStatus();
 }
 
-absl::Status ElasticTrainer::SayFinished() {
-  if (checkpointer_ == nullptr) return absl::OkStatus();
-  DDPRUN_RETURN_IF_ERROR(checkpointer_->Finish());
+absl::Status ElasticTrainer::SayFinished(int64_t steps) {
+  if (checkpointer_ != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer_->Finish());
   if (unconfirmed_.has_value()) worker_.SayCheckpointed(*std::exchange(unconfirmed_, std::nullopt));
+  ReportProgress({.step = steps, .phase = kFinishedPhase, .loss = loss_});
   return absl::OkStatus();
 }
 
-absl::StatusOr<ElasticTrainer::Wishes> ElasticTrainer::Agree() {
+absl::StatusOr<ElasticTrainer::Wishes> ElasticTrainer::Agree(int64_t step) {
+  // Of the step before: what comes after it is its own time, not that of the ranks that it waits for.
+  ReportPhase(std::max<int64_t>(0, step - 1), kSyncPhase);
   // A wish stays until all know of it: the step in which they agree may fail.
   checkpoint_wanted_ |= worker_.TakeCheckpointRequest();
   const bool stop = TimeUntilStop() < absl::InfiniteDuration();
-  at::Tensor wishes = at::tensor({int64_t{stop}, int64_t{checkpoint_wanted_}}, at::kLong).to(worker_.group()->device());
-  DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(wishes, ReduceOp::kMax));
-  wishes = wishes.cpu();
-  const Wishes agreed{wishes[0].item<int64_t>() != 0, wishes[1].item<int64_t>() != 0};
-  if (agreed.checkpoint) checkpoint_wanted_ = false;
-  return agreed;
+  at::Tensor values = at::tensor(
+      {int64_t{stop}, int64_t{checkpoint_wanted_}, absl::ToInt64Nanoseconds(training_time_), phases_}, at::kLong);
+  values = values.to(worker_.group()->device());
+  DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(values, ReduceOp::kMax));
+  values = values.cpu();
+  const auto* const agreed = values.const_data_ptr<int64_t>();
+  schedule_.Agreed(step, absl::Nanoseconds(agreed[2]), agreed[3]);
+  training_time_ = absl::ZeroDuration();
+  phases_ = 0;
+  // Of no step there is nothing to save: the wish is for the next one.
+  const bool checkpoint = agreed[1] != 0 && step > 0;
+  if (checkpoint) checkpoint_wanted_ = false;
+  return Wishes{agreed[0] != 0, checkpoint};
 }
 
 }  // namespace ddprun

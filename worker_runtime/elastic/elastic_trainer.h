@@ -10,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/data/elastic_sampler.h"
+#include "worker_runtime/elastic/core/agreement_schedule.h"
 #include "worker_runtime/elastic/elastic_ddp.h"
 #include "worker_runtime/elastic/elastic_worker.h"
 #include "worker_runtime/state/training_state.h"
@@ -39,6 +41,14 @@ struct ElasticTraining {
   // Instead of the steps of optimizer and scheduler, for example for a GradScaler. Must not communicate. nullptr: those.
   std::function<absl::Status()> update = nullptr;
 
+  // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples that it does
+  // not learn from. Called on all ranks, which may communicate; with the model in evaluation mode (Module::eval) and
+  // without gradients, which is undone afterwards. If a rank dies in it, all that are left make it again from its beginning
+  // in the next round, with what it changed in `state` rolled back. It is made again, too, after a resume from the
+  // checkpoint of its step, which is written before it. Call the module itself, not the ElasticDdp, unless all ranks call
+  // it equally often. nullptr: none.
+  std::function<absl::Status(int64_t steps)> evaluate = nullptr;
+
   // Called when `steps` steps are committed, with the loss of the last. All ranks call it, unless they got the step's
   // result from another rank; it may communicate only if all do. nullptr: nothing.
   std::function<absl::Status(int64_t steps, const at::Tensor& loss)> committed = nullptr;
@@ -50,9 +60,11 @@ struct ElasticTrainerOptions {
 
   CheckpointerOptions checkpoint = {};  // folder "": none
   int64_t checkpoint_every = 100;       // steps; the last one is always saved
+  int64_t evaluate_every = 100;         // steps; the last one is always evaluated
 
-  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted, in steps. Costs a round trip.
-  int64_t agree_every = 1;
+  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted: not before they have trained
+  // for so long (AgreementSchedule). Costs a round trip. Zero: before each step.
+  absl::Duration agree_every = absl::Milliseconds(50);
 };
 
 // Trains, whatever workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged number
@@ -80,18 +92,21 @@ struct ElasticTrainerOptions {
 //   });
 //
 // Before each step it seeds LibTorch's generators; after backward it sets buffers to rank 0's (FinishBackward), then
-// makes the optimizer's step, commits, and reports progress to the launcher. When a round ends, it rolls back the step
-// that was interrupted, takes part in the next round and makes the step again. If nobody holds a state, all resume from
-// the newest checkpoint. When the job is being stopped it saves and returns; when only some nodes leave, their workers do.
+// makes the optimizer's step and commits. It reports to the launcher what it does (docs/worker_protocol.md 3.2): phases
+// "forward", "backward", "optimizer", "sync" (the ranks agree), "checkpoint", "evaluation", and "finished" after the last
+// step; and the loss of the step before. With steps of a few milliseconds only steps, checkpoints and evaluations.
+// When a round ends, it rolls back the step that was interrupted, takes part in the next round and makes the step again. If
+// nobody holds a state, all resume from the newest checkpoint. When the job is being stopped it saves and returns; when
+// only some nodes leave, their workers do.
 // Threads: the training thread.
 class ElasticTrainer {
  public:
   ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options);
 
   // Returns OK after the last step, or after the save before a stop. Call it once.
-  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid; what `step`,
-  // `update` and `committed` return; those of Checkpointer; those of the process group if there is no launcher to begin
-  // another round.
+  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid; what
+  // `step`, `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is no
+  // launcher to begin another round.
   absl::Status Train();
 
  private:
@@ -99,10 +114,17 @@ class ElasticTrainer {
 
   absl::Status Check() const;
   absl::StatusOr<End> TrainRound();
+  absl::StatusOr<int64_t> BeginRound();
+  // What is to be done between two steps. An end, if the round does not go on.
+  absl::StatusOr<std::optional<End>> BetweenSteps(int64_t step);
+  absl::Status TrainStep(int64_t step);
+  bool EvaluationDue(int64_t step) const;
+  absl::Status Evaluate(int64_t step);
+  void ReportPhase(int64_t step, const char* phase);
   absl::StatusOr<std::optional<int64_t>> Resume();
   absl::Status UseCheckpoints();
   absl::Status Save(int64_t steps);
-  absl::Status SayFinished();
+  absl::Status SayFinished(int64_t steps);
   absl::StatusOr<at::Tensor> Step(int64_t step);
   absl::Status AwaitDevice();
 
@@ -111,7 +133,7 @@ class ElasticTrainer {
     bool stop = false;
     bool checkpoint = false;
   };
-  absl::StatusOr<Wishes> Agree();
+  absl::StatusOr<Wishes> Agree(int64_t step);
 
   ElasticWorker& worker_;
   const ElasticTraining training_;
@@ -121,6 +143,14 @@ class ElasticTrainer {
   std::optional<int64_t> unconfirmed_;          // saved in the background
   bool checkpoint_wanted_ = false;
   bool stopped_ = false;  // saved before a stop, in this round
+
+  AgreementSchedule schedule_;
+  // Since the ranks agreed last.
+  absl::Duration training_time_;
+  int64_t phases_ = 0;
+  int64_t step_ = 0;            // that is being made
+  const char* phase_ = "";      // that was begun last
+  std::optional<double> loss_;  // of the last step
 };
 
 }  // namespace ddprun

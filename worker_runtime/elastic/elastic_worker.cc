@@ -1,6 +1,7 @@
 #include "worker_runtime/elastic/elastic_worker.h"
 
 #include <ATen/Functions.h>
+#include <signal.h>
 
 #include <iostream>
 #include <utility>
@@ -33,6 +34,16 @@ void EnterRound(const LinkReForm& round, WorkerEnv& env) {
   env.round = round.round;
 }
 
+// They come over the link as well.
+void IgnoreWarnings() {
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = SIG_IGN;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
 }  // namespace
 
 ElasticWorker::ElasticWorker(Worker& worker, const WorkerOptions& options, ElasticRounds& rounds)
@@ -50,14 +61,14 @@ absl::Status ElasticWorker::NextRendezvous(TrainingState& state, ElasticModel& d
   LeaveGroup(absl::StrCat("this rank leaves the round: ", reason));
   if (committed_.has_value()) {
     if (const absl::Status status = state.Rollback(); !status.ok()) {
-      std::cerr << absl::StrCat("rank ", env().rank, ": can't go on from step ", *committed_,
+      std::cerr << absl::StrCat("rank ", env().rank, ": can't go on from step ", committed_->step,
                                 ", takes another rank's state instead: ", status.message(), "\n");
       committed_ = std::nullopt;
       state_lost_ = true;
     }
   }
   recovery_.rolled_back = SteadyNow();
-  DDPRUN_ASSIGN_OR_RETURN(const LinkReForm round, rounds_.AwaitNextRound(committed_, failure_));
+  DDPRUN_ASSIGN_OR_RETURN(const LinkReForm round, rounds_.AwaitNextRound(committed_step(), failure_));
   EnterRound(round, worker_.env);
   failure_.clear();
   recovery_.round = round.round;
@@ -95,31 +106,33 @@ absl::Status ElasticWorker::InitProcessGroup() {
 
 absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticModel& ddp, Resume resume) {
   std::optional<int> source;
-  absl::StatusOr<int64_t> step = absl::InternalError("");
+  absl::StatusOr<CommittedPoint> point = absl::InternalError("");
   DDPRUN_RETURN_IF_ERROR(group()->Try("synchronizing the training state", [&] {
-    step = Sync(state, ddp, resume, &source);
-    return step.status();
+    point = Sync(state, ddp, resume, &source);
+    return point.status();
   }));
-  Commit(state, *step);
+  Commit(state, point->step, {.part = point->part});
   recovery_.state_synced = SteadyNow();
-  recovery_.step = *step;
+  recovery_.step = point->step;
   recovery_.first_step = std::nullopt;
-  if (recovery_.round != 0) rounds_.Say(worker_contract::LinkReFormed{env().round, *step, source});
-  return step;
+  if (recovery_.round != 0) rounds_.Say(worker_contract::LinkReFormed{env().round, point->step, source});
+  return point->step;
 }
 
-absl::StatusOr<int64_t> ElasticWorker::Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
-                                            std::optional<int>* source) {
-  const at::Tensor mine = at::tensor({committed_.value_or(kNothing), int64_t{state_lost_}}, at::kLong);
+absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
+                                                   std::optional<int>* source) {
+  const CommittedPoint held = committed_.value_or(CommittedPoint{kNothing});
+  const at::Tensor mine = at::tensor({held.step, int64_t{state_lost_}, held.part}, at::kLong);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<at::Tensor> all, group()->AllGather(mine.to(group()->device())));
-  std::vector<std::optional<int64_t>> steps;
+  std::vector<std::optional<CommittedPoint>> points;
   bool lost = false;
   for (const at::Tensor& tensor : all) {
-    const int64_t step = tensor[0].item<int64_t>();
-    steps.push_back(step == kNothing ? std::nullopt : std::optional(step));
-    lost |= tensor[1].item<int64_t>() != 0;
+    const at::Tensor values = tensor.cpu();
+    const auto* const value = values.const_data_ptr<int64_t>();
+    points.push_back(value[0] == kNothing ? std::nullopt : std::optional(CommittedPoint{value[0], value[2]}));
+    lost |= value[1] != 0;
   }
-  *source = ChooseStateSource(steps);
+  *source = ChooseStateSource(points);
   if (!source->has_value()) {
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<int64_t> resumed, resume());
     if (!resumed.has_value() && lost) {
@@ -127,13 +140,13 @@ absl::StatusOr<int64_t> ElasticWorker::Sync(TrainingState& state, ElasticModel& 
           "no rank holds a training state, and there is no checkpoint: the training must begin anew, in new processes");
     }
     DDPRUN_RETURN_IF_ERROR(ddp.Build(group(), std::nullopt, /*equal=*/false));
-    return resumed.value_or(0);
+    return CommittedPoint{resumed.value_or(0)};
   }
   const std::optional<BucketLayout> own_layout = ddp.bucket_layout();
   DDPRUN_ASSIGN_OR_RETURN(const std::string layout_text,
                           group()->BroadcastText(own_layout ? BucketLayoutText(*own_layout) : "", **source));
-  const int64_t step = *steps[**source];
-  const bool behind = committed_ != step;
+  const CommittedPoint farthest = *points[**source];
+  const bool behind = committed_ != farthest;
   if (behind) {
     state_lost_ = true;
     committed_ = std::nullopt;
@@ -144,14 +157,16 @@ absl::StatusOr<int64_t> ElasticWorker::Sync(TrainingState& state, ElasticModel& 
     DDPRUN_ASSIGN_OR_RETURN(layout, FromBucketLayoutText(layout_text));
   }
   DDPRUN_RETURN_IF_ERROR(ddp.Build(group(), layout, /*equal=*/true));
-  return step;
+  return farthest;
 }
 
-void ElasticWorker::Commit(TrainingState& state, int64_t step) {
-  state.Commit();
-  committed_ = step;
+void ElasticWorker::Commit(TrainingState& state, int64_t step, const CommitOptions& options) {
+  state.Commit(options.gradients ? TrainingState::Scope::kStep : TrainingState::Scope::kStepFromZeroGradients);
+  committed_ = CommittedPoint{step, options.part};
   state_lost_ = false;
-  if (recovery_.state_synced.has_value() && !recovery_.first_step.has_value()) recovery_.first_step = SteadyNow();
+  if (options.part == 0 && recovery_.state_synced.has_value() && !recovery_.first_step.has_value()) {
+    recovery_.first_step = SteadyNow();
+  }
 }
 
 bool ElasticWorker::Recoverable(const absl::Status& status) {
@@ -175,6 +190,7 @@ void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract:
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
   // As RunWorker does: what follows is this worker's.
   WaitToBeForked();
+  IgnoreWarnings();
   options.elastic = true;
   // RunWorker says what is wrong with it.
   const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();

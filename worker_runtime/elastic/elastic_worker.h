@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rendezvous/base/steady_time.h"
+#include "worker_runtime/elastic/core/state_source.h"
 #include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/elastic/elastic_ddp.h"
 #include "worker_runtime/elastic/elastic_rounds.h"
@@ -32,6 +33,15 @@ struct RecoveryTimes {
   std::optional<SteadyTime> group_formed;  // InitProcessGroup returned
   std::optional<SteadyTime> state_synced;  // SyncState returned
   std::optional<SteadyTime> first_step;    // the first step of the round was committed
+};
+
+// What a Commit is for.
+struct CommitOptions {
+  // How far the training is between this step and the next: 0 after the step itself, more after what follows it and must
+  // be repeated as a whole if a rank dies, such as an evaluation. Grows; begins anew with the next step.
+  int64_t part = 0;
+  // Whether the next step adds to the gradients that are left of this one, so that they are kept for a rollback.
+  bool gradients = true;
 };
 
 // A worker that keeps its process when others die, and when nodes join or leave: it leaves its process group, waits for
@@ -83,10 +93,10 @@ class ElasticWorker {
   // Errors: those of ProcessGroup::Create; Cancelled if the round ends meanwhile.
   absl::Status InitProcessGroup();
 
-  // Collective, the first of a round: all ranks get the state of the one that has committed the largest step, the lowest
-  // among equals, and build `ddp` with its buckets. If no rank holds a state, all call `resume`, as at a start: it loads
+  // Collective, the first of a round: all ranks get the state of the one that has committed most (the largest step, and of
+  // that the largest part), the lowest among equals, and build `ddp` with its buckets. If no rank holds a state, all call `resume`, as at a start: it loads
   // the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
-  // Returns the number of steps that the state contains, and commits it.
+  // Returns the number of steps that the state contains, and commits it; see committed_part().
   // Errors: those of TrainingState::Broadcast, of `resume` and of the group. DataLoss: no rank holds a state, there is no
   // checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
@@ -94,9 +104,13 @@ class ElasticWorker {
 
   // Marks the state as containing `step` steps whole: TrainingState::Commit. Call it after the optimizer's step, without
   // a collective in between. Throws like that.
-  void Commit(TrainingState& state, int64_t step);
+  void Commit(TrainingState& state, int64_t step, const CommitOptions& options = {});
   // nullopt: this worker holds no state.
-  std::optional<int64_t> committed_step() const { return committed_; }
+  std::optional<int64_t> committed_step() const {
+    return committed_.has_value() ? std::optional(committed_->step) : std::nullopt;
+  }
+  // Of that step: CommitOptions::part.
+  int64_t committed_part() const { return committed_.has_value() ? committed_->part : 0; }
 
   // The launcher has ended the round. Checked after each step, so that a round that ends without a failure loses none.
   bool suspended() const { return rounds_.suspended(); }
@@ -114,16 +128,17 @@ class ElasticWorker {
   const RecoveryTimes& recovery() const { return recovery_; }
 
  private:
-  absl::StatusOr<int64_t> Sync(TrainingState& state, ElasticModel& ddp, Resume resume, std::optional<int>* source);
+  absl::StatusOr<CommittedPoint> Sync(TrainingState& state, ElasticModel& ddp, Resume resume,
+                                      std::optional<int>* source);
   void LeaveGroup(const std::string& reason);
 
   Worker& worker_;
   const ProcessGroupOptions options_;
   ElasticRounds& rounds_;
   bool began_ = false;
-  std::string failure_;               // the Recoverable error that ended this round; empty: none did
-  std::optional<int64_t> committed_;  // steps that the state contains
-  bool state_lost_ = false;           // neither a committed state nor the initial one
+  std::string failure_;                      // the Recoverable error that ended this round; empty: none did
+  std::optional<CommittedPoint> committed_;  // what the state contains
+  bool state_lost_ = false;                  // neither a committed state nor the initial one
   RecoveryTimes recovery_;
 };
 
@@ -133,7 +148,8 @@ class ElasticWorker {
 //     ddprun::RunElasticWorker({.seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status { ... });
 //   }
 //
-// REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested, RunWorker).
+// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: such a worker hears of them over the worker link,
+// and they must not end it. REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested, RunWorker).
 [[noreturn]] void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body);
 
 }  // namespace ddprun

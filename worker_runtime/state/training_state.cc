@@ -177,6 +177,7 @@ struct TrainingState::Committed {
   Scope scope = Scope::kStep;
   std::map<std::string, at::Tensor> buffers;
   std::map<std::string, at::Tensor> gradients;  // undefined: there was none
+  std::set<std::string> zeroed;                 // parameters that had a gradient, of which there is no copy
   std::vector<at::Tensor> samples;              // of the parameters
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::string> texts;
@@ -331,14 +332,16 @@ void TrainingState::Commit(Scope scope) {
   for (const auto& item : module_.named_buffers()) {
     if (item.value().defined()) Keep(item.value(), &committed.buffers[item.key()]);
   }
+  committed.zeroed.clear();
   for (const auto& item : module_.named_parameters()) {
     if (!item.value().defined()) continue;
     const at::Tensor& gradient = item.value().grad();
     at::Tensor& kept = committed.gradients[item.key()];
-    if (gradient.defined()) {
+    if (gradient.defined() && scope != Scope::kStepFromZeroGradients) {
       Keep(gradient, &kept);
     } else {
       kept.reset();
+      if (gradient.defined()) committed.zeroed.insert(item.key());
     }
   }
   committed.samples = Samples(module_);
@@ -350,7 +353,7 @@ void TrainingState::Commit(Scope scope) {
   }
   committed.random = GetRandomState(Accelerators());
   committed.everything.reset();
-  if (scope == Scope::kStep) return;
+  if (scope != Scope::kEverything) return;
   absl::StatusOr<StateParts> parts = Parts();
   if (!parts.ok()) return;  // Rollback says why
   for (StatePart* const part : {&parts->model, &parts->rest}) {
@@ -395,7 +398,9 @@ absl::Status TrainingState::Rollback() {
     const auto kept = committed.gradients.find(item.key());
     if (kept == committed.gradients.end()) continue;
     at::Tensor& gradient = item.value().mutable_grad();
-    if (!kept->second.defined()) {
+    if (committed.zeroed.contains(item.key())) {
+      if (gradient.defined()) gradient.zero_();
+    } else if (!kept->second.defined()) {
       gradient.reset();
     } else if (gradient.defined()) {
       gradient.copy_(kept->second);  // in place: it may be a view of a bucket

@@ -99,6 +99,9 @@ class TrainingState {
     // What a step changes before the optimizer's: buffers (BatchNorm), gradients (accumulated under no_sync), random
     // numbers, learning rates, and everything added. Cheap.
     kStep,
+    // The same without a copy of the gradients, for a step that sets them to zero before it adds to them. A rollback sets
+    // those to zero that there were, and removes others.
+    kStepFromZeroGradients,
     // Parameters and the optimizer's state as well, at the cost of a copy of them.
     kEverything,
   };

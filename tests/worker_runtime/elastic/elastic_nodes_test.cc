@@ -47,6 +47,7 @@ class ElasticNodesTest : public ::testing::Test {
                                       "--ledger",
                                       absl::StrCat("--samples=", kSamples)};
     flags.insert(flags.end(), program.begin(), program.end());
+    flags.insert(flags.begin(), launcher_flags_.begin(), launcher_flags_.end());
     nodes_.push_back(std::make_unique<Launcher>(flags, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}}));
     return nodes_.back().get();
   }
@@ -150,6 +151,7 @@ class ElasticNodesTest : public ::testing::Test {
 
   const TempDir dir_;
   const int port_ = FreePort();
+  std::vector<std::string> launcher_flags_;  // of all nodes that are added from now on
   std::unique_ptr<Process> server_;
   std::vector<std::unique_ptr<Launcher>> nodes_;
 };
@@ -335,6 +337,18 @@ TEST_F(ElasticNodesTest, ANodeLeaves_TheOthersFinishTheirStep_NothingIsLostOrCha
   }
   EXPECT_EQ(Count(leaver->Out(), "commit 3 round 1"), 1);
   ExpectEachSampleOncePerEpoch();
+}
+
+TEST_F(ElasticNodesTest, AHangOnOneNode_IsNamedThereWithItsPhase_AndTheWorkerIsReplaced) {
+  StartServer();
+  launcher_flags_ = {"--on-hang=restart", "--hang-timeout=5"};
+  for (int i = 0; i < 2; ++i) Add("2", 2, 12, {"--hold=3:3:forward", "--pause=20"});
+  ExpectEnd(AllBut());
+  Launcher* const hung = Of(3);
+  EXPECT_THAT(hung->Err(), HasSubstr("rank 3 has been in phase forward of step 3 for 5."));
+  for (Launcher* node : AllBut(hung)) EXPECT_THAT(node->Err(), Not(HasSubstr("has been in phase forward")));
+  EXPECT_EQ(ProcessesIn(Out()).size(), 5) << "only it was replaced";
+  ExpectSameBitsAsReference(4, 12);
 }
 
 // By hand, with other kills: DDPRUN_KILL_SEED=1 bazel run ...

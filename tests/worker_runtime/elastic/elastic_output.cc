@@ -9,7 +9,7 @@
 
 namespace ddprun::testing {
 
-std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out) {
+std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out, const std::string& what) {
   std::map<int64_t, std::map<int, std::string>> losses;
   std::istringstream lines(out);
   for (std::string line; std::getline(lines, line);) {
@@ -17,7 +17,8 @@ std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out) {
     std::string first, rank_word, loss_word, loss;
     int64_t step = 0;
     int rank = 0;
-    if (!(words >> first >> step >> rank_word >> rank >> loss_word >> loss) || loss_word != "loss") continue;
+    if (!(words >> first >> step >> rank_word >> rank >> loss_word >> loss) || first != what || loss_word != "loss")
+      continue;
     const auto [kept, is_new] = losses[step].emplace(rank, loss);
     if (!is_new) {
       EXPECT_EQ(kept->second, loss) << "step " << step << " of rank " << rank << " was made twice";

@@ -5,21 +5,25 @@
 //   end rank R model H                     a hash of all parameters and buffers after the last step
 //   holding PLACE                          see below
 //   gate S round N rank R                  see below
+//   evaluation N rank R loss X             the mean over all ranks after N steps
 // and with --ledger:
 //   batch S rank R of W round N epoch E: I ...  samples of step S, before it is made
 //   commit S round N                       a rank has committed step S
 //
 //   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...] [--fail=...]
-//                   [--gate=STEP:FILE ...] [--ledger]
+//                   [--gate=STEP:FILE ...] [--ledger] [--evaluate=N] [--pause=MS] [--crash=RANK:STEP] [--linger=S]
 //
 // --gate: from step STEP on, waits in each step until the file exists, the round ends, or this process is told to stop.
 //
 // A process that was started for round 1 holds in step STEP of rank RANK: in round 1 at "forward", "backward" (in the
-// middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed", or
-// "save" (in the middle of writing a checkpoint); in round 2 at "sending" (it is the source of the state). It waits there
-// until it is killed or its group is aborted. --fail=RANK:STEP: that step returns an error of its own.
+// middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed",
+// "evaluation" (in the middle of the one after STEP steps), or "save" (in the middle of writing a checkpoint); in round 2 at "sending" (it is the source of the state). It waits there
+// until it is killed or its group is aborted. --fail=RANK:STEP: that step returns an error of its own. --crash=RANK:STEP:
+// whoever makes that step is killed in it. --evaluate: every so many steps. --pause: each step takes so much longer.
+// --linger: rank 0 does something else for so many seconds after its training.
 #include <ATen/Functions.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <torch/nn/functional/activation.h>
@@ -30,6 +34,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -85,6 +91,10 @@ struct Flags {
   std::string fails;
   std::vector<std::string> gates;
   bool ledger = false;
+  int64_t evaluate = 0;
+  int64_t pause = 0;
+  std::string crashes;
+  unsigned linger = 0;
 };
 
 class Training {
@@ -118,6 +128,8 @@ class Training {
          .sampler = &sampler,
          .state = &state,
          .step = [&](int64_t step) -> absl::StatusOr<at::Tensor> { return Step(step, sampler.Next()); },
+         .evaluate = flags_.evaluate == 0 ? std::function<absl::Status(int64_t)>()
+                                          : [this](int64_t steps) { return Evaluate(steps); },
          .committed =
              [&](int64_t steps, const at::Tensor& loss) {
                saving_ = steps;
@@ -129,32 +141,53 @@ class Training {
         {.steps = flags_.steps,
          .seed = 11,
          .checkpoint = {.folder = flags_.folder, .async = flags_.async, .files = &files},
-         .checkpoint_every = flags_.every});
+         .checkpoint_every = flags_.every,
+         .evaluate_every = std::max<int64_t>(1, flags_.evaluate)});
     DDPRUN_RETURN_IF_ERROR(trainer.Train());
     Say(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
+    if (worker_.env().rank == 0) sleep(flags_.linger);
     return absl::OkStatus();
   }
 
  private:
+  static std::pair<at::Tensor, at::Tensor> Samples(const std::vector<size_t>& indices) {
+    std::vector<at::Tensor> images, targets;
+    for (const size_t index : indices) {
+      images.push_back(((at::arange(64) * (7 + static_cast<int64_t>(index))) % 23).to(at::kFloat).view({1, 8, 8}) / 23);
+      targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
+    }
+    return {at::stack(images), at::stack(targets)};
+  }
+
+  // With numbers of its own drawn and buffers that would change in training mode.
+  absl::Status Evaluate(int64_t steps) {
+    const auto [images, targets] = Samples({1, 5, 8, static_cast<size_t>(10 + worker_.env().rank)});
+    at::Tensor loss = at::cross_entropy_loss(net_->forward(images + 0.01 * at::rand({1})), targets);
+    if (loss.requires_grad()) return absl::InternalError("an evaluation has gradients");
+    Hold("evaluation", steps);
+    DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(loss, ReduceOp::kSum));
+    const float mean = loss.item<float>() / static_cast<float>(worker_.env().world_size);
+    Say(absl::StrFormat("evaluation %d rank %d loss %.9g", steps, worker_.env().rank, mean));
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<at::Tensor> Step(int64_t step, const ElasticBatch& batch) {
     if (worker_.recovery().round != said_) {
       said_ = worker_.recovery().round;
       Say(absl::StrCat("from ", worker_.recovery().step));
     }
-    std::vector<at::Tensor> images, targets;
-    for (const size_t index : batch.indices) {
-      images.push_back(((at::arange(64) * (7 + static_cast<int64_t>(index))) % 23).to(at::kFloat).view({1, 8, 8}) / 23);
-      targets.push_back(at::full({}, static_cast<int64_t>(index % 4), at::kLong));
-    }
+    const auto [images, targets] = Samples(batch.indices);
     if (flags_.ledger) {
       Say(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size, " round ",
                        worker_.env().round, " epoch ", batch.epoch, ": ",
                        batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
     }
     AwaitGates(step);
+    usleep(static_cast<useconds_t>(1000 * flags_.pause));
     Hold("forward", step);
+    if (flags_.crashes == absl::StrCat(worker_.env().rank, ":", step)) raise(SIGKILL);
     if (flags_.fails == absl::StrCat(worker_.env().rank, ":", step)) return absl::UnavailableError("no such file");
-    const at::Tensor loss = at::cross_entropy_loss(ddp_(at::stack(images)), at::stack(targets)) * batch.loss_weight;
+    const at::Tensor loss = at::cross_entropy_loss(ddp_(images), targets) * batch.loss_weight;
     ddp_.zero_grad();
     // Its gradient comes late in backward, when others have been reduced.
     const auto hook = net_->conv->bias.register_hook([&](const at::Tensor&) { Hold("backward", step); });
@@ -221,6 +254,10 @@ int Main(int argc, char** argv) {
   app.add_option("--fail", flags.fails);
   app.add_option("--gate", flags.gates)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--ledger", flags.ledger);
+  app.add_option("--evaluate", flags.evaluate);
+  app.add_option("--pause", flags.pause);
+  app.add_option("--crash", flags.crashes);
+  app.add_option("--linger", flags.linger);
   CLI11_PARSE(app, argc, argv);
   RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)},
                    [&flags](ElasticWorker& worker) { return Training(worker, flags).Run(); });

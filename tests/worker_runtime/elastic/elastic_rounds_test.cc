@@ -150,6 +150,21 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheWaitEnds) {
   EXPECT_TRUE(link_->StopAt().has_value());
 }
 
+TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheCreationOfAGroupEnds) {
+  ASSERT_TRUE(rounds_->BeginGroup(creation_));
+  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  Settle();
+  EXPECT_TRUE(creation_.stop_requested()) << "others may have ended already";
+  EXPECT_FALSE(rounds_->BeginGroup(creation_));
+}
+
+TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupInUseGoesOn) {
+  const std::future<std::string> aborted = Use();
+  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  Settle();
+  EXPECT_FALSE(creation_.stop_requested()) << "the ranks save together";
+}
+
 TEST_F(ElasticRoundsTest, Section2_5_WhatIsSaidWhileTheLauncherDoesNotRead_ArrivesWhole) {
   const std::string message(400, 'x');
   constexpr int kLines = 5000;

@@ -10,14 +10,16 @@
 namespace ddprun {
 namespace {
 
-using Steps = std::vector<std::optional<int64_t>>;
+using Points = std::vector<std::optional<CommittedPoint>>;
+using Point = CommittedPoint;
 
-TEST(StateSource, LargestStep_ThenLowestRank) {
-  EXPECT_EQ(ChooseStateSource(Steps{}), std::nullopt);
-  EXPECT_EQ(ChooseStateSource(Steps{std::nullopt, std::nullopt}), std::nullopt);
-  EXPECT_EQ(ChooseStateSource(Steps{std::nullopt, 0}), 1) << "a state without any step is one";
-  EXPECT_EQ(ChooseStateSource(Steps{119, 120, std::nullopt, 120}), 1);
-  EXPECT_EQ(ChooseStateSource(Steps{120, 119}), 0);
+TEST(StateSource, LargestStep_ThenLargestPart_ThenLowestRank) {
+  EXPECT_EQ(ChooseStateSource(Points{}), std::nullopt);
+  EXPECT_EQ(ChooseStateSource(Points{std::nullopt, std::nullopt}), std::nullopt);
+  EXPECT_EQ(ChooseStateSource(Points{std::nullopt, Point{0}}), 1) << "a state without any step is one";
+  EXPECT_EQ(ChooseStateSource(Points{Point{119}, Point{120}, std::nullopt, Point{120}}), 1);
+  EXPECT_EQ(ChooseStateSource(Points{Point{120}, Point{119}}), 0);
+  EXPECT_EQ(ChooseStateSource(Points{Point{120}, Point{119, 1}, Point{120, 1}, Point{120, 1}}), 2);
 }
 
 TEST(BucketLayoutText, IsReadBack) {

@@ -237,6 +237,46 @@ TEST(TrainingState, Rollback_HalfAStep_LeavesNoTrace) {
   EXPECT_EQ(job.Everything(), whole.Everything());
 }
 
+// A step that zeroes the gradients itself.
+TEST(TrainingState, Rollback_FromZeroGradients_LeavesNoTrace) {
+  torch::manual_seed(3);
+  Job whole, job;
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& item : whole.net.named_parameters()) job.net.named_parameters()[item.key()].copy_(item.value());
+  }
+  const auto backward = [](Job& on, int64_t number) {
+    const at::Tensor ids = (at::arange(6, at::kLong) * (number + 3)).remainder(13);
+    on.optimizer.zero_grad(/*set_to_none=*/number % 2 == 0);
+    torch::nn::functional::cross_entropy(on.net.forward(ids), (ids + 1).remainder(13)).backward();
+  };
+  const auto train = [&](Job& on, bool interrupted) {
+    torch::manual_seed(17);
+    for (int step = 0; step < 4; ++step) {
+      on.state.Commit(Scope::kStepFromZeroGradients);
+      std::vector<bool> had;
+      for (const at::Tensor& parameter : on.net.parameters()) had.push_back(parameter.grad().defined());
+      if (interrupted) {
+        backward(on, 50 + step);
+        on.ema.add_(1);
+        EXPECT_TRUE(on.state.Rollback().ok());
+        size_t i = 0;
+        for (const at::Tensor& parameter : on.net.parameters()) {
+          EXPECT_EQ(parameter.grad().defined(), had[i++]) << "an optimizer skips parameters that have none";
+          if (!parameter.grad().defined()) continue;
+          EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0);
+        }
+      }
+      backward(on, step);
+      on.optimizer.step();
+      on.Step();
+    }
+  };
+  train(whole, false);
+  train(job, true);
+  EXPECT_EQ(job.Everything(), whole.Everything());
+}
+
 TEST(TrainingState, Rollback_OptimizerStepHadBegun_IsSaidOrUndone) {
   torch::manual_seed(3);
   const std::vector<std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>> optimizers = {

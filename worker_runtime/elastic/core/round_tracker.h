@@ -48,6 +48,8 @@ class RoundTracker {
   bool aborted() const { return next_.has_value() || (suspend_.has_value() && !suspend_->at_step_end); }
   const std::optional<worker_contract::LinkSuspend>& suspend() const { return suspend_; }
   bool closed() const { return closed_; }
+  // The launcher stops this worker.
+  bool stopping() const { return stopping_; }
 
   // ---- the training thread between two rounds ----
 

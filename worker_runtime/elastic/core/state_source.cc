@@ -8,11 +8,11 @@
 
 namespace ddprun {
 
-std::optional<int> ChooseStateSource(absl::Span<const std::optional<int64_t>> committed_steps) {
+std::optional<int> ChooseStateSource(absl::Span<const std::optional<CommittedPoint>> committed) {
   std::optional<int> source;
-  for (size_t rank = 0; rank < committed_steps.size(); ++rank) {
-    if (!committed_steps[rank].has_value()) continue;
-    if (!source.has_value() || *committed_steps[rank] > *committed_steps[*source]) source = static_cast<int>(rank);
+  for (size_t rank = 0; rank < committed.size(); ++rank) {
+    if (!committed[rank].has_value()) continue;
+    if (!source.has_value() || *committed[rank] > *committed[*source]) source = static_cast<int>(rank);
   }
   return source;
 }

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_STATE_SOURCE_H_
 #define DDPRUN_WORKER_RUNTIME_ELASTIC_CORE_STATE_SOURCE_H_
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,9 +14,17 @@
 // PURE: the rules of a recovery that all ranks apply alike. Thread-safe.
 namespace ddprun {
 
-// Whose training state all ranks continue with, given what each holds (a committed step, or nothing): the rank with
-// the largest step, the lowest among equals. nullopt: nobody holds one.
-std::optional<int> ChooseStateSource(absl::Span<const std::optional<int64_t>> committed_steps);
+// How far a training state is: `step` optimizer steps, and `part` of what is done between that one and the next.
+struct CommittedPoint {
+  int64_t step = 0;
+  int64_t part = 0;
+
+  friend auto operator<=>(const CommittedPoint&, const CommittedPoint&) = default;
+};
+
+// Whose training state all ranks continue with, given what each holds (nullopt: nothing): the rank that is farthest,
+// the lowest among equals. nullopt: nobody holds one.
+std::optional<int> ChooseStateSource(absl::Span<const std::optional<CommittedPoint>> committed);
 
 // DDP's buckets as a text for other ranks: "3 2 1;0"; and back. Errors: DataLoss: it is no such text.
 std::string BucketLayoutText(const BucketLayout& layout);
