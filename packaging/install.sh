@@ -13,7 +13,7 @@ MANIFEST=share/ddprun/manifest.txt
 FINDERS=(lib/pkgconfig/ddprun.pc lib/cmake/ddprun/ddprunConfig.cmake)
 # Libraries of the distribution that are linked into the programs: their licences go with them.
 LINKED=(libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libssl-dev libc-ares-dev zlib1g-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev libsqlite3-dev)
+  libcli11-dev nlohmann-json3-dev libxxhash-dev libsqlite3-dev libboost-dev)
 
 die() {
   printf '%s: %s\n' "$ME" "$*" >&2

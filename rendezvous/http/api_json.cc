@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -65,16 +67,37 @@ json ToJson(const Verdict& verdict) {
   return value;
 }
 
+json ToJson(const ProgressView& progress) {
+  json value = {{"step", progress.step}, {"steps_behind", progress.behind}, {"since_seconds", Seconds(progress.ago)}};
+  if (progress.loss.has_value()) value["loss"] = *progress.loss;
+  if (progress.samples.has_value()) value["samples"] = *progress.samples;
+  return value;
+}
+
 json ToJson(const NodeView& node) {
-  return {{"node_id", ShownId(node.node_id)},
-          {"host", node.host},
-          {"address", node.address},
-          {"slots", node.slots},
-          {"role", node.role},
-          {"state", StateName(node.state)},
-          {"group_rank", node.group_rank},
-          {"connected", node.connected},
-          {"last_heard_seconds", Seconds(node.last_heard)}};
+  json value = {{"node_id", ShownId(node.node_id)},
+                {"host", node.host},
+                {"address", node.address},
+                {"slots", node.slots},
+                {"role", node.role},
+                {"state", StateName(node.state)},
+                {"group_rank", node.group_rank},
+                {"connected", node.connected},
+                {"drained", node.drained},
+                {"last_heard_seconds", Seconds(node.last_heard)}};
+  json ranks = json::array();
+  for (const rendezvous::RankProgress& progress : node.progress) {
+    json rank = {{"rank", node.base_rank + progress.local_rank},
+                 {"local_rank", progress.local_rank},
+                 {"step", progress.step},
+                 {"phase", progress.phase},
+                 {"since_seconds", Seconds(progress.ago)}};
+    if (progress.samples.has_value()) rank["samples"] = *progress.samples;
+    if (progress.loss.has_value()) rank["loss"] = *progress.loss;
+    ranks.push_back(std::move(rank));
+  }
+  value["ranks"] = std::move(ranks);
+  return value;
 }
 
 json ToJson(const JobView& job) {
@@ -100,9 +123,14 @@ json ToJson(const JobView& job) {
 
 }  // namespace
 
-std::string JobsJson(const std::vector<JobView>& jobs, bool more) {
+std::string JobsJson(const std::vector<JobView>& jobs, const ProgressByJob& progress, bool more) {
   json value = {{"jobs", json::array()}};
-  for (const JobView& job : jobs) value["jobs"].push_back(ToJson(job));
+  for (const JobView& job : jobs) {
+    json shown = ToJson(job);
+    const auto it = progress.find(job.job_id);
+    if (it != progress.end()) shown["progress"] = ToJson(it->second);
+    value["jobs"].push_back(std::move(shown));
+  }
   if (more && !jobs.empty()) value["next"] = jobs.back().job_id;
   return Dump(value);
 }
@@ -112,6 +140,32 @@ std::string JobJson(const JobView& job) {
   json nodes = json::array();
   for (const NodeView& node : job.nodes) nodes.push_back(ToJson(node));
   value["nodes"] = std::move(nodes);
+  const std::optional<ProgressView> progress = Summarize(job);
+  if (progress.has_value()) value["progress"] = ToJson(*progress);
+  return Dump(value);
+}
+
+std::string EventJson(uint64_t number, absl::Time time, const rendezvous::Event& event) {
+  json value = {{"number", number}, {"time", UtcText(time)}, {"kind", std::string(rendezvous::Name(event.kind))}};
+  const auto put = [&](const char* name, const std::string& text) {
+    if (!text.empty()) value[name] = text;
+  };
+  put("job_id", event.job_id);
+  put("host", event.host);
+  put("detail", event.detail);
+  put("actor", event.actor);
+  if (!event.node_id.empty()) value["node_id"] = ShownId(event.node_id);
+  if (event.round != 0) value["round"] = event.round;
+  if (event.kind == rendezvous::Event::Kind::kRoundAssigned) {
+    value["nodes"] = event.nodes;
+    value["workers"] = event.workers;
+  }
+  if (event.max_nodes != 0) {
+    value["min_nodes"] = event.min_nodes;
+    value["max_nodes"] = event.max_nodes;
+  }
+  if (event.exit_code.has_value()) value["exit_code"] = *event.exit_code;
+  if (event.failure.has_value()) value["failure"] = ToJson(*event.failure);
   return Dump(value);
 }
 

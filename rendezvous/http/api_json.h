@@ -1,21 +1,29 @@
 #ifndef DDPRUN_RENDEZVOUS_HTTP_API_JSON_H_
 #define DDPRUN_RENDEZVOUS_HTTP_API_JSON_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "rendezvous/core/event.h"
 #include "rendezvous/core/job_view.h"
+#include "rendezvous/http/progress_view.h"
 #include "rendezvous/http/server_view.h"
 
 // PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is not
 // known is null or left out.
 namespace ddprun::http {
 
-// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes.
-std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more);
+// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes, but with what is known
+// of their progress.
+std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, const ProgressByJob& progress, bool more);
 
 std::string JobJson(const rendezvous::JobView& job);
+
+// A node's id is not shown as it is (rendezvous/base/shown_id.h).
+std::string EventJson(uint64_t number, absl::Time time, const rendezvous::Event& event);
 
 std::string ServerJson(const ServerView& server);
 

@@ -1,14 +1,17 @@
 #include "rendezvous/http/http_api.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/random_id.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/http/api_json.h"
+#include "rendezvous/http/event_stream.h"
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/page.h"
 #include "rendezvous/http/process_numbers.h"
@@ -19,6 +22,7 @@ namespace {
 using rendezvous::JobView;
 
 constexpr char kJson[] = "application/json";
+constexpr absl::Duration kProgressAge = absl::Seconds(1);
 constexpr char kJobPath[] = "/api/v1/jobs/";
 // Nothing but what this server sends; no script or style inside of HTML.
 constexpr char kContentPolicy[] =
@@ -38,6 +42,7 @@ HttpApi::HttpApi(Sources sources, const rendezvous::Credentials& credentials, bo
     : sources_(std::move(sources)),
       check_host_(!any_host && !credentials.has_token()),
       tls_(!credentials.tls_cert.empty()),
+      server_id_(RandomId().substr(0, 8)),
       login_(credentials) {}
 
 Response HttpApi::Handle(const Request& request) {
@@ -75,6 +80,7 @@ Response HttpApi::Route(const Request& request, const Target& target) {
   if (path == "/metrics") return Metrics();
   if (path == "/api/v1/server") return Response{.type = kJson, .body = ServerJson(sources_.server())};
   if (path == "/api/v1/jobs") return Jobs(target);
+  if (path == "/api/v1/events") return Events(request, target);
   if (absl::StartsWith(path, kJobPath)) return Job(path.substr(sizeof(kJobPath) - 1));
   return NotFound();
 }
@@ -84,7 +90,20 @@ Response HttpApi::Readiness() const {
   return why.empty() ? Response{.body = "ready\n"} : Response{.status = 503, .body = absl::StrCat(why, "\n")};
 }
 
-Response HttpApi::Metrics() const {
+const ProgressByJob& HttpApi::ProgressOf(const std::vector<JobView>& jobs) {
+  const SteadyTime now = SteadyNow();
+  if (now < progress_until_) return progress_;
+  progress_until_ = now + kProgressAge;
+  progress_.clear();
+  for (const JobView* job : JobsWithSeries(jobs)) {
+    const std::optional<JobView> whole = sources_.get_job(job->job_id);
+    const std::optional<ProgressView> progress = whole.has_value() ? Summarize(*whole) : std::nullopt;
+    if (progress.has_value()) progress_[job->job_id] = *progress;
+  }
+  return progress_;
+}
+
+Response HttpApi::Metrics() {
   std::vector<JobView> jobs;
   // In pages: each holds the driver up only shortly.
   while (true) {
@@ -93,11 +112,12 @@ Response HttpApi::Metrics() const {
     std::move(page.begin(), page.end(), std::back_inserter(jobs));
     if (last) break;
   }
-  return Response{.type = kMetricsType,
-                  .body = MetricsText(sources_.server(), sources_.counts(), ReadProcessNumbers(), jobs)};
+  return Response{
+      .type = kMetricsType,
+      .body = MetricsText(sources_.server(), sources_.counts(), ReadProcessNumbers(), jobs, ProgressOf(jobs))};
 }
 
-Response HttpApi::Jobs(const Target& target) const {
+Response HttpApi::Jobs(const Target& target) {
   size_t limit = kMaxJobsPerPage;
   const std::string wanted = target.Query("limit");
   if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &limit) || limit == 0 || limit > kMaxJobsPerPage)) {
@@ -106,13 +126,26 @@ Response HttpApi::Jobs(const Target& target) const {
   std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
   const bool more = jobs.size() > limit;
   if (more) jobs.resize(limit);
-  return Response{.type = kJson, .body = JobsJson(jobs, more)};
+  return Response{.type = kJson, .body = JobsJson(jobs, ProgressOf(jobs), more)};
 }
 
 Response HttpApi::Job(const std::string& job_id) const {
   const std::optional<JobView> job = sources_.get_job(job_id);
   if (!job.has_value()) return Error(404, absl::StrCat("job ", job_id, " not found"));
   return Response{.type = kJson, .body = JobJson(*job)};
+}
+
+Response HttpApi::Events(const Request& request, const Target& target) const {
+  size_t backlog = 0;
+  const std::string wanted = target.Query("backlog");
+  if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &backlog) || backlog > EventStream::kMaxBacklog)) {
+    return Error(400, absl::StrCat("backlog must be a number from 0 to ", EventStream::kMaxBacklog));
+  }
+  auto stream = std::make_shared<EventStream>(
+      sources_.events, server_id_,
+      EventStream::Options{
+          .job_id = target.Query("job"), .last_id = std::string(request.Header("last-event-id")), .backlog = backlog});
+  return Response{.type = "text/event-stream", .body = "retry: 1000\n\n", .more = [stream] { return stream->Next(); }};
 }
 
 Response HttpApi::LogIn(const Request& request) {

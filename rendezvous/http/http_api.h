@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/login.h"
+#include "rendezvous/http/progress_view.h"
 #include "rendezvous/http/server_view.h"
+#include "rendezvous/server/event_log.h"
 
 namespace ddprun::http {
 
@@ -21,6 +24,7 @@ struct Sources {
   std::function<std::optional<rendezvous::JobView>(absl::string_view job_id)> get_job;
   std::function<ServerView()> server;
   std::function<EventCounts()> counts;
+  const rendezvous::EventLog* events = nullptr;  // outlives whoever uses the sources
 };
 
 // Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Thread-compatible.
@@ -36,15 +40,21 @@ class HttpApi {
  private:
   Response Route(const Request& request, const Target& target);
   Response Readiness() const;
-  Response Metrics() const;
-  Response Jobs(const Target& target) const;
+  Response Metrics();
+  Response Jobs(const Target& target);
+  Response Events(const Request& request, const Target& target) const;
   Response Job(const std::string& job_id) const;
   Response LogIn(const Request& request);
+  // Of those of `jobs` that get it, at most a second old.
+  const ProgressByJob& ProgressOf(const std::vector<rendezvous::JobView>& jobs);
 
   const Sources sources_;
   const bool check_host_;
   const bool tls_;
+  const std::string server_id_;  // see EventStream
   Login login_;
+  ProgressByJob progress_;
+  SteadyTime progress_until_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace ddprun::http

@@ -8,11 +8,14 @@
 
 namespace ddprun::http {
 
-absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources) {
+absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources,
+                                                                rendezvous::EventLog* events) {
   const absl::StatusOr<Endpoint> address = rendezvous::ParseHostPort(options.address);
   if (!address.ok()) return address.status();
-  std::unique_ptr<HttpService> service(new HttpService());
+  std::unique_ptr<HttpService> service(new HttpService(events));
   HttpService* const raw = service.get();
+  sources.events = events;
+  sources.counts = [raw] { return raw->CountEvents(); };
   sources.server = [raw, inner = std::move(sources.server), began = SteadyNow()] {
     ServerView view = inner();
     const Server* const server = raw->running_;
@@ -30,9 +33,37 @@ absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOpt
   if (!server.ok()) return server.status();
   service->server_ = *std::move(server);
   service->running_ = service->server_.get();
+  service->watch_ = events->AddWatch([raw] { raw->OnEvents(); });
   return service;
 }
 
-HttpService::~HttpService() { server_.reset(); }
+HttpService::~HttpService() {
+  watch_.Reset();
+  server_.reset();
+}
+
+void HttpService::OnEvents() {
+  // At each event, so that none leaves the log before it is counted.
+  CountNew();
+  Server* const server = running_;
+  if (server != nullptr) server->Wake();
+}
+
+EventCounts HttpService::CountEvents() {
+  CountNew();
+  MutexLock lock(&mutex_);
+  return counter_.counts();
+}
+
+void HttpService::CountNew() {
+  constexpr size_t kAtOnce = 1000;
+  MutexLock lock(&mutex_);
+  while (counted_ < events_->newest()) {
+    for (const auto& logged : events_->Read(counted_, kAtOnce)) {
+      counted_ = logged->number;
+      counter_.Add(logged->event);
+    }
+  }
+}
 
 }  // namespace ddprun::http

@@ -6,9 +6,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "rendezvous/base/mutex.h"
 #include "rendezvous/core/credentials.h"
+#include "rendezvous/http/event_counter.h"
 #include "rendezvous/http/http_api.h"
 #include "rendezvous/http/http_server.h"
+#include "rendezvous/server/event_log.h"
 
 namespace ddprun::http {
 
@@ -21,19 +24,31 @@ struct ServiceOptions {
 // An HTTP server that answers with what `sources` has. What these use outlives it. Thread-safe.
 class HttpService {
  public:
-  // As Server::Start; the numbers of connections in `sources.server` are filled in here.
-  static absl::StatusOr<std::unique_ptr<HttpService>> Start(const ServiceOptions& options, Sources sources);
+  // As Server::Start. `sources.counts`, and the numbers of connections in `sources.server`, are filled in here.
+  // REQUIRES: sources.events is not nullptr.
+  static absl::StatusOr<std::unique_ptr<HttpService>> Start(const ServiceOptions& options, Sources sources,
+                                                            rendezvous::EventLog* events);
   // No source is called any more when it returns.
   ~HttpService();
 
   int port() const { return server_->port(); }
 
  private:
-  HttpService() = default;
+  explicit HttpService(rendezvous::EventLog* events) : events_(events) {}
 
+  // Something was appended to the events.
+  void OnEvents();
+  void CountNew() ABSL_LOCKS_EXCLUDED(mutex_);
+  EventCounts CountEvents() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  rendezvous::EventLog* const events_;
+  Mutex mutex_;
+  EventCounter counter_ ABSL_GUARDED_BY(mutex_);
+  uint64_t counted_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last one
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<Server> server_;
-  std::atomic<const Server*> running_{nullptr};  // for the server's thread, which may be faster than Start
+  std::atomic<Server*> running_{nullptr};  // for the server's thread, which may be faster than Start
+  rendezvous::EventLog::Watch watch_;      // last: it calls
 };
 
 }  // namespace ddprun::http

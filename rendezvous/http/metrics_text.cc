@@ -111,13 +111,12 @@ void PerJob(absl::string_view name, absl::string_view help, const std::vector<co
   text->Family(name, "gauge", help);
   for (const JobView* job : jobs) {
     const std::optional<double> v = value(*job);
-    if (v.has_value()) text->Sample(*v, {{"job", job->job_id}});
+    if (v.has_value()) text->Sample(*v, {{"job_id", job->job_id}});
   }
 }
 
-void AddJobs(const std::vector<JobView>& jobs, Text* text) {
+void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>& shown, Text* text) {
   std::map<JobState, int> by_state;
-  std::vector<const JobView*> shown;
   int64_t nodes = 0;
   int64_t workers = 0;
   int64_t live = 0;
@@ -127,7 +126,6 @@ void AddJobs(const std::vector<JobView>& jobs, Text* text) {
     ++live;
     nodes += job.node_count;
     if (job.state == JobState::kRunning) workers += job.world_size;
-    if (shown.size() < kMaxJobsWithSeries) shown.push_back(&job);
   }
   text->Family("ddprun_jobs", "gauge", "Jobs by state; ended jobs are kept for a while.");
   for (const JobState state : kStates) text->Sample(by_state[state], {{"state", StateLabel(state)}});
@@ -149,13 +147,47 @@ void AddJobs(const std::vector<JobView>& jobs, Text* text) {
          plain([](const JobView& job) { return absl::ToDoubleSeconds(job.age); }), text);
 }
 
+// What ranks reported; nothing of jobs whose ranks report nothing.
+void AddProgress(const std::vector<const JobView*>& shown, const ProgressByJob& progress, Text* text) {
+  const auto of = [&](auto get) {
+    return [&progress, get](const JobView& job) -> std::optional<double> {
+      const auto it = progress.find(job.job_id);
+      if (it == progress.end()) return std::nullopt;
+      return get(it->second);
+    };
+  };
+  PerJob("ddprun_job_step", "The step of the rank that is furthest.", shown,
+         of([](const ProgressView& view) { return std::optional<double>(view.step); }), text);
+  PerJob("ddprun_job_steps_behind", "Steps by which the last rank is behind the first.", shown,
+         of([](const ProgressView& view) { return std::optional<double>(view.behind); }), text);
+  PerJob("ddprun_job_loss", "The loss that the lowest rank reported.", shown,
+         of([](const ProgressView& view) { return view.loss; }), text);
+  PerJob("ddprun_job_samples", "Samples that all ranks of the round have trained on.", shown,
+         of([](const ProgressView& view) {
+           return view.samples.has_value() ? std::optional<double>(*view.samples) : std::nullopt;
+         }),
+         text);
+  PerJob("ddprun_job_seconds_since_progress", "Time since any rank reported anything.", shown,
+         of([](const ProgressView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
+}
+
 }  // namespace
 
+std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
+  std::vector<const JobView*> shown;
+  for (const JobView& job : jobs) {
+    if (shown.size() < kMaxJobsWithSeries && !rendezvous::IsEnd(job.state)) shown.push_back(&job);
+  }
+  return shown;
+}
+
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
-                        const std::vector<JobView>& jobs) {
+                        const std::vector<JobView>& jobs, const ProgressByJob& progress) {
   Text text;
   AddServer(server, counts, &text);
-  AddJobs(jobs, &text);
+  const std::vector<const JobView*> shown = JobsWithSeries(jobs);
+  AddJobs(jobs, shown, &text);
+  AddProgress(shown, progress, &text);
   AddProcess(process, &text);
   return text.Take();
 }

@@ -114,10 +114,9 @@ class HttpView {
     };
     sources.server = [this] {
       const Driver* const driver = driver_;
-      if (driver == nullptr) return http::ServerView{.trouble = "this server does not lead"};
+      if (driver == nullptr) return http::ServerView{.leads = false};
       return http::ServerView{.trouble = driver->StoreTrouble(), .launchers = static_cast<size_t>(driver->Launchers())};
     };
-    sources.counts = [] { return http::EventCounts(); };
     return sources;
   }
 
@@ -125,11 +124,13 @@ class HttpView {
   std::atomic<const Driver*> driver_ = nullptr;
 };
 
-// Serves HTTP if it is to. The view outlives the result.
-absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, HttpView* view) {
+// Serves HTTP if it is to. The view and the events outlive the result.
+absl::StatusOr<std::unique_ptr<http::HttpService>> StartHttp(const RendezvousdOptions& options, HttpView* view,
+                                                             EventLog* events) {
   if (options.http.empty()) return std::unique_ptr<http::HttpService>();
   return http::HttpService::Start(
-      {.address = options.http, .open = options.http_open, .credentials = options.credentials}, view->Sources());
+      {.address = options.http, .open = options.http_open, .credentials = options.credentials}, view->Sources(),
+      events);
 }
 
 // Where the records are, if anywhere, and who this server is among several.
@@ -139,8 +140,9 @@ struct Place {
   StateStore* store = nullptr;
   std::function<void()> stop_store = [] {};
   int64_t epoch = 0;
+  std::unique_ptr<EventLog> events = std::make_unique<EventLog>();
   std::unique_ptr<HttpView> view = std::make_unique<HttpView>();
-  std::unique_ptr<http::HttpService> http;  // after the view
+  std::unique_ptr<http::HttpService> http;  // after what it shows
 };
 
 void SayListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
@@ -152,14 +154,13 @@ void SayListening(const std::vector<std::string>& addresses, const http::HttpSer
 
 // Serves launchers, and over HTTP, until a signal comes. A server that has followed already listens for HTTP.
 int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
-  EventLog events;
-  Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, &events);
+  Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
   if (!server.ok()) return Fail(server.status(), kExitFailed);
   place.view->Show(&driver);
   if (place.epoch == 0) {
-    absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get());
+    absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get(), place.events.get());
     if (!http.ok()) return Fail(http.status(), kExitFailed);
     place.http = *std::move(http);
     SayListening((*server)->addresses(), place.http.get());
@@ -194,8 +195,9 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
   const absl::StatusOr<std::unique_ptr<HaServer>> ha =
       HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = EndAtOnce});
   if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
+  auto events = std::make_unique<EventLog>();
   auto view = std::make_unique<HttpView>();
-  absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get());
+  absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get(), events.get());
   if (!http.ok()) return Fail(http.status(), kExitFailed);
   SayListening((*ha)->addresses(), http->get());
   sigset_t or_lead = signals;
@@ -216,6 +218,7 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
               .store = leader->store(),
               .stop_store = [leader] { leader->store()->Stop(); },
               .epoch = leader->epoch(),
+              .events = std::move(events),
               .view = std::move(view),
               .http = *std::move(http)};
   Log(LogLevel::kInfo, absl::StrCat("leads since revision ", place.epoch, "; restored ",

@@ -8,9 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/http/api_json.h"
+#include "rendezvous/http/event_counter.h"
+#include "rendezvous/http/event_stream.h"
 #include "rendezvous/http/http_api.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/metrics_text.h"
+#include "rendezvous/http/progress_view.h"
 #include "rendezvous/server/rendezvousd_options.h"
 
 namespace ddprun::http {
@@ -18,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 using rendezvous::CheckRendezvousdOptions;
+using rendezvous::Event;
 using rendezvous::JobState;
 using rendezvous::JobView;
 using rendezvous::NodeView;
@@ -70,26 +74,30 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
   const std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
                                      SampleJob("done", JobState::kFinished)};
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
-  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
+  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs,
+                                       {{"w", {.step = 12, .loss = 0.5, .behind = 2, .ago = absl::Seconds(1)}}});
   for (const char* line :
        {"\nddprun_leader 1\n", "\nddprun_ready 0\n", "\nddprun_state_store_healthy 0\n",
         "\nddprun_launchers_connected 4\n", "\nddprun_rounds_assigned_total 7\n", "\nddprun_restarts_total 3\n",
         "\nddprun_worker_failures_total{kind=\"signal\"} 2\n", "\nddprun_jobs{state=\"running\"} 1\n",
         "\nddprun_jobs{state=\"last_call\"} 1\n", "\nddprun_jobs{state=\"failed\"} 0\n", "\nddprun_nodes 4\n",
-        "\nddprun_workers 8\n", "\nddprun_job_round{job=\"a\\\"b\\\\c\\nd\"} 3\n",
-        "\nddprun_job_age_seconds{job=\"w\"} 90\n", "\nprocess_cpu_seconds_total 1.25\n"}) {
+        "\nddprun_workers 8\n", "\nddprun_job_round{job_id=\"a\\\"b\\\\c\\nd\"} 3\n",
+        "\nddprun_job_age_seconds{job_id=\"w\"} 90\n", "\nprocess_cpu_seconds_total 1.25\n",
+        "\nddprun_job_step{job_id=\"w\"} 12\n", "\nddprun_job_loss{job_id=\"w\"} 0.5\n",
+        "\nddprun_job_steps_behind{job_id=\"w\"} 2\n"}) {
     EXPECT_TRUE(absl::StrContains(text, line)) << line << "\nin\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "done"));
+  EXPECT_FALSE(absl::StrContains(text, "ddprun_job_samples{"));
 }
 
 TEST(MetricsTextTest, SeriesAreBounded) {
   std::vector<JobView> jobs;
   for (int i = 0; i < 1000; ++i) jobs.push_back(SampleJob(absl::StrCat("job", i)));
-  const std::string text = MetricsText({}, {}, {}, jobs);
+  const std::string text = MetricsText({}, {}, {}, jobs, {});
   EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
-  EXPECT_TRUE(absl::StrContains(text, "{job=\"job199\"}"));
-  EXPECT_FALSE(absl::StrContains(text, "{job=\"job200\"}"));
+  EXPECT_TRUE(absl::StrContains(text, "{job_id=\"job199\"}"));
+  EXPECT_FALSE(absl::StrContains(text, "{job_id=\"job200\"}"));
 }
 
 TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
@@ -105,6 +113,112 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   EXPECT_EQ(value["age_seconds"], 90);
   EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
   EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
+}
+
+TEST(ProgressViewTest, Summarize_TakesTheFurthestAndTheSlowest) {
+  JobView job = SampleJob("j");
+  EXPECT_FALSE(Summarize(job).has_value());
+  job.nodes[0].base_rank = 4;
+  job.nodes[0].progress = {{.local_rank = 0, .step = 7, .samples = 10, .loss = 2.0, .ago = absl::Seconds(5)},
+                           {.local_rank = 1, .step = 9, .samples = 10, .ago = absl::Seconds(3)}};
+  job.nodes.push_back({.base_rank = 0});
+  job.nodes[1].progress = {{.local_rank = 1, .step = 8, .samples = 1, .loss = 3.0, .ago = absl::Seconds(4)}};
+  const std::optional<ProgressView> view = Summarize(job);
+  ASSERT_TRUE(view.has_value());
+  EXPECT_EQ(view->step, 9);
+  EXPECT_EQ(view->behind, 2);
+  EXPECT_EQ(view->loss, 3.0);
+  EXPECT_EQ(view->samples, 21);
+  EXPECT_EQ(view->ago, absl::Seconds(3));
+  job.nodes[1].progress[0].samples.reset();
+  EXPECT_FALSE(Summarize(job)->samples.has_value());
+  const json value = json::parse(JobJson(job));
+  EXPECT_EQ(value["nodes"][0]["ranks"][1]["rank"], 5);
+  EXPECT_EQ(value["progress"]["step"], 9);
+}
+
+Event RoundEvent(Event::Kind kind, const std::string& job, uint64_t round, int restarts) {
+  return {.kind = kind, .job_id = job, .round = round, .restart_count = restarts};
+}
+
+TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
+  EventCounter counter;
+  EXPECT_EQ(counter.counts().events.at("host.drained"), 0);
+  counter.Add(RoundEvent(Event::Kind::kJobCreated, "a", 0, 0));
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "a", 1, 1));
+  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "a", 2, 1));
+  counter.Add({.kind = Event::Kind::kNodeLost, .job_id = "old"});
+  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "old", 9, 5));  // of a server before this one
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 9, 7));
+  EXPECT_EQ(counter.counts().restarts, 3);
+  counter.Add(RoundEvent(Event::Kind::kJobFailed, "old", 9, 7));
+  counter.Add(RoundEvent(Event::Kind::kJobCreated, "old", 0, 0));
+  counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 1, 1));
+  EXPECT_EQ(counter.counts().restarts, 4);
+  EXPECT_EQ(counter.counts().events.at("round.assigned"), 2);
+  using Failure = rendezvous::WorkerFailure;
+  const std::pair<Failure, std::string> failures[] = {{{.pid = 1, .exit_code = 2}, "exit"},
+                                                      {{.pid = 1, .signal = 9}, "signal"},
+                                                      {{.pid = 1, .signal = 9, .oom_killed = true}, "oom"},
+                                                      {{.exit_code = 127}, "start"},
+                                                      {{.pid = 1}, "report"}};
+  for (const auto& [failure, kind] : failures) {
+    counter.Add({.kind = Event::Kind::kWorkerFailed, .job_id = "a", .failure = failure});
+    EXPECT_EQ(counter.counts().failures.at(kind), 1) << kind;
+  }
+}
+
+class EventStreamTest : public ::testing::Test {
+ protected:
+  void Append(const std::string& job, uint64_t round) {
+    log_.Append({.kind = Event::Kind::kRoundAssigned, .job_id = job, .round = round, .node_id = "secret-id"},
+                absl::FromUnixSeconds(1'700'000'000));
+  }
+  std::string Next(const EventStream::Options& options) { return EventStream(&log_, "s", options).Next(); }
+
+  rendezvous::EventLog log_{4};
+};
+
+TEST_F(EventStreamTest, SendsWhatIsNew) {
+  Append("a", 1);
+  EventStream stream(&log_, "s", {});
+  EXPECT_EQ(stream.Next(), "");
+  Append("a", 2);
+  const std::string part = stream.Next();
+  EXPECT_TRUE(absl::StartsWith(part, "id: s-2\ndata: {")) << part;
+  EXPECT_TRUE(absl::EndsWith(part, "}\n\n")) << part;
+  EXPECT_TRUE(absl::StrContains(part, "\"kind\":\"round.assigned\"")) << part;
+  EXPECT_TRUE(absl::StrContains(part, "\"time\":\"2023-11-14T22:13:20.000Z\"")) << part;
+  EXPECT_FALSE(absl::StrContains(part, "secret-id")) << part;
+  EXPECT_EQ(stream.Next(), "");
+}
+
+TEST_F(EventStreamTest, GoesOnBehindTheLastId) {
+  for (int round = 1; round <= 3; ++round) Append(round == 2 ? "b" : "a", round);
+  EXPECT_EQ(Next({.last_id = "s-3"}), "");
+  EXPECT_TRUE(absl::StartsWith(Next({.last_id = "s-2"}), "id: s-3\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.job_id = "a", .last_id = "s-1"}), "id: s-3\n"));
+  EXPECT_FALSE(absl::StrContains(Next({.job_id = "a", .last_id = "s-0"}), "s-2"));
+}
+
+TEST_F(EventStreamTest, Backlog_IsOfTheJob) {
+  for (int round = 1; round <= 4; ++round) Append(round == 4 ? "b" : "a", round);
+  EXPECT_TRUE(absl::StartsWith(Next({.backlog = 1}), "id: s-4\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.job_id = "a", .backlog = 2}), "id: s-2\n"));
+  EXPECT_TRUE(absl::StartsWith(Next({.backlog = 100}), "id: s-1\n"));
+}
+
+TEST_F(EventStreamTest, AnotherServersId_Resets) {
+  Append("a", 1);
+  for (const char* id : {"old-1", "s-2", "s-x", "s-", "x"}) {
+    EXPECT_TRUE(absl::StartsWith(Next({.last_id = id, .backlog = 1}), "event: reset\ndata: {}\n\nid: s-1\n")) << id;
+  }
+}
+
+TEST_F(EventStreamTest, MissedEvents_AreCounted) {
+  EventStream stream(&log_, "s", {});
+  for (int round = 1; round <= 7; ++round) Append("a", round);
+  EXPECT_TRUE(absl::StartsWith(stream.Next(), "event: gap\ndata: {\"missing\":3}\n\nid: s-4\n"));
 }
 
 class HttpApiTest : public ::testing::Test {
@@ -123,6 +237,7 @@ class HttpApiTest : public ::testing::Test {
     };
     sources.server = [this] { return server_; };
     sources.counts = [] { return EventCounts(); };
+    sources.events = &events_;
     return HttpApi(sources, {.token = token}, any_host);
   }
   static Request Get(const std::string& target) {
@@ -130,7 +245,20 @@ class HttpApiTest : public ::testing::Test {
   }
 
   ServerView server_;
+  rendezvous::EventLog events_;
 };
+
+TEST_F(HttpApiTest, Events_AreAStream) {
+  HttpApi api = Api();
+  events_.Append({.kind = Event::Kind::kJobCreated, .job_id = "a"}, absl::UnixEpoch());
+  const Response response = api.Handle(Get("/api/v1/events?backlog=5&job=a"));
+  EXPECT_EQ(response.type, "text/event-stream");
+  EXPECT_EQ(response.body, "retry: 1000\n\n");
+  ASSERT_TRUE(response.more != nullptr);
+  EXPECT_TRUE(absl::StrContains(response.more(), "\"kind\":\"job.created\""));
+  EXPECT_EQ(response.more(), "");
+  EXPECT_EQ(api.Handle(Get("/api/v1/events?backlog=1001")).status, 400);
+}
 
 TEST_F(HttpApiTest, Paths_WithoutToken) {
   HttpApi api = Api();
