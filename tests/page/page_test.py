@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""The web page of rendezvousd in headless Chromium: real server, real streams of launchers (crowd), no workers.
+
+Runs in a network namespace of its own, so that nothing leaves this host. Skips itself where Chromium or namespaces are
+missing.
+"""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+HERE = pathlib.Path(__file__).absolute().parent
+sys.path.insert(0, str(HERE))
+sys.dont_write_bytecode = True
+
+import browser  # noqa: E402
+
+ROOT = HERE.parent.parent
+BUILT = ROOT if (ROOT / "rendezvous/server/rendezvousd").exists() else ROOT / ".bazel/bin"
+INSIDE = "DDPRUN_PAGE_TEST_INSIDE"
+TOKEN = "page-test-token-0123456789"
+NODES = 500
+SLOTS = 8
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if path:
+        pathlib.Path(path).write_text(
+            f'<testsuites><testsuite name="page_test" tests="1"><testcase name="page" status="notrun">'
+            f'<skipped message="{why}"/></testcase></testsuite></testsuites>'
+        )
+    sys.exit(0)
+
+
+def enter_namespace():
+    """Runs this program again where there is only a loopback."""
+    for options in (["--net"], ["--net", "--user", "--map-root-user"]):
+        if subprocess.run(["unshare", *options, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            command = ["unshare", *options, sys.executable, "-B", __file__, *sys.argv[1:]]
+            os.execvpe(command[0], command, {**os.environ, INSIDE: "1"})
+    skip("network namespaces are not allowed here")
+
+
+def free_port():
+    with socket.socket() as probe:  # in this namespace nobody else takes it
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """rendezvousd, which can be started again at the same ports."""
+
+    def __init__(self, folder, token=""):
+        self.folder, self.token = folder, token
+        self.port, self.http = free_port(), free_port()
+        self.start()
+
+    def start(self):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPRUN_")}
+        if self.token:
+            environment["DDPRUN_TOKEN"] = self.token
+        command = [BUILT / "rendezvous/server/rendezvousd", f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}"]
+        self.process = subprocess.Popen(
+            [*command, f"--http=127.0.0.1:{self.http}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment,
+        )
+        for line in self.process.stdout:
+            if "HTTP on port" in line:
+                return
+        raise AssertionError("rendezvousd did not start")
+
+    def url(self, path="/"):
+        return f"http://localhost:{self.http}{path}"
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Crowd:
+    """A job whose launchers are one program."""
+
+    def __init__(self, server, job, nodes, slots):
+        self.process = subprocess.Popen(
+            [BUILT / "tests/page/crowd", f"127.0.0.1:{server.port}", job, str(nodes), str(slots)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+
+    def await_round(self):
+        line = self.process.stdout.readline()
+        assert line.startswith("round "), f"no round: {line!r}"
+        return int(line.split()[1])
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def show_jobs(page, server):
+    """A job appears, trains, fails and trains on without anybody touching the page."""
+    page.open(server.url())
+    page.wait("document.getElementById('link').textContent === 'live'")
+    page.wait("!document.getElementById('list-empty').hidden")
+    job = Crowd(server, "gpt/small <b>", 2, 4)
+    job.await_round()
+    page.wait("document.querySelector('#jobs tbody a')?.textContent === 'gpt/small <b>'")
+    page.wait("document.querySelector('#jobs .badge').textContent === 'running'")
+    page.wait("[...document.querySelectorAll('.kind')].some(e => e.textContent === 'round.assigned')")
+    page.click("#jobs tbody a")
+    page.wait("document.getElementById('job-title').textContent === 'gpt/small <b>'")
+    page.wait("document.querySelectorAll('#nodes-space .node').length === 2")
+    assert "not reported" in page.text("#nodes-space"), page.text("#nodes-space")
+    return job
+
+
+def show_failure(page, job):
+    job.say("fail 1 CUDA error: <script>alert(1)</script>")
+    job.await_round()
+    page.wait("document.getElementById('causes').textContent.includes('CUDA error: <script>')")
+    page.wait("document.getElementById('tiles').textContent.includes('Restarts1 of 3')")
+    cause = page.text("#causes li")
+    assert "rank 4 on node1: exit code 1" in cause, cause
+    assert page.js("return document.scripts.length") == 1
+
+
+def reconnect(page, server, job):
+    """The server is killed and started again; the page goes on by itself, as do the launchers."""
+    server.stop()
+    page.wait("document.getElementById('link').textContent === 'reconnecting'")
+    server.start()
+    page.wait("document.getElementById('link').textContent === 'live'")
+    page.wait("document.getElementById('job-state').textContent === 'running'")
+    job.say("finish")
+    page.wait("document.getElementById('job-state').textContent === 'finished'")
+    page.wait("[...document.querySelectorAll('.kind')].some(e => e.textContent === 'job.finished')")
+
+
+def use_keys(page, server):
+    page.open(server.url())
+    page.wait("document.querySelectorAll('#jobs tbody tr').length === 1")
+    page.type("/")
+    page.wait("document.activeElement.id === 'filter'")
+    page.type("nothing")
+    page.wait("document.querySelectorAll('#jobs tbody tr').length === 0")
+    page.js("const f = document.getElementById('filter'); f.value = ''; f.dispatchEvent(new Event('input'))")
+    page.type("Escape")
+    page.type("j")
+    page.wait("document.activeElement.matches('#jobs a')")
+    page.type("Enter")
+    page.wait("!document.getElementById('job').hidden")
+    page.type("u")
+    page.wait("!document.getElementById('list').hidden")
+    theme = page.js("return document.documentElement.dataset.theme")
+    before = page.js("return getComputedStyle(document.documentElement).backgroundColor")
+    page.type("t")
+    page.wait(f"document.documentElement.dataset.theme !== '{theme}'")
+    page.wait(f"getComputedStyle(document.documentElement).backgroundColor !== '{before}'")
+    page.type("t")
+    # Everything that can be clicked can be reached by the keyboard.
+    assert page.js("return [...document.querySelectorAll('[onclick], div[role=button]')].length") == 0
+
+
+def follow_system_theme(page, server):
+    for scheme, color in (("dark", "rgb(17, 21, 26)"), ("light", "rgb(246, 247, 249)")):
+        page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        page.open(server.url())
+        page.js("localStorage.clear()")
+        page.open(server.url())
+        page.wait(f"getComputedStyle(document.documentElement).backgroundColor === '{color}'")
+
+
+def crowd_of_nodes(page, server):
+    """500 nodes with 8 ranks each: only rows in sight exist, and an update costs little."""
+    job = Crowd(server, "large", NODES, SLOTS)
+    job.await_round()
+    began = time.monotonic()
+    page.open(server.url("/#/jobs/large"))
+    page.js("location.reload()")
+    page.wait(f"document.getElementById('nodes-count').textContent === '{NODES}'")
+    loaded = time.monotonic() - began
+    paint = page.js("return performance.getEntriesByType('paint').map(p => p.startTime).pop()")
+    rows = page.js("return document.querySelectorAll('#nodes-space .node').length")
+    assert rows < 60, rows
+    update = page.js("""
+      const begin = performance.now();
+      for (let i = 0; i < 20; i += 1) paintNodes();
+      return (performance.now() - begin) / 20;""")
+    page.js("document.getElementById('nodes').scrollTop = 1e6")
+    page.wait(f"document.querySelector('#nodes-space .node:last-child span').textContent === '{NODES - 1}'")
+    host = page.js("return document.querySelector('#nodes-space .node:last-child span:nth-child(2)').textContent")
+    assert host == f"node{NODES - 1}", host
+    print(f"{NODES} nodes, {NODES * SLOTS} ranks: first paint {paint:.0f} ms, all there {loaded * 1000:.0f} ms, "
+          f"{rows} rows in the page, update of the table {update:.2f} ms")
+    return job
+
+
+def phone(page, server):
+    page.size(390, 844)
+    for path in ("/", "/#/jobs/large"):
+        page.open(server.url(path))
+        page.js("location.reload()")
+        page.wait("document.getElementById('link').textContent === 'live'")
+        page.wait("document.querySelector('#jobs tbody tr, #nodes-space .node')")
+        wide = page.js("return document.documentElement.scrollWidth")
+        assert wide <= 390, f"{path}: {wide} pixels wide"
+    page.size(1280, 800)
+
+
+def log_in(page, folder):
+    """With a token the page asks for it, and tells nothing before."""
+    server = Server(folder, TOKEN)
+    page.open(server.url())
+    page.wait("!document.getElementById('login').hidden")
+    page.wait("document.getElementById('list').hidden")
+    page.type("wrong-token-0123456789")
+    page.type("Enter")
+    page.wait("document.getElementById('notice').textContent === 'invalid token'")
+    page.js("document.getElementById('token').value = ''; document.getElementById('token').focus()")
+    page.type(TOKEN)
+    page.type("Enter")
+    page.wait("document.getElementById('link').textContent === 'live'")
+    page.wait("document.getElementById('login').hidden && !document.getElementById('list').hidden")
+    assert page.js("return document.cookie") == ""  # scripts do not see it
+    server.stop()
+
+
+def run(folder):
+    server = Server(os.path.join(folder, "state"))
+    page = browser.Browser()
+    try:
+        page.size(1280, 800)
+        job = show_jobs(page, server)
+        show_failure(page, job)
+        reconnect(page, server, job)
+        expected = re.compile(r"/api/v1/\S+ - Failed to load resource|ERR_(CONNECTION|INCOMPLETE)|^chrome://")
+        complaints = [line for line in page.complaints() if not expected.search(line)]
+        assert not complaints, complaints
+        use_keys(page, server)
+        follow_system_theme(page, server)
+        large = crowd_of_nodes(page, server)
+        phone(page, server)
+        complaints = page.complaints()
+        assert not complaints, complaints
+        log_in(page, os.path.join(folder, "other"))
+        job.stop()
+        large.stop()
+    finally:
+        page.close()
+        server.stop()
+
+
+def main():
+    if INSIDE not in os.environ:
+        missing = browser.missing_programs()
+        if missing:
+            skip("there is no " + " and no ".join(missing))
+        enter_namespace()
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="page-test-", dir=os.environ.get("TEST_TMPDIR")) as folder:
+        try:
+            run(folder)
+        except Exception:  # pylint: disable=broad-except
+            traceback.print_exc()
+            sys.exit(1)
+    print(f"passed in {time.monotonic() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
