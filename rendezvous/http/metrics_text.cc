@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -104,11 +105,11 @@ void AddProcess(const ProcessNumbers& process, Text* text) {
   text->Gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", process.start_time_seconds);
 }
 
-// A gauge for each of the jobs for which `value` gives one.
+// A sample for each of the jobs for which `value` gives one.
 template <typename Value>
 void PerJob(absl::string_view name, absl::string_view help, const std::vector<const JobView*>& jobs, Value value,
             Text* text) {
-  text->Family(name, "gauge", help);
+  text->Family(name, absl::EndsWith(name, "_total") ? "counter" : "gauge", help);
   for (const JobView* job : jobs) {
     const std::optional<double> v = value(*job);
     if (v.has_value()) text->Sample(*v, {{"job_id", job->job_id}});
@@ -141,7 +142,7 @@ void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>
   PerJob("ddprun_job_workers", "World size of the newest round.", shown,
          plain([](const JobView& job) { return job.world_size; }), text);
   PerJob("ddprun_job_round", "The newest round.", shown, plain([](const JobView& job) { return job.round; }), text);
-  PerJob("ddprun_job_restarts", "Restarts charged to the job.", shown,
+  PerJob("ddprun_job_restarts_total", "Restarts charged to the job.", shown,
          plain([](const JobView& job) { return job.restart_count; }), text);
   PerJob("ddprun_job_age_seconds", "Time since the first node joined.", shown,
          plain([](const JobView& job) { return absl::ToDoubleSeconds(job.age); }), text);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/progress_view.h"
 #include "rendezvous/server/rendezvousd_options.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::http {
 namespace {
@@ -98,6 +101,25 @@ TEST(MetricsTextTest, SeriesAreBounded) {
   EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
   EXPECT_TRUE(absl::StrContains(text, "{job_id=\"job199\"}"));
   EXPECT_FALSE(absl::StrContains(text, "{job_id=\"job200\"}"));
+}
+
+// The words in `text` that begin like one of our metrics, or a process's.
+std::set<std::string> MetricNamesIn(const std::string& text) {
+  std::set<std::string> names;
+  const std::regex name("(ddprun|process)_[a-z0-9_]+");
+  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) names.insert(it->str());
+  return names;
+}
+
+TEST(MetricsTextTest, AlertsAndDashboard_UseExportedNames) {
+  const std::set<std::string> exported =
+      MetricNamesIn(MetricsText({}, EventCounter().counts(), {}, {SampleJob("j")}, {{"j", {}}}));
+  for (const char* file : {"packaging/monitoring/alerts.yaml", "packaging/monitoring/dashboard.json"}) {
+    const std::set<std::string> used = MetricNamesIn(testing::ReadFile(file));
+    EXPECT_GT(used.size(), 8) << file;
+    for (const std::string& name : used) EXPECT_TRUE(exported.count(name) > 0) << file << " names " << name;
+  }
+  EXPECT_TRUE(json::parse(testing::ReadFile("packaging/monitoring/dashboard.json"), nullptr, false).is_object());
 }
 
 TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
