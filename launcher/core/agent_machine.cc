@@ -54,6 +54,7 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
   join.incarnation = incarnation;
   join.current = current_;
   join.in_touch = line_.lease().InTouch(now);
+  join.capabilities = {rendezvous::kCanBeLeftOut};
   join.heartbeat_timeout = line_.lease().timeout();
   if (store_) {
     join.store_port = store_->port;
@@ -76,7 +77,7 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
 void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
   const OpenedStore store = store_.value_or(OpenedStore());
   effects->push_back(effect::Send{
-      rendezvous::Ready{left_round, store.port, store.secret, workers_.Survivors(), workers_.CanReform()}});
+      rendezvous::Ready{left_round, store.port, store.secret, workers_.Survivors(), workers_.CanReform(), left_out_}});
 }
 
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
@@ -136,6 +137,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
+  if (const auto* m = std::get_if<rendezvous::RoundWithoutYou>(&message)) return OnRoundWithoutYou(*m, effects);
   if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
     if (state_ != State::kIdle) return;
@@ -190,6 +192,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   state_ = State::kRunning;
   current_ = assignment;
   line_.OnRound();
+  left_out_ = false;
   reported_.reset();
   failures_.Clear();
   reports_.StartRound(assignment, now);
@@ -254,6 +257,15 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
     case State::kConnecting:
     case State::kDone: return;
   }
+}
+
+void AgentMachine::OnRoundWithoutYou(const rendezvous::RoundWithoutYou& without, Effects* effects) {
+  if (exit_ || !current_ || without.round <= current_->round) return;
+  left_out_ = true;
+  line_.OnMissedRound();
+  effects->push_back(effect::Print{LogLevel::kWarning, without.reason});
+  // Unless a suspended worker has to end first: then the Ready that follows says it.
+  if (state_ == State::kIdle && workers_.Quiet() && store_) SayReady(current_->round, effects);
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {

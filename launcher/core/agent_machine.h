@@ -145,6 +145,7 @@ class AgentMachine {
   void Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
+  void OnRoundWithoutYou(const rendezvous::RoundWithoutYou& without, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
 
   // The workers.
@@ -204,6 +205,7 @@ class AgentMachine {
   std::optional<OpenedStore> store_;  // unset: it is being opened
 
   std::optional<rendezvous::Assignment> current_;                       // the last one taken
+  bool left_out_ = false;                                               // a round after that begins without the node
   std::optional<rendezvous::Assignment> unconfirmed_;                   // see Confirm
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
   std::optional<rendezvous::Assignment> deferred_;     // taken once a worker that is being killed is gone

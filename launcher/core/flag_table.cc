@@ -131,6 +131,10 @@ constexpr Flag kFlags[] = {
     {"max-failures-at-step", "", "N", kJob,
      "end the job with 79 when one rank has failed so often\nin a row at one step (3); 0: never",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_failures_at_step); }},
+    {"node-cooldown", "", "SECONDS", kJob,
+     "leave a node out for so long whose workers fail first in\n3 rounds in a row (60), if the job can go on without "
+     "it;\n0: never",
+     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->node_cooldown); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",

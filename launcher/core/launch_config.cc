@@ -119,6 +119,7 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->settings.restart_window = options.restart_window;
   config->settings.restart_backoff = options.restart_backoff;
   config->settings.max_failures_at_step = options.max_failures_at_step;
+  config->settings.node_cooldown = options.node_cooldown;
   config->settings.join_timeout = options.rdzv_conf.join_timeout;
   config->settings.last_call = options.rdzv_conf.last_call_timeout;
   config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout;

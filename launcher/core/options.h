@@ -35,6 +35,7 @@ struct Options {
   absl::Duration restart_window;   // of max_restarts; zero: the job's life
   absl::Duration restart_backoff;  // before the first restart of a series; zero: none
   int max_failures_at_step = rendezvous::JobSettings().max_failures_at_step;  // 0: no limit
+  absl::Duration node_cooldown = rendezvous::JobSettings().node_cooldown;     // zero: none
   std::string role = "default";
 
   // How the nodes find each other.

@@ -62,6 +62,9 @@ class Table {
     if (options_.max_failures_at_step != defaults.max_failures_at_step) {
       AddFlag("max-failures-at-step", absl::StrCat(options_.max_failures_at_step));
     }
+    if (options_.node_cooldown != defaults.node_cooldown) {
+      AddFlag("node-cooldown", absl::FormatDuration(options_.node_cooldown));
+    }
     AddFlag("role", config_.role);
     const bool random = !options_.rdzv_id && options_.nnodes.max == 1;
     Add("rdzv-id", config_.job_id, random ? "random: a job of one node" : origins_.Of("rdzv-id"));

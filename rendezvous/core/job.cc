@@ -46,6 +46,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
       budget_(settings_),
       round_(past.round_floor, past.max_reported),
+      cooldowns_(settings_.node_cooldown),
       waiting_since_(now) {}
 
 Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
@@ -63,9 +64,12 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
       fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
       budget_(settings_),
       round_(std::move(record.round), record.highest_round),
+      cooldowns_(settings_.node_cooldown, record, server_began),
       waiting_since_(server_began) {
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
+  budget_.Restore(record.restarts, server_began);
+  if (record.restarts.wait > absl::ZeroDuration()) restart_at_ = server_began + record.restarts.wait;
   recovery_.Begin(settings_, server_began);
   if (!round_.leave_reason().empty()) {
     recovery_.BeginLeft();
@@ -83,6 +87,10 @@ absl::Duration Job::BeatInterval(const Node& node) const {
 
 void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
   members_.SetInTouch(node, join.in_touch && join.current);
+  node->may_claim_touch = node->in_touch;
+  node->told_left_out = false;
+  node->can_be_left_out =
+      std::find(join.capabilities.begin(), join.capabilities.end(), kCanBeLeftOut) != join.capabilities.end();
   Welcome welcome;
   if (join.heartbeat_timeout > absl::ZeroDuration() && !node->in_process) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes, static_cast<int64_t>(members_.size()));
@@ -157,8 +165,14 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
   }
   node->store_port = ready.store_port;
   node->store_secret = ready.store_secret;
+  if (ready.left_out) {
+    node->may_claim_touch = false;
+    members_.SetInTouch(node, false);
+  }
   if (node->state == NodeState::kIdle) {  // told again
-    return members_.SetSurvivors(node, ready.survivors, ready.can_reform);
+    members_.SetSurvivors(node, ready.survivors, ready.can_reform);
+    if (ready.left_out && state_ == JobState::kStopping) TryAssign(turn);
+    return;
   }
   if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) {
     round_.TakeBackSuccess();
@@ -192,7 +206,7 @@ void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& tur
 
 SteadyTime Job::NextDeadline() const {
   SteadyTime next = std::min(members_.NextExpiry(), StateDeadline());
-  return std::min(next, notices_.Due());
+  return std::min({next, notices_.Due(), cooldowns_.NextEnd()});
 }
 
 SteadyTime Job::StateDeadline() const {
@@ -211,7 +225,9 @@ SteadyTime Job::StateDeadline() const {
 }
 
 void Job::OnDeadline(const Turn& turn) {
+  const bool cooldown_over = cooldowns_.Expire(turn.now);
   RemoveExpired(turn);
+  if (cooldown_over && state_ == JobState::kRunning) ConsiderAllLate(turn);
   if (state_ == JobState::kStopping) TryAssign(turn);
   if (!ended() && StateDeadline() <= turn.now) OnStateDeadline(turn);
   if (!ended() && notices_.Due() <= turn.now) SendNotices(turn);
@@ -282,8 +298,12 @@ void Job::OnStateDeadline(const Turn& turn) {
 void Job::SendNotices(const Turn& turn) {
   notices_.Sent(turn.now);
   const Waiting waiting = DescribeWaiting(turn.now);
+  const LeftOutNodes left_out = LeftOutNow();
   for (const auto& node : members_.nodes()) {
-    if (node->ready()) Tell(*node, waiting, turn);
+    if (!node->ready()) continue;
+    Waiting told = waiting;
+    if (left_out.contains(node.get())) told.reason = DescribeLeftOut(*node);
+    Tell(*node, std::move(told), turn);
   }
 }
 
@@ -391,6 +411,9 @@ JobRecord Job::Record(SteadyTime now) const {
   record.highest_round = round_.highest();
   record.round = round_.record();
   record.fenced = fence_.nodes().Record(now);
+  record.restarts = budget_.Record(now);
+  record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);
+  cooldowns_.Record(now, &record);
   if (!ended()) return record;
   record.verdict = verdict_;
   record.told = members_.SortedIds();

@@ -21,6 +21,7 @@
 #include "rendezvous/core/lateness.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/node_cooldowns.h"
 #include "rendezvous/core/notice_timer.h"
 #include "rendezvous/core/participants.h"
 #include "rendezvous/core/recovery.h"
@@ -32,7 +33,7 @@ namespace ddprun::rendezvous {
 // One job from its first node's Join to its verdict: the round state machine (job_state.h has its diagram and its
 // transitions). It answers every event in every state; what it knows lies in its parts: who is there (Membership), the
 // round and its nodes' reports after a server's restart (Round, Recovery), whose workers may be left (Fence), which
-// failure followed from a loss (HeldFailure), and what failures cost (RestartBudget). Thread-compatible. Joins were
+// failure followed from a loss (HeldFailure), what failures cost (RestartBudget), and whom (NodeCooldowns). Thread-compatible. Joins were
 // checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes back) and job_round.cc (rounds
 // and the end).
 class Job {
@@ -128,6 +129,8 @@ class Job {
   void TakePhase(Node* node, const Join& join, const Turn& turn);
   // A node that joined, or became idle, while a round runs without it.
   void ConsiderLate(const Node& node, const Turn& turn);
+  // The same for all nodes that the running round goes without.
+  void ConsiderAllLate(const Turn& turn);
   bool StartsRecovery(const Join& join) const;
   void TakeReport(Node* node, const Join& join, const Turn& turn);
   // The same of a node that knows nothing of the round that is taken up.
@@ -158,7 +161,12 @@ class Job {
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
   // The nodes at hand are ready for the next round.
-  bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes); }
+  bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes, LeftOutNow()); }
+  // Nodes that the next round begins without, or that the present one goes on without, because of their cooldown.
+  LeftOutNodes LeftOutNow() const { return LeftOut(members_, cooldowns_, static_cast<size_t>(settings_.min_nodes)); }
+  std::string DescribeLeftOut(const Node& node) const;
+  // Those of them that may claim to be in touch have to answer before the round begins (protocol 3.9).
+  void TellLeftOut(const Turn& turn);
   void TryAssign(const Turn& turn);
   // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all of
   // them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
@@ -167,8 +175,8 @@ class Job {
   bool RemoveQuiet(const Turn& turn);
   void Assign(const Turn& turn);
   void OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn);
-  // What a failure means for the job: it ends, or one restart is charged.
-  std::optional<Verdict> Charge(const WorkerFailure& failure, const Turn& turn);
+  // What a failure on this node means for the job: it ends, or one restart is charged.
+  std::optional<Verdict> Charge(absl::string_view node_id, const WorkerFailure& failure, const Turn& turn);
   // Takes away a node that is gone.
   void Remove(Node* node, Going going, Departure* departure, const Turn& turn);
   // Decides once for all nodes that went in the same moment: none of them may be given ranks first.
@@ -196,7 +204,9 @@ class Job {
   RestartBudget budget_;
   Round round_;
   Recovery recovery_;
+  NodeCooldowns cooldowns_;
   HeldFailure held_;
+  std::string held_node_;                               // whose worker's failure is held
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
   std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began

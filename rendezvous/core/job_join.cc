@@ -115,7 +115,7 @@ void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
     case JobState::kFailed: return;
   }
   if (const auto failure = held_.CameBack(node->node_id)) {
-    if (auto verdict = Charge(*failure, turn)) {
+    if (auto verdict = Charge(held_node_, *failure, turn)) {
       End(*std::move(verdict), turn);
     } else {
       Keep("", turn);
@@ -161,6 +161,7 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
       TakePhase(node, join, turn);
       return LeaveRound(absl::StrCat("the store address of node ", node->host, " changed"), std::nullopt, turn);
     }
+    node->may_claim_touch = true;
     return Tell(*node, rendezvous::Assign{round_.PlaceOf(*node, budget_.used())}, turn);
   }
   if (reported == round_.number()) {
@@ -184,7 +185,16 @@ void Job::ConsiderLate(const Node& node, const Turn& turn) {
   if (node.state != NodeState::kIdle) return;                    // its Ready will bring it here
   if (round_.group_world_size() >= settings_.max_nodes) return;  // a spare
   if (round_.any_succeeded()) return;                            // the job is ending
+  if (LeftOutNow().contains(&node)) return;
   LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
+}
+
+void Job::ConsiderAllLate(const Turn& turn) {
+  const LeftOutNodes left_out = LeftOutNow();
+  for (const auto& node : members_.nodes()) {
+    if (node->in_round() || node->state != NodeState::kIdle || left_out.contains(node.get())) continue;
+    return ConsiderLate(*node, turn);
+  }
 }
 
 bool Job::StartsRecovery(const Join& join) const {
@@ -281,10 +291,7 @@ void Job::CompleteRecovery(const Turn& turn) {
   if (round_.all_succeeded()) return End(Succeeded(round_.world_size()), turn);
   waiting_since_.reset();
   Enter(JobState::kRunning, round_.reason());
-  for (const auto& node : members_.nodes()) {
-    if (node->in_round() || node->state != NodeState::kIdle) continue;
-    return ConsiderLate(*node, turn);
-  }
+  ConsiderAllLate(turn);
 }
 
 void Job::GiveUpRecovery(const Turn& turn) {

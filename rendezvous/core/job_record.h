@@ -10,8 +10,8 @@
 #include "rendezvous/core/messages.h"
 
 // What has to outlive a server: a server that is started again goes on with a job from here (protocol 4.4). Plain
-// values. Without times but one for people: no steady clock outlives a machine, and what a server that has just begun
-// must wait for it waits for in full (protocol 4.5).
+// values. Times are ages and what is left of a wait: no steady clock outlives a machine. What a server that has just
+// begun must wait for because of workers it waits for in full (protocol 4.5).
 namespace ddprun::rendezvous {
 
 // A node of a round.
@@ -62,6 +62,28 @@ struct JobSize {
 // a job that never began.
 inline constexpr char kServerRecordId[] = "ddprun:server";
 
+// What failures have cost so far (protocol 3.5), as of when the record was made.
+struct RestartRecord {
+  std::vector<absl::Duration> charge_ages;  // of charges within the restart window, oldest first
+  std::optional<absl::Duration> last_age;   // of the last charge; unset: there was none
+  int32_t series = 0;                       // charges in a row, for the backoff
+  absl::Duration wait;                      // until the next round may begin
+  int32_t last_rank = -1;                   // that failed last
+  int64_t last_step = -1;                   // at which it did; -1: not known
+  int32_t failures_at_step = 0;             // of that rank at that step in a row
+
+  friend bool operator==(const RestartRecord&, const RestartRecord&) = default;
+};
+
+// A node that was left out, or is (protocol 3.9).
+struct CooldownRecord {
+  std::string node_id;
+  int32_t times = 0;                        // that a cooldown began
+  std::optional<absl::Duration> remaining;  // of the present one; unset: it is over
+
+  friend bool operator==(const CooldownRecord&, const CooldownRecord&) = default;
+};
+
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
@@ -73,6 +95,10 @@ struct JobRecord {
   std::optional<JobSize> resized;
   std::vector<std::string> drained_hosts;  // sorted; of the server
   std::vector<FencedNodeRecord> fenced;    // sorted by node id
+  RestartRecord restarts;
+  std::vector<CooldownRecord> cooldowns;  // in the order in which their first ones began
+  std::string failing_node;               // whose worker failed last as a first cause
+  int32_t failing_rounds = 0;             // in a row
 
   // Of an ended job.
   std::optional<Verdict> verdict;
@@ -80,6 +106,18 @@ struct JobRecord {
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
+
+// The record was kept so long ago.
+inline void AddAge(absl::Duration by, JobRecord* record) {
+  const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
+  record->age += by;
+  for (absl::Duration& age : record->restarts.charge_ages) age += by;
+  if (record->restarts.last_age) *record->restarts.last_age += by;
+  record->restarts.wait = take_off(record->restarts.wait);
+  for (CooldownRecord& node : record->cooldowns) {
+    if (node.remaining) node.remaining = take_off(*node.remaining);
+  }
+}
 
 // Whether nobody but the nodes that the record names can have workers: the nodes of its round, which is the latest of
 // all, and the fenced ones (protocol 4.5).

@@ -83,7 +83,24 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   Say(Event::Kind::kJobWaiting, state_reason_, turn);
 }
 
+std::string Job::DescribeLeftOut(const Node& node) const {
+  return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
+                      " (--node-cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
+                      " rounds in a row");
+}
+
+void Job::TellLeftOut(const Turn& turn) {
+  const LeftOutNodes left_out = LeftOutNow();
+  if (left_out.empty()) return;
+  for (const auto& node : members_.nodes()) {
+    if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
+    node->told_left_out = true;
+    Tell(*node, RoundWithoutYou{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
+  }
+}
+
 void Job::TryAssign(const Turn& turn) {
+  TellLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
   if (members_.in_touch() >= static_cast<size_t>(settings_.max_nodes)) fence_.LastRoundIsThere();
@@ -93,7 +110,7 @@ void Job::TryAssign(const Turn& turn) {
 
 bool Job::StopSurvivors(const Turn& turn) {
   if (members_.with_survivors() == 0) return false;
-  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes);
+  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes, LeftOutNow());
   const auto plain = std::find_if(nodes.begin(), nodes.end(), [](const Node* node) { return node->plain; });
   bool any = false;
   for (Node* node : nodes) {
@@ -124,7 +141,8 @@ bool Job::RemoveQuiet(const Turn& turn) {
 }
 
 void Job::Assign(const Turn& turn) {
-  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes);
+  const LeftOutNodes left_out = LeftOutNow();
+  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes, left_out);
   const RankTable table = RanksOf(nodes);
   std::vector<RoundNodeRecord> recorded;
   if (keeps_records_) {
@@ -147,6 +165,8 @@ void Job::Assign(const Turn& turn) {
     node->base_role_rank = table.places[i].base_role_rank;
     node->role_world_size = table.places[i].role_world_size;
     node->keeps_workers = !node->survivors.empty();
+    node->may_claim_touch = true;
+    node->told_left_out = false;
     members_.SetGroupRank(node, table.places[i].group_rank);
     members_.Expect(node, turn.now);
     members_.SetState(node, NodeState::kRunning);
@@ -160,6 +180,12 @@ void Job::Assign(const Turn& turn) {
   assigned.nodes = static_cast<int32_t>(nodes.size());
   assigned.workers = table.world_size;
   Say(std::move(assigned), turn);
+  for (const auto& node : members_.nodes()) {
+    if (left_out.empty()) break;
+    if (!node->in_round() || !left_out.contains(node.get())) continue;
+    members_.SetGroupRank(node.get(), -1);
+    Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
+  }
   for (const size_t i : table.order) {
     Tell(*nodes[i], rendezvous::Assign{round_.PlaceOf(*nodes[i], budget_.used())}, turn);
   }
@@ -190,19 +216,22 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   Say(std::move(failed), turn);
   if (failure.restartable) {
     if (state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+      held_node_ = node->node_id;
       return LeaveRound(DescribeFailure(failure), failure, turn);
     }
     if (state_ == JobState::kRecovering && !recovery_.Fail()) return;
   }
-  if (auto verdict = Charge(failure, turn)) return End(*std::move(verdict), turn);
+  if (auto verdict = Charge(node->node_id, failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
 }
 
-std::optional<Verdict> Job::Charge(const WorkerFailure& failure, const Turn& turn) {
+std::optional<Verdict> Job::Charge(absl::string_view node_id, const WorkerFailure& failure, const Turn& turn) {
   std::optional<Verdict> verdict = Judge(failure, &budget_, turn.now);
-  if (!verdict) restart_at_ = turn.now + budget_.Backoff();
-  return verdict;
+  if (verdict) return verdict;
+  restart_at_ = turn.now + budget_.Backoff();
+  cooldowns_.OnFirstCause(node_id, turn.now);
+  return std::nullopt;
 }
 
 void Job::OnGone(Node* node, Going going, const Turn& turn) {

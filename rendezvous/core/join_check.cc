@@ -114,6 +114,7 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
     return Difference{"--max-failures-at-step", absl::StrCat(a.max_failures_at_step),
                       absl::StrCat(b.max_failures_at_step)};
   }
+  if (a.node_cooldown != b.node_cooldown) return durations("--node-cooldown", a.node_cooldown, b.node_cooldown);
   if (a.join_timeout != b.join_timeout) {
     return durations("--rdzv-conf join_timeout", a.join_timeout, b.join_timeout);
   }
@@ -140,6 +141,7 @@ Problem CheckSettings(const JobSettings& s) {
   if (auto p = CheckDuration("restart_window", s.restart_window)) return p;
   if (auto p = CheckDuration("restart_backoff", s.restart_backoff)) return p;
   if (auto p = CheckRange("settings.max_failures_at_step", s.max_failures_at_step, 0, kMaxRestarts)) return p;
+  if (auto p = CheckDuration("node_cooldown", s.node_cooldown)) return p;
   if (s.heartbeat_timeout < absl::Milliseconds(1)) {
     return absl::StrCat("Join.settings.heartbeat_timeout is ", absl::FormatDuration(s.heartbeat_timeout),
                         "; it must be at least 1ms");

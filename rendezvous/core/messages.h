@@ -14,6 +14,9 @@
 // cited here). proto/rendezvous.proto is the same on the wire and rendezvous/wire converts between the two.
 namespace ddprun::rendezvous {
 
+// Capability of a launcher that answers RoundWithoutYou: it can be left out of a round (protocol 3.9).
+inline constexpr char kCanBeLeftOut[] = "round-without-you";
+
 // What this build speaks (protocol 7). It grows when a message's meaning changes, not when something is added.
 inline constexpr uint32_t kProtocolVersion = 1;
 
@@ -29,6 +32,8 @@ struct JobSettings {
   absl::Duration restart_window;   // max_restarts is for any span of this length; zero: for the job's life
   absl::Duration restart_backoff;  // before the first restart of a series, doubled for each one more; zero: none
   int max_failures_at_step = 3;    // of one rank at one step in a row: then the job ends; 0: no limit
+  // A node whose workers fail round after round is left out for this, doubled each time; zero: it never is.
+  absl::Duration node_cooldown = absl::Minutes(1);
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
@@ -172,6 +177,9 @@ struct Ready {
   // Its workers can keep their processes from round to round; known of those of its last round, alive or not. A job in
   // which one node with ranks can't starts all workers again (protocol 3.8).
   bool can_reform = false;
+  // The launcher was told that a round begins without it (RoundWithoutYou). It is not in touch any more, until its next
+  // Assign.
+  bool left_out = false;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
@@ -260,6 +268,14 @@ struct StopRound {
   friend bool operator==(const StopRound&, const StopRound&) = default;
 };
 
+// The next round is to begin without this node, which is idle. It begins after the node's Ready that says `left_out`
+// (protocol 3.9). Should the node be needed after all, an Assign follows. Only to nodes with the capability.
+struct RoundWithoutYou {
+  uint64_t round = 0;  // at least this one
+  std::string reason;  // one sentence
+  friend bool operator==(const RoundWithoutYou&, const RoundWithoutYou&) = default;
+};
+
 // The job has ended. Stop what still runs and exit with the verdict's code.
 struct Finish {
   Verdict verdict;
@@ -272,7 +288,8 @@ struct Rejected {
   friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 
-using ServerMessage = std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected>;
+using ServerMessage =
+    std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected, RoundWithoutYou>;
 
 }  // namespace ddprun::rendezvous
 

@@ -6,18 +6,27 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "rendezvous/core/membership.h"
+#include "rendezvous/core/node_cooldowns.h"
 #include "rendezvous/core/rank_assignment.h"
 
 // Who takes part in the next round (protocol 3.3, 3.4). Pure functions.
 namespace ddprun::rendezvous {
 
-// Nobody has to be waited for but nodes that are gone: those of the last round, who always take part, are ready, and of
-// newcomers as many as there is room for; and nobody who is there has workers.
-bool ReadyForRound(const Membership& members, size_t max_nodes);
+using LeftOutNodes = absl::flat_hash_set<const Node*>;
+
+// Nodes that the next round begins without because of their cooldown (protocol 3.9). Of those whose launchers lack the
+// capability, none; and if fewer than `min_nodes` others are there, those are missing here whose cooldown ends first.
+LeftOutNodes LeftOut(const Membership& members, const NodeCooldowns& cooldowns, size_t min_nodes);
+
+// Nobody has to be waited for but nodes that are gone: those of the last round, who always take part unless they are
+// left out, are ready, and of newcomers as many as there is room for; nobody who is there has workers; and nobody who
+// is left out may say that it is in touch.
+bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out = {});
 
 // At most `max_nodes` that are ready: those of the last round first, then newcomers in the order in which they joined.
-std::vector<Node*> Participants(const Membership& members, size_t max_nodes);
+std::vector<Node*> Participants(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out = {});
 
 // Their ranks, in the same order.
 RankTable RanksOf(const std::vector<Node*>& nodes);

@@ -37,6 +37,28 @@ absl::Duration RestartBudget::Backoff() const {
   return std::min(wait, std::max(backoff_, kMaxBackoff));
 }
 
+RestartRecord RestartBudget::Record(SteadyTime now) const {
+  RestartRecord record;
+  const size_t skipped = in_window_.size() - std::min(in_window_.size(), kMaxRecorded);
+  for (size_t i = skipped; i < in_window_.size(); ++i) record.charge_ages.push_back(now - in_window_[i]);
+  if (last_ > SteadyTime::InfinitePast()) record.last_age = now - last_;
+  record.series = series_;
+  record.last_rank = rank_;
+  record.last_step = step_;
+  record.failures_at_step = at_step_;
+  return record;
+}
+
+void RestartBudget::Restore(const RestartRecord& record, SteadyTime now) {
+  in_window_.clear();
+  for (const absl::Duration age : record.charge_ages) in_window_.push_back(now - age);
+  last_ = record.last_age ? now - *record.last_age : SteadyTime::InfinitePast();
+  series_ = record.series;
+  rank_ = record.last_rank;
+  step_ = record.last_step;
+  at_step_ = record.failures_at_step;
+}
+
 bool RestartBudget::LearnUsed(int32_t used) {
   const int32_t before = used_;
   used_ = std::max(used_, window_ > absl::ZeroDuration() ? used : std::min(used, max_));

@@ -1,11 +1,13 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_RESTART_BUDGET_H_
 #define DDPRUN_RENDEZVOUS_CORE_RESTART_BUDGET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 
 #include "absl/time/time.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -36,6 +38,12 @@ class RestartBudget {
   // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news. When they
   // were is not known: with a window they count as long ago.
   bool LearnUsed(int32_t used);
+
+  // What a record keeps, but for `wait`: at most this many charges, the newest ones.
+  static constexpr size_t kMaxRecorded = 1000;
+  RestartRecord Record(SteadyTime now) const;
+  // Goes on from there at `now`. The number of charges is learnt with LearnUsed.
+  void Restore(const RestartRecord& record, SteadyTime now);
 
   int32_t used() const { return used_; }  // in the job's life
   int32_t max() const { return max_; }

@@ -29,6 +29,9 @@ struct Describer {
   std::string operator()(const Rejected& rejected) const {
     return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason);
   }
+  std::string operator()(const RoundWithoutYou& without) const {
+    return absl::StrCat("job ", tell.job_id, ": ", without.reason);
+  }
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name
   std::string operator()(const HeartbeatAck&) const { return ""; }
   std::string operator()(const Waiting&) const { return ""; }

@@ -55,6 +55,32 @@ RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
   return round;
 }
 
+v1::RestartRecord ToProto(const RestartRecord& restarts) {
+  v1::RestartRecord proto;
+  for (const absl::Duration age : restarts.charge_ages) SetDuration(age, proto.add_charge_ages());
+  if (restarts.last_age.has_value()) SetDuration(*restarts.last_age, proto.mutable_last_age());
+  proto.set_series(restarts.series);
+  SetDuration(restarts.wait, proto.mutable_wait());
+  proto.set_last_rank(restarts.last_rank);
+  proto.set_last_step(restarts.last_step);
+  proto.set_failures_at_step(restarts.failures_at_step);
+  return proto;
+}
+
+RestartRecord FromProto(const v1::RestartRecord& proto, FieldReader fields) {
+  RestartRecord restarts;
+  for (const auto& age : proto.charge_ages()) {
+    restarts.charge_ages.push_back(fields.Duration("charge_ages", true, age));
+  }
+  if (proto.has_last_age()) restarts.last_age = fields.Duration("last_age", true, proto.last_age());
+  restarts.series = fields.Number("series", proto.series(), 0, INT32_MAX);
+  restarts.wait = fields.Duration("wait", proto.has_wait(), proto.wait());
+  restarts.last_rank = fields.Number("last_rank", proto.last_rank(), -1, INT32_MAX);
+  restarts.last_step = proto.last_step();
+  restarts.failures_at_step = fields.Number("failures_at_step", proto.failures_at_step(), 0, INT32_MAX);
+  return restarts;
+}
+
 JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   JobRecord record;
   record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
@@ -68,7 +94,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   if (record.highest_round < record.round.number) fields.Fail("highest_round", "is less than round.number");
   if (proto.resized_max_nodes() != 0) {
     record.resized = JobSize{fields.Number("resized_min_nodes", proto.resized_min_nodes(), 1, kMaxNodes),
-                               fields.Number("resized_max_nodes", proto.resized_max_nodes(), 1, kMaxNodes)};
+                             fields.Number("resized_max_nodes", proto.resized_max_nodes(), 1, kMaxNodes)};
     if (record.resized->min_nodes > record.resized->max_nodes) fields.Fail("resized_min_nodes", "is too large");
   }
   record.drained_hosts.assign(proto.drained_hosts().begin(), proto.drained_hosts().end());
@@ -77,6 +103,14 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
     record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation(), node.session()});
   }
+  if (proto.has_restarts()) record.restarts = FromProto(proto.restarts(), fields.Inside("restarts"));
+  for (const v1::CooldownRecord& node : proto.cooldowns()) {
+    CooldownRecord& cooldown = record.cooldowns.emplace_back(CooldownRecord{node.node_id()});
+    cooldown.times = fields.Number("cooldowns.times", node.times(), 0, INT32_MAX);
+    if (node.has_remaining()) cooldown.remaining = fields.Duration("cooldowns.remaining", true, node.remaining());
+  }
+  record.failing_node = proto.failing_node();
+  record.failing_rounds = fields.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
   return record;
 }
 
@@ -104,6 +138,15 @@ std::string ToBytes(const JobRecord& record) {
     fenced->set_incarnation(node.incarnation);
     fenced->set_session(node.session);
   }
+  *proto.mutable_restarts() = ToProto(record.restarts);
+  for (const CooldownRecord& node : record.cooldowns) {
+    v1::CooldownRecord* cooldown = proto.add_cooldowns();
+    cooldown->set_node_id(node.node_id);
+    cooldown->set_times(node.times);
+    if (node.remaining.has_value()) SetDuration(*node.remaining, cooldown->mutable_remaining());
+  }
+  proto.set_failing_node(record.failing_node);
+  proto.set_failing_rounds(record.failing_rounds);
   return proto.SerializeAsString();
 }
 

@@ -104,7 +104,7 @@ absl::Status SqliteStore::ReadSaved() {
       absl::StatusOr<JobRecord> record = RecordFromBytes(rows.Blob(0));
       if (!record.ok()) return record.status();
       // For people only, so that a wall clock will do.
-      record->age += std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(rows.Number(1)));
+      AddAge(std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(rows.Number(1))), &*record);
       saved_.jobs.push_back(*std::move(record));
     }
     if (!rows.status().ok()) return rows.status();

@@ -78,6 +78,7 @@ struct Writer {
     proto->mutable_ready()->set_store_secret(ready.store_secret);
     SetSurvivors(ready.survivors, proto->mutable_ready()->mutable_survivors());
     proto->mutable_ready()->set_can_reform(ready.can_reform);
+    proto->mutable_ready()->set_left_out(ready.left_out);
   }
   void operator()(const Leave& leave) const {
     proto->mutable_leave()->set_reason(FitText(leave.reason, kMaxTextBytes));
@@ -126,8 +127,12 @@ WorkerFailed ReadWorkerFailed(const v1::WorkerFailed& proto, FieldReader fields)
 }
 
 Ready ReadReady(const v1::Ready& proto, FieldReader fields) {
-  Ready ready{proto.left_round(), fields.Number("store_port", proto.store_port(), 1, 65535),
-              fields.Secret("store_secret", proto.store_secret()), FromProto(proto.survivors()), proto.can_reform()};
+  Ready ready{proto.left_round(),
+              fields.Number("store_port", proto.store_port(), 1, 65535),
+              fields.Secret("store_secret", proto.store_secret()),
+              FromProto(proto.survivors()),
+              proto.can_reform(),
+              proto.left_out()};
   if (auto problem = CheckSurvivors(ready.survivors, kMaxSlots)) fields.Fail("survivors", *problem);
   return ready;
 }

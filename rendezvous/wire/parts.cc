@@ -24,6 +24,7 @@ v1::JobSettings ToProto(const JobSettings& settings) {
   SetDuration(settings.restart_window, proto.mutable_restart_window());
   SetDuration(settings.restart_backoff, proto.mutable_restart_backoff());
   proto.set_max_failures_at_step(settings.max_failures_at_step);
+  SetDuration(settings.node_cooldown, proto.mutable_node_cooldown());
   return proto;
 }
 
@@ -45,6 +46,9 @@ JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
     settings.restart_backoff = fields.Duration("restart_backoff", true, proto.restart_backoff());
   }
   if (proto.has_max_failures_at_step()) settings.max_failures_at_step = proto.max_failures_at_step();
+  if (proto.has_node_cooldown()) {
+    settings.node_cooldown = fields.Duration("node_cooldown", true, proto.node_cooldown());
+  }
   return settings;
 }
 

@@ -56,6 +56,11 @@ struct Writer {
   void operator()(const Rejected& rejected) const {
     proto->mutable_rejected()->set_reason(FitText(rejected.reason, kMaxTextBytes));
   }
+  void operator()(const RoundWithoutYou& without) const {
+    v1::RoundWithoutYou* out = proto->mutable_round_without_you();
+    out->set_round(without.round);
+    out->set_reason(FitText(without.reason, kMaxTextBytes));
+  }
 };
 
 Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
@@ -120,6 +125,10 @@ Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
   return Rejected{fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
+RoundWithoutYou ReadRoundWithoutYou(const v1::RoundWithoutYou& proto, FieldReader fields) {
+  return RoundWithoutYou{proto.round(), fields.Line("reason", proto.reason(), kMaxTextBytes)};
+}
+
 }  // namespace
 
 v1::ServerMessage ToProto(const ServerMessage& message) {
@@ -142,6 +151,9 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
     case v1::ServerMessage::kFinish: message = ReadFinish(proto.finish(), FieldReader("finish", &status)); break;
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
+      break;
+    case v1::ServerMessage::kRoundWithoutYou:
+      message = ReadRoundWithoutYou(proto.round_without_you(), FieldReader("round_without_you", &status));
       break;
     case v1::ServerMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }

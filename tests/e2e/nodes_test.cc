@@ -505,5 +505,24 @@ TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   }
 }
 
+// Protocol 3.9. Its launcher waits as a spare, and ends as the job does.
+TEST(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
+  const int port = FreePort();
+  const std::vector<std::string> flags = {"--max-restarts=3", "--rdzv-conf=last_call_timeout=60"};
+  const std::string waits_for_two = std::string(kSayRank) + "[ $WORLD_SIZE = 2 ] || exec sleep 1000";
+  Launcher a(NodeFlags(port, "2:3", 1, flags, waits_for_two)), b(NodeFlags(port, "2:3", 1, flags, waits_for_two));
+  Launcher bad(NodeFlags(port, "2:3", 1, flags, "exit 7"));
+  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  EXPECT_EQ(bad.Wait(), 0) << bad.Err();
+  EXPECT_EQ(Count(bad.Err(), " of 3; master"), 3) << bad.Err();
+  EXPECT_NE(bad.Err().find("is left out for 1m (--node-cooldown): its workers failed first in 3 rounds in a row"),
+            std::string::npos)
+      << bad.Err();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/2")), 1) << a.Out() << b.Out();
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::testing

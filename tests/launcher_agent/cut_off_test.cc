@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <string>
+#include <vector>
 
 #include "launcher/core/agent_machine.h"
 
@@ -321,6 +322,37 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
   Say(rendezvous::Assign{Round(3)});
   EXPECT_TRUE(rejoin(std::nullopt));
   EXPECT_FALSE(rejoin(0)) << "that server may have left it out";
+}
+
+// Protocol 3.9.
+TEST_F(CutOffTest, RoundWithoutYou_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
+  const auto in_touch = [this] {
+    Clear();
+    Disconnect();
+    machine_.OnConnected(now_, &effects_);
+    const auto* join = Sent<rendezvous::Join>();
+    EXPECT_EQ(join->capabilities, std::vector<std::string>{rendezvous::kCanBeLeftOut});
+    const bool in_touch = join->in_touch;
+    Say(rendezvous::Welcome{kTimeout / 6, false, 1, {}, absl::ZeroDuration(), 0});
+    Clear();
+    return in_touch;
+  };
+  Say(rendezvous::StopRound{1, "", std::nullopt});
+  EndWorker();
+  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out);
+  EXPECT_TRUE(in_touch());
+  Say(rendezvous::RoundWithoutYou{1, "of a round that it had"});
+  EXPECT_EQ(Sent<rendezvous::Ready>(), nullptr);
+  Say(rendezvous::RoundWithoutYou{2, "node here is left out for 1m"});
+  ASSERT_NE(Sent<rendezvous::Ready>(), nullptr);
+  EXPECT_TRUE(Sent<rendezvous::Ready>()->left_out);
+  EXPECT_EQ(Printed(), "node here is left out for 1m\n");
+  EXPECT_FALSE(in_touch());
+  Say(rendezvous::Assign{Round(3)});
+  EXPECT_TRUE(in_touch());
+  Say(rendezvous::StopRound{3, "", std::nullopt});
+  EndWorker();
+  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out);
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
 TEST(Resolve, JobSettings_AreFilled) {
   const LaunchConfig config = MustResolve(
       {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
-       "--restart-window=6", "--restart-backoff=7", "--max-failures-at-step=8",
+       "--restart-window=6", "--restart-backoff=7", "--max-failures-at-step=8", "--node-cooldown=9",
        "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5"});
   rendezvous::JobSettings expected;
   expected.min_nodes = 2;
@@ -147,6 +147,7 @@ TEST(Resolve, JobSettings_AreFilled) {
   expected.restart_window = absl::Seconds(6);
   expected.restart_backoff = absl::Seconds(7);
   expected.max_failures_at_step = 8;
+  expected.node_cooldown = absl::Seconds(9);
   expected.join_timeout = absl::Seconds(1);
   expected.last_call = absl::Seconds(2);
   expected.heartbeat_timeout = absl::Seconds(3);

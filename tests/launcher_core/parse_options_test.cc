@@ -55,6 +55,7 @@ const Sample kSamples[] = {
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
     {"restart-window", "3600", [](const Options& o) { return o.restart_window == absl::Hours(1); }},
     {"restart-backoff", "0.5", [](const Options& o) { return o.restart_backoff == absl::Milliseconds(500); }},
+    {"node-cooldown", "0", [](const Options& o) { return o.node_cooldown == absl::ZeroDuration(); }},
     {"max-failures-at-step", "0", [](const Options& o) { return o.max_failures_at_step == 0; }},
     {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},

@@ -84,10 +84,10 @@ note: 4 workers share 2 CPUs, all that SLURM lets this task use: give srun itsel
 }
 
 TEST(ShowConfig, RestartRules_AreSaidIfGiven) {
-  const std::string shown =
-      Show({"--show-config", "--restart-window=3600", "--restart-backoff=2", "--max-failures-at-step=0"});
-  for (const std::string line :
-       {"restart-window        1h ", "restart-backoff       2s ", "max-failures-at-step  0 "}) {
+  const std::string shown = Show({"--show-config", "--restart-window=3600", "--restart-backoff=2",
+                                  "--max-failures-at-step=0", "--node-cooldown=90"});
+  for (const std::string line : {"restart-window        1h ", "restart-backoff       2s ", "max-failures-at-step  0 ",
+                                 "node-cooldown         1m30s "}) {
     EXPECT_TRUE(absl::StrContains(shown, line)) << line << "\n" << shown;
   }
 }

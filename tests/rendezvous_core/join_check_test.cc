@@ -91,6 +91,7 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
   ExpectRefused("settings.max_restarts", [](Join* j) { j->settings.max_restarts = kMaxRestarts + 1; });
   ExpectRefused("settings.restart_window", [](Join* j) { j->settings.restart_window = absl::Seconds(-1); });
   ExpectRefused("settings.restart_backoff", [](Join* j) { j->settings.restart_backoff = absl::InfiniteDuration(); });
+  ExpectRefused("settings.node_cooldown", [](Join* j) { j->settings.node_cooldown = absl::Seconds(-1); });
   ExpectRefused("settings.max_failures_at_step", [](Join* j) { j->settings.max_failures_at_step = -1; });
   ExpectRefused("settings.join_timeout", [](Join* j) { j->settings.join_timeout = absl::Seconds(-1); });
   ExpectRefused("settings.last_call", [](Join* j) { j->settings.last_call = absl::InfiniteDuration(); });

@@ -56,9 +56,17 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   succeeded_.clear();
   suspects_.clear();
   charged_ = told_to_stop_ = gone_for_good_ = false;
-  charges_.clear();
-  failures_.clear();
-  not_before_ = SteadyTime::InfinitePast();
+  // Time stands still from the last record on: the time of its newest charge tells when that was.
+  if (!charges_.empty()) {
+    const absl::Duration shift = now - (charges_.back() + record.restarts.last_age.value());
+    for (SteadyTime& at : charges_) at = at + shift;
+    not_before_ = not_before_ + shift;
+  }
+  for (const CooldownRecord& node : record.cooldowns) {
+    Cooldown& cooldown = cooldowns_.at(node.node_id);
+    cooldown.over = !node.remaining;
+    cooldown.until = now + node.remaining.value_or(absl::ZeroDuration());
+  }
   at_step_end_ = false;
   given_out_ = members_.empty() ? 0 : round;
   loss_code_ = 1;
@@ -130,6 +138,8 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   Node* node = &nodes.back();
   node->join = join;
   node->join.in_touch = join.in_touch && join.current;
+  node->claims = node->join.in_touch;
+  node->can_sit_out = !join.capabilities.empty();
   node->order = ++counter_;
   gone.erase(join.node_id);
   if (join.incarnation > 1 || join.current) veterans_ = true;
@@ -159,7 +169,9 @@ void NaiveJob::HearOf(uint64_t reported) {
 void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
   Say(*node, "close");
   node->join.incarnation = join.incarnation;
-  node->join.in_touch = join.in_touch && join.current;
+  node->join.in_touch = node->claims = join.in_touch && join.current;
+  node->told_to_sit_out = false;
+  node->can_sit_out = !join.capabilities.empty();
   node->connected = true;
   Touch(node, now);
   Say(*node, "welcome");
@@ -179,6 +191,7 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
       TakePhase(node, join);
       broken_ = true;
     } else {
+      node->claims = true;
       Say(*node, absl::StrCat("assign ", node->place));
     }
   } else if (RoundOf(join) == round && join.phase != Phase::kIdle) {
@@ -191,7 +204,7 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
     broken_ = true;
   }
   if (suspects_.erase(join.node_id) > 0 && suspects_.empty() && !ended()) {
-    Charge(held_);
+    Charge(held_node_, held_);
   }
   Settle(now);
 }
@@ -288,6 +301,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
       return Settle(now);
     }
     node->join.store_port = m->store_port;
+    if (m->left_out) node->join.in_touch = node->claims = false;
     if (node->phase != Phase::kIdle && in_play && node->rank >= 0) {
       if (!broken_) has_cause_ = false;
       broken_ = round_left_ = true;
@@ -318,8 +332,9 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
       if (other.rank >= 0 && !other.connected && other.phase == Phase::kRunning) suspects_.insert(other.join.node_id);
     }
     held_ = m.failure;
+    held_node_ = node->join.node_id;
   }
-  if (suspects_.empty() && !Charge(m.failure)) return;
+  if (suspects_.empty() && !Charge(node->join.node_id, m.failure)) return;
   charged_ = state == State::kRecovering;
   broken_ = has_cause_ = round_left_ = true;
   at_step_end_ = false;
@@ -330,7 +345,7 @@ void NaiveJob::LearnRestarts(int used) {
   restarts = std::max(restarts, in_life ? std::min(used, settings_.max_restarts) : used);
 }
 
-bool NaiveJob::Charge(const WorkerFailure& failure) {
+bool NaiveJob::Charge(const std::string& node_id, const WorkerFailure& failure) {
   failures_.push_back(failure);
   const int most = settings_.max_failures_at_step;
   if (most > 0 && static_cast<int>(failures_.size()) >= most && failure.step) {
@@ -353,6 +368,15 @@ bool NaiveJob::Charge(const WorkerFailure& failure) {
   int series = 1;
   for (size_t i = charges_.size(); --i > 0 && charges_[i] - charges_[i - 1] <= absl::Minutes(10);) ++series;
   not_before_ = now_ + std::min(settings_.restart_backoff * (int64_t{1} << std::min(series - 1, 30)), absl::Minutes(5));
+  failing_nodes_.push_back(node_id);
+  const size_t n = failing_nodes_.size();
+  if (settings_.node_cooldown == absl::ZeroDuration() || n < 3) return true;
+  if (failing_nodes_[n - 2] != node_id || failing_nodes_[n - 3] != node_id) return true;
+  Cooldown& cooldown = cooldowns_[node_id];
+  if (cooldown.times == 0) cooldown.order = ++counter_;
+  const absl::Duration length = settings_.node_cooldown * (int64_t{1} << std::min(cooldown.times++, 30));
+  cooldown.until = now_ + std::min(length, absl::Minutes(10));
+  cooldown.over = false;
   return true;
 }
 
@@ -407,6 +431,7 @@ void NaiveJob::StopAll() {
 void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   lines_ = lines;
   now_ = now;
+  for (auto& [unused, cooldown] : cooldowns_) cooldown.over = cooldown.over || cooldown.until <= now;
   for (size_t i = nodes.size(); i-- > 0;) {
     const Node& node = nodes[i];
     absl::Duration limit = settings_.heartbeat_timeout;
@@ -461,7 +486,13 @@ bool NaiveJob::Complete(SteadyTime now) {
     if ((node.rank >= 0 && node.busy()) || MayHaveWorkers(node)) ++returning;
     if (!node.busy()) ++ready;
   }
-  if (returning > 0 || ready < std::min<int>(nodes.size(), settings_.max_nodes)) return false;
+  int present = nodes.size();
+  for (const Node* node : SittingOut()) {
+    if (node->claims) return false;
+    --present;
+    if (!node->busy()) --ready;
+  }
+  if (returning > 0 || ready < std::min(present, settings_.max_nodes)) return false;
   if (!veterans_ && static_cast<int>(nodes.size()) >= settings_.max_nodes) unknown_gone_ = SteadyTime::InfinitePast();
   const auto in_touch = [](const Node& node) { return node.join.in_touch; };
   if (std::count_if(nodes.begin(), nodes.end(), in_touch) >= settings_.max_nodes) {
@@ -509,7 +540,7 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
   }
   if (state == State::kRunning && succeeded_.empty() && world_nodes_ < settings_.max_nodes) {
     for (const Node& node : nodes) {
-      if (node.rank >= 0 || node.phase != Phase::kIdle) continue;
+      if (node.rank >= 0 || node.phase != Phase::kIdle || SitsOut(node)) continue;
       has_cause_ = false;
       return broken_ = round_left_ = at_step_end_ = true;
     }
@@ -531,6 +562,13 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     state = State::kLastCall;
     last_call_end_ = now + settings_.last_call;
     return true;
+  }
+  if (state == State::kStopping) {
+    for (Node& node : nodes) {
+      if (node.busy() || !node.claims || node.told_to_sit_out || !SitsOut(node)) continue;
+      node.told_to_sit_out = true;
+      Say(node, "left_out");
+    }
   }
   if (state == State::kStopping && Complete(now)) {
     if (!RemoveQuiet(now) && !StopSurvivors()) AssignAll();
@@ -564,13 +602,34 @@ bool NaiveJob::StopSurvivors() {
   return any;
 }
 
+std::vector<NaiveJob::Node*> NaiveJob::SittingOut() {
+  std::vector<Node*> out;
+  for (Node& node : nodes) {
+    const auto it = cooldowns_.find(node.join.node_id);
+    if (it != cooldowns_.end() && !it->second.over && node.can_sit_out) out.push_back(&node);
+  }
+  // Whose cooldown ends first is the first that is taken back.
+  const auto weight = [this](const Node* node) {
+    const Cooldown& cooldown = cooldowns_.at(node->join.node_id);
+    return std::make_tuple(cooldown.until, cooldown.order);
+  };
+  std::sort(out.begin(), out.end(), [&](const Node* a, const Node* b) { return weight(a) > weight(b); });
+  out.resize(std::min<size_t>(out.size(), std::max(0, static_cast<int>(nodes.size()) - settings_.min_nodes)));
+  return out;
+}
+
+bool NaiveJob::SitsOut(const Node& node) {
+  const std::vector<Node*> out = SittingOut();
+  return std::find(out.begin(), out.end(), &node) != out.end();
+}
+
 // Who takes part in the next round.
 std::vector<NaiveJob::Node*> NaiveJob::Chosen() {
   std::vector<Node*> chosen;
   for (const int wanted : {0, 1, 2}) {
     for (Node& node : nodes) {
       const int is = node.rank >= 0 ? 0 : node.join.in_touch ? 1 : 2;
-      if (is != wanted || node.busy()) continue;
+      if (is != wanted || node.busy() || SitsOut(node)) continue;
       if (static_cast<int>(chosen.size()) < settings_.max_nodes) chosen.push_back(&node);
     }
   }
@@ -605,6 +664,7 @@ std::vector<NaiveJob::Node*> NaiveJob::Ranked() {
 void NaiveJob::AssignAll() {
   const std::vector<Node*> order = Ranked();
   const int n = order.size();
+  for (Node* node : SittingOut()) node->rank = -1;
   std::string source;
   int64_t most = -1;
   int rank = 0;
@@ -643,6 +703,8 @@ void NaiveJob::AssignAll() {
     Node* node = order[r];
     Touch(node, now_);
     node->rank = r;
+    node->claims = true;
+    node->told_to_sit_out = false;
     node->round = round;
     node->phase = Phase::kRunning;
     node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",

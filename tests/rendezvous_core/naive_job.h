@@ -77,6 +77,8 @@ class NaiveJob {
     std::string place;                // the rest of its assignment
     std::vector<Survivor> survivors;  // while it is idle
     bool plain = false;
+    bool can_sit_out = false, told_to_sit_out = false;
+    bool claims = false;  // may say that it is in touch
     bool busy() const { return phase != Join::Phase::kIdle || !connected; }
   };
   std::vector<Node> nodes;  // in the order in which they joined
@@ -93,12 +95,15 @@ class NaiveJob {
   void Failed(Node* node, const WorkerFailed& message);
   void LearnRestarts(int used);
   // Whether the job goes on.
-  bool Charge(const WorkerFailure& failure);
+  bool Charge(const std::string& node_id, const WorkerFailure& failure);
   // With `signal`, it was told to stop.
   void Gone(size_t index, bool may_return, int signal = 0, bool at_step_end = false);
   void SayStop(const Node& node, bool cause);
   std::vector<Node*> Chosen();
   bool StopSurvivors();
+  // Whom the next round begins without.
+  std::vector<Node*> SittingOut();
+  bool SitsOut(const Node& node);
   absl::Duration WaitLimit() const;
   bool WaitsInVain() const {
     return static_cast<int>(nodes.size()) < settings_.min_nodes && WaitLimit() == absl::ZeroDuration();
@@ -145,8 +150,18 @@ class NaiveJob {
   uint64_t given_out_ = 0;  // the last round
   std::set<std::string> suspects_;
   WorkerFailure held_;
-  std::vector<SteadyTime> charges_;      // by this server
-  std::vector<WorkerFailure> failures_;  // first causes that it judged
+  std::string held_node_;
+  std::vector<SteadyTime> charges_;
+  std::vector<WorkerFailure> failures_;     // first causes that were judged
+  std::vector<std::string> failing_nodes_;  // of those that were charged
+  // A node's cooldowns: how many, and until when the last one is.
+  struct Cooldown {
+    int times = 0;
+    uint64_t order = 0;
+    SteadyTime until;
+    bool over = false;
+  };
+  std::map<std::string, Cooldown> cooldowns_;
   SteadyTime not_before_ = SteadyTime::InfinitePast();
   std::optional<SteadyTime> waiting_since_;
   SteadyTime last_call_end_, stop_by_, recover_by_;

@@ -19,6 +19,12 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
   if (Below(3) == 0) settings_.restart_window = absl::Seconds(1 + Below(4));
   if (Below(3) == 0) settings_.restart_backoff = absl::Milliseconds(Below(3) * 500);
   settings_.max_failures_at_step = Below(4);
+  settings_.node_cooldown = absl::Seconds(Below(3));
+  unlucky_ = OneIn(2);
+  if (unlucky_) {
+    settings_.max_restarts += 6;
+    settings_.max_failures_at_step = 0;
+  }
   settings_.join_timeout = absl::Seconds(1 + Below(20));
   settings_.last_call = absl::Seconds(Below(4));
   settings_.heartbeat_timeout = absl::Seconds(3);
@@ -64,6 +70,8 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
     join.store_port = next_port_++;
     join.incarnation = 0;
     join.can_reform = !OneIn(plain_);
+    if (!OneIn(8)) join.capabilities = {kCanBeLeftOut};
+    launcher->left_out = launcher->owes_answer = false;
   }
   ++join.incarnation;
   Join said = join;
@@ -72,13 +80,19 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   if (lies_ && OneIn(20)) said.store_port = OneIn(4) ? 0 : next_port_++;
   if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
   if (lies_ && said.current && OneIn(10)) said.survivors = SomeSurvivors(join.slots);
-  said.in_touch = OneIn(2);
+  said.in_touch = OneIn(2) && !launcher->left_out;
   launcher->joined = launcher->connected = true;
   return Said{said.job_id, said.node_id, said.incarnation, said};
 }
 
 Said RandomLaunchers::Say(const Launcher& launcher, LauncherMessage message) {
   return Said{launcher.join.job_id, launcher.join.node_id, launcher.join.incarnation, std::move(message)};
+}
+
+Ready RandomLaunchers::ReadyAfter(const Launcher& launcher) const {
+  const Join& join = launcher.join;
+  return Ready{
+      join.current ? join.current->round : 0, join.store_port, "", join.survivors, join.can_reform, launcher.left_out};
 }
 
 WorkerFailed RandomLaunchers::Failure(uint64_t round) {
@@ -128,16 +142,20 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
   switch (join.phase) {
     case Phase::kIdle:
+      if (launcher->owes_answer && !OneIn(3)) {
+        launcher->owes_answer = false;
+        return Say(*launcher, ReadyAfter(*launcher));
+      }
       if (join.survivors.empty() || OneIn(3)) break;
       join.survivors.pop_back();  // it died
-      return Say(*launcher, Ready{round, join.store_port, "", join.survivors, join.can_reform});
+      return Say(*launcher, ReadyAfter(*launcher));
     case Phase::kSucceeded: break;
     case Phase::kRunning:
-      if (OneIn(5)) {
+      if (unlucky_ ? OneIn(launcher == &launchers_[0] ? 2 : 60) : OneIn(5)) {
         join.phase = Phase::kStopping;
         return Say(*launcher, Failure(round));
       }
-      if (OneIn(4)) {
+      if (OneIn(unlucky_ ? 40 : 4)) {
         join.phase = Phase::kSucceeded;
         return Say(*launcher, GroupSucceeded{round});
       }
@@ -147,7 +165,7 @@ RandomEvent RandomLaunchers::Act(Launcher* launcher) {
       join.phase = Phase::kIdle;
       join.store_port = next_port_++;
       if (launcher->keep && join.can_reform) join.survivors = SomeSurvivors(join.slots);
-      return Say(*launcher, Ready{round, join.store_port, "", join.survivors, join.can_reform});
+      return Say(*launcher, ReadyAfter(*launcher));
   }
   return Say(*launcher, Heartbeat{});
 }
@@ -176,12 +194,14 @@ void RandomLaunchers::Hear(const Effects& effects) {
       join.phase = Join::Phase::kRunning;
       join.survivors.clear();
       launcher->keep = true;
+      launcher->left_out = launcher->owes_answer = false;
     }
     if (const auto* stop = std::get_if<StopRound>(&tell->message)) {
       join.phase = Join::Phase::kStopping;
       join.survivors.clear();
       launcher->keep = stop->keep_workers;
     }
+    if (std::holds_alternative<RoundWithoutYou>(tell->message)) launcher->left_out = launcher->owes_answer = true;
     if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;
     if (std::holds_alternative<Finish>(tell->message)) {
       if (!OneIn(3)) launcher->joined = false;  // the others lost it on the way

@@ -44,6 +44,7 @@ class RandomLaunchers {
     bool joined = false;  // ever
     bool connected = false;
     bool keep = false;  // its workers, as it was told last
+    bool left_out = false, owes_answer = false;
   };
   const std::vector<Launcher>& launchers() const { return launchers_; }
 
@@ -54,6 +55,7 @@ class RandomLaunchers {
   RandomEvent JoinAs(Launcher* launcher);
   RandomEvent Act(Launcher* launcher);
   LauncherMessage Lie(const Launcher& launcher);
+  Ready ReadyAfter(const Launcher& launcher) const;
   WorkerFailed Failure(uint64_t round);
   std::vector<Survivor> SomeSurvivors(int slots);
   Said Say(const Launcher& launcher, LauncherMessage message);
@@ -64,7 +66,8 @@ class RandomLaunchers {
   std::vector<StreamClosed> leaving_;  // streams of launchers that wait for their workers
   int next_port_ = 1;
   bool lies_;
-  int plain_;  // one launcher in so many can't keep its workers
+  bool unlucky_;  // nearly all failures are the first launcher's
+  int plain_;     // one launcher in so many can't keep its workers
 };
 
 }  // namespace ddprun::rendezvous

@@ -92,5 +92,26 @@ TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
   }
 }
 
+// Protocol 4.4.
+TEST(RestartBudgetTest, Restore_GoesOnOnAnotherServer) {
+  const JobSettings settings{.max_restarts = 2, .restart_window = absl::Hours(1), .restart_backoff = absl::Seconds(1)};
+  RestartBudget before(settings);
+  for (const int minutes : {0, 50}) {
+    ASSERT_EQ(before.Charge(FailureAt(7), At(absl::Minutes(minutes))), Answer::kRestart);
+  }
+  const RestartRecord record = before.Record(At(absl::Minutes(55)));
+  RestartBudget after(settings);
+  after.LearnUsed(before.used());
+  after.Restore(record, At(absl::Minutes(100)));
+  EXPECT_EQ(after.Record(At(absl::Minutes(100))), record);
+  RestartBudget same_step = after;
+  EXPECT_EQ(same_step.Charge(FailureAt(7), At(absl::Minutes(101))), Answer::kNoProgress);
+  RestartBudget too_soon = after;
+  EXPECT_EQ(too_soon.Charge(FailureAt(8), At(absl::Minutes(104))), Answer::kSpent);
+  EXPECT_EQ(after.Charge(FailureAt(8), At(absl::Minutes(105))), Answer::kRestart) << "the first is an hour old";
+  EXPECT_EQ(after.Backoff(), absl::Seconds(2)) << "the second is 10 minutes old";
+  EXPECT_EQ(RestartBudget(settings).Record(At(absl::Minutes(1))), RestartRecord());
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -161,8 +161,8 @@ void Script::Command(const Words& words) {
     launcher.join.phase = Join::Phase::kIdle;
     launcher.join.store_port = words.Number("port", next_port_++);
     TakeSurvivors(&launcher.join, words);
-    return Send(&launcher,
-                Ready{round, launcher.join.store_port, "", launcher.join.survivors, launcher.join.can_reform});
+    return Send(&launcher, Ready{round, launcher.join.store_port, "", launcher.join.survivors, launcher.join.can_reform,
+                                 words.Number("left-out", 0) != 0});
   }
   if (command == "drop") {
     launcher.connected = false;
@@ -186,6 +186,7 @@ void Script::ApplySettings(const Words& words) {
   settings_.max_failures_at_step = words.Number("failures-at-step", settings_.max_failures_at_step);
   if (auto v = words.Text("restart-window")) settings_.restart_window = Duration(*v);
   if (auto v = words.Text("restart-backoff")) settings_.restart_backoff = Duration(*v);
+  if (auto v = words.Text("node-cooldown")) settings_.node_cooldown = Duration(*v);
   if (auto v = words.Text("join-timeout")) settings_.join_timeout = Duration(*v);
   if (auto v = words.Text("last-call")) settings_.last_call = Duration(*v);
   if (auto v = words.Text("heartbeat-timeout")) settings_.heartbeat_timeout = Duration(*v);
@@ -203,6 +204,7 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
     join.host = join.address = path.back();
     join.store_port = next_port_++;
     join.settings = settings_;
+    if (words.Number("old", 0) == 0) join.capabilities = {kCanBeLeftOut};
   }
   join.incarnation = words.Number("inc", again ? static_cast<int>(join.incarnation) + 1 : 1);
   join.slots = words.Number("slots", join.slots);

@@ -43,7 +43,7 @@ struct MessageText {
   std::string operator()(const GroupSucceeded& m) const { return absl::StrCat("succeeded in ", m.round); }
   std::string operator()(const Ready& m) const {
     return absl::StrCat("ready after ", m.left_round, ", ", m.survivors.size(), " survivors",
-                        m.can_reform ? "" : ", plain");
+                        m.can_reform ? "" : ", plain", m.left_out ? ", left out" : "");
   }
   std::string operator()(const Leave&) const { return "leaves"; }
   std::string operator()(const Progress&) const { return "reports progress"; }
@@ -66,6 +66,7 @@ std::string Words(const ServerMessage& message) {
   if (std::holds_alternative<Welcome>(message)) return "welcome";
   if (std::holds_alternative<HeartbeatAck>(message)) return "ack";
   if (std::holds_alternative<Rejected>(message)) return "rejected";
+  if (std::holds_alternative<RoundWithoutYou>(message)) return "left_out";
   if (const auto* m = std::get_if<Assign>(&message)) {
     const Assignment& a = m->assignment;
     return absl::StrCat(

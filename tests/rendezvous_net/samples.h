@@ -20,6 +20,7 @@ inline JobSettings SampleSettings() {
   settings.restart_window = absl::Hours(1);
   settings.restart_backoff = absl::Milliseconds(250);
   settings.max_failures_at_step = 0;
+  settings.node_cooldown = absl::Seconds(90);
   return settings;
 }
 

@@ -52,6 +52,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                  GroupSucceeded{9},
                                                  Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
                                                  Ready{8, 40002, "", {{1, 0}, {4095, std::nullopt}}, true},
+                                                 Ready{8, 40002, "", {}, false, true},
                                                  Leave{"SIGTERM", true, 15},
                                                  Progress{8, {}},
                                                  Progress{8,
@@ -108,7 +109,8 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
                                                StopRound{8, "node2 joined", std::nullopt, true, true},
                                                Finish{SampleVerdict()},
                                                Finish{success},
-                                               Rejected{"other settings"}};
+                                               Rejected{"other settings"},
+                                               RoundWithoutYou{9, "node2 is left out"}};
   for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
@@ -337,10 +339,12 @@ TEST(LauncherWireTest, FromProto_SettingsOfAnOlderLauncher_AreTheDefaults) {
   message.mutable_join()->mutable_settings()->clear_restart_window();
   message.mutable_join()->mutable_settings()->clear_restart_backoff();
   message.mutable_join()->mutable_settings()->clear_max_failures_at_step();
+  message.mutable_join()->mutable_settings()->clear_node_cooldown();
   const JobSettings read = std::get<Join>(FromProto(message).value()).settings;
   EXPECT_EQ(read.restart_window, absl::ZeroDuration());
   EXPECT_EQ(read.restart_backoff, absl::ZeroDuration());
   EXPECT_EQ(read.max_failures_at_step, 3);
+  EXPECT_EQ(read.node_cooldown, absl::Minutes(1));
 }
 
 TEST(LauncherWireTest, FromProto_NoVersion_IsZero) {

@@ -1,6 +1,7 @@
 #include "rendezvous/state/record_bytes.h"
 
 #include "gtest/gtest.h"
+#include "proto/state.pb.h"
 #include "tests/rendezvous_state/sample_records.h"
 
 namespace ddprun::rendezvous {
@@ -12,6 +13,32 @@ TEST(RecordBytesTest, EveryFieldComesBack) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(*back, record);
   }
+}
+
+// Of a server from before what failures have cost was kept.
+TEST(RecordBytesTest, OlderRecord_FailuresHaveCostNothing) {
+  JobRecord older = LiveRecord("a", 5);
+  older.restarts = RestartRecord();
+  older.cooldowns.clear();
+  older.failing_node.clear();
+  older.failing_rounds = 0;
+  v1::JobRecord proto;
+  ASSERT_TRUE(proto.ParseFromString(ToBytes(older)));
+  proto.clear_restarts();
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, older);
+}
+
+TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
+  JobRecord record = LiveRecord("a", 5);
+  AddAge(absl::Seconds(10), &record);
+  EXPECT_EQ(record.age, absl::Seconds(100));
+  EXPECT_EQ(record.restarts.charge_ages[1], absl::Milliseconds(10'500));
+  EXPECT_EQ(record.restarts.last_age, absl::Milliseconds(10'500));
+  EXPECT_EQ(record.restarts.wait, absl::ZeroDuration());
+  EXPECT_EQ(record.cooldowns[0].remaining, absl::Seconds(90));
+  EXPECT_EQ(record.cooldowns[1].remaining, std::nullopt);
 }
 
 TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {

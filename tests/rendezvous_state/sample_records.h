@@ -33,6 +33,16 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.resized = JobSize{2, 5};
   record.drained_hosts = {"node-a", "node-z"};
   record.fenced = {{"id-2", 5, "digest 2"}, {"id-3", 1, ""}};
+  record.restarts = RestartRecord{.charge_ages = {absl::Seconds(70), absl::Milliseconds(500)},
+                                  .last_age = absl::Milliseconds(500),
+                                  .series = 2,
+                                  .wait = absl::Seconds(1),
+                                  .last_rank = 3,
+                                  .last_step = 1200,
+                                  .failures_at_step = 2};
+  record.cooldowns = {{"id-3", 2, absl::Seconds(100)}, {"id-1", 1, std::nullopt}};
+  record.failing_node = "id-3";
+  record.failing_rounds = 4;
   return record;
 }
 

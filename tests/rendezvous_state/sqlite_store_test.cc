@@ -101,7 +101,12 @@ class SqliteStoreTest : public testing::Test {
     std::map<std::string, JobRecord> records;
     for (JobRecord& record : Open()->TakeSaved().jobs) {
       EXPECT_GE(record.age, absl::Seconds(90));
+      JobRecord kept = LiveRecord("", 1);
+      AddAge(record.age - kept.age, &kept);
+      EXPECT_EQ(record.restarts, kept.restarts);
       record.age = absl::Seconds(90);
+      record.restarts = LiveRecord("", 1).restarts;
+      record.cooldowns = LiveRecord("", 1).cooldowns;
       records[record.job_id] = record;
     }
     return records;

@@ -61,6 +61,8 @@ class Launcher {
   const std::shared_ptr<Server>& hosted() const { return hosted_; }
   const Workers& workers() const { return workers_; }
   int fenced() const { return fenced_; }
+  // How many times it was told that a round begins without it.
+  int left_out() const { return left_out_; }
 
   // Does what is due: the launcher's timer, that of its client, the guard's.
   void OnTime();
@@ -121,6 +123,7 @@ class Launcher {
   std::vector<std::function<void()>> backlog_;
   std::optional<std::pair<SteadyTime, SteadyTime>> lingers_;  // for all launchers, for those that leave
   int fenced_ = 0;
+  int left_out_ = 0;
   // Dies with the process: what was to reach it is lost.
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };

@@ -69,6 +69,7 @@ class Faults {
     settings.min_nodes = 1 + Below(settings.max_nodes);
     settings.heartbeat_timeout = OneIn(3) ? absl::Milliseconds(800) : absl::Seconds(3);
     settings.last_call = absl::Milliseconds(Below(2) * 500);
+    settings.node_cooldown = absl::Seconds(OneIn(3) ? 60 : 1 + Below(8));
     settings.shutdown_timeout = absl::Seconds(Below(3) * 5);
     settings.work = absl::Seconds(20 + Below(60));
     settings.workers_fail = OneIn(2);
@@ -78,7 +79,7 @@ class Faults {
 
   void One() {
     const int node = Below(settings_.nodes);
-    switch (Below(12)) {
+    switch (Below(13)) {
       case 0: return world_.Kill(node);
       case 1: return world_.Start(node);
       case 2: return OneIn(2) ? world_.Stop(node) : world_.Start(node);
@@ -100,7 +101,20 @@ class Faults {
       case 8:
         for (int i = 0; i < settings_.nodes; ++i) world_.Cut(i, true, true);
         return;
+      case 9: return FailAgainAndAgain(node);
       default: return world_.Cut(node, true, true);
+    }
+  }
+
+  // Until the node is left out, if the job can go on without it. Something may happen in the middle of that.
+  void FailAgainAndAgain(int node) {
+    for (int i = 0; i < 4; ++i) {
+      world_.FailWorker(node);
+      world_.Run(Random(absl::Seconds(1)));
+      if (OneIn(8)) world_.StopServer();
+      if (OneIn(8)) world_.Cut(node, true, OneIn(2));
+      world_.Run(Random(absl::Milliseconds(300)));
+      world_.StartServer();
     }
   }
 
@@ -151,7 +165,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
       ASSERT_TRUE(absl::SimpleAtoi(given.substr(colon + 1), &sequences));
     }
   }
-  int starts = 0, reforms = 0, fenced = 0, takeovers = 0, hosted = 0, storms = 0;
+  int starts = 0, reforms = 0, fenced = 0, takeovers = 0, hosted = 0, storms = 0, left_out = 0;
   for (uint64_t seed = first; seed < first + sequences; ++seed) {
     Faults faults(seed);
     faults.Run();
@@ -161,6 +175,7 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
     starts += world.starts();
     reforms += world.reforms();
     fenced += world.fenced();
+    left_out += world.left_out();
     storms += faults.storms();
     if (faults.hosted()) {
       ++hosted;
@@ -170,14 +185,15 @@ TEST(PartitionSimulationTest, RandomFaults_NeverTwoWorldsAtOnce_EveryJobEnds) {
   std::printf(
       "seeds %llu to %llu: %d starts of workers, which went on in %d other rounds, %d launchers that were cut off "
       "stopped theirs; %d jobs hosted their "
-      "server, which was begun anew %d times; %d storms of server restarts\n",
+      "server, which was begun anew %d times; %d storms of server restarts; nodes were left out %d times\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + sequences - 1), starts, reforms,
-      fenced, hosted, takeovers, storms);
+      fenced, hosted, takeovers, storms, left_out);
   EXPECT_GT(fenced, 0) << "nothing was shown";
   EXPECT_GT(reforms, 0) << "nothing was shown";
   if (sequences >= kSequences) {
     EXPECT_GT(takeovers, 0) << "nothing was shown";
     EXPECT_GT(storms, 0) << "nothing was shown";
+    EXPECT_GT(left_out, 0) << "nothing was shown";
   }
 }
 

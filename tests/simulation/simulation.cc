@@ -54,6 +54,13 @@ int Simulation::fenced() const {
   return fenced;
 }
 
+int Simulation::left_out() const {
+  int left_out = 0;
+  for (const auto& launcher : launchers_) left_out += launcher->left_out();
+  for (const auto& launcher : ended_) left_out += launcher->left_out();
+  return left_out;
+}
+
 // ---- time
 
 void Simulation::Run(absl::Duration time) {
@@ -144,6 +151,7 @@ launcher::AgentSettings Simulation::AgentSettingsOf(int node) {
   join.settings.max_restarts = 1000;
   join.settings.join_timeout = absl::Minutes(2);
   join.settings.last_call = settings_.last_call;
+  join.settings.node_cooldown = settings_.node_cooldown;
   join.settings.heartbeat_timeout = settings_.heartbeat_timeout;
   settings.server = "server";
   settings.shutdown_timeout = settings_.shutdown_timeout;

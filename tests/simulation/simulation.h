@@ -35,6 +35,7 @@ class Simulation {
     int max_nodes = 3;
     absl::Duration heartbeat_timeout = absl::Seconds(3);
     absl::Duration last_call = absl::Milliseconds(500);
+    absl::Duration node_cooldown = absl::Minutes(1);
     absl::Duration work = absl::Seconds(60);  // a worker that ran for so long has succeeded
     absl::Duration shutdown_timeout = absl::Seconds(10);
     bool workers_fail = true;  // now and then
@@ -71,6 +72,8 @@ class Simulation {
   // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the server.
   int starts() const;
   int fenced() const;
+  // How many times a launcher was told that a round begins without it.
+  int left_out() const;
   // How many times a worker went on in another round.
   int reforms() const;
   int takeovers() const { return hostings_; }

@@ -1,0 +1,90 @@
+#include "rendezvous/core/node_cooldowns.h"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous {
+
+NodeCooldowns::NodeCooldowns(absl::Duration first, const JobRecord& record, SteadyTime now)
+    : first_(first), failing_node_(record.failing_node), in_a_row_(record.failing_rounds) {
+  for (const CooldownRecord& node : record.cooldowns) {
+    Entry& entry = entries_.emplace_back(Entry{node.node_id, node.times});
+    if (!node.remaining) continue;
+    entry.until = now + *node.remaining;
+    ++active_;
+  }
+}
+
+void NodeCooldowns::OnFirstCause(absl::string_view node_id, SteadyTime now) {
+  if (first_ <= absl::ZeroDuration()) return;
+  in_a_row_ = node_id == failing_node_ ? in_a_row_ + 1 : 1;
+  failing_node_ = std::string(node_id);
+  if (in_a_row_ < kRoundsInARow) return;
+  Entry* entry = FindOrAdd(node_id);
+  ++entry->times;
+  if (!entry->until) ++active_;
+  entry->until = now + LengthAfter(entry->times);
+}
+
+NodeCooldowns::Entry* NodeCooldowns::FindOrAdd(absl::string_view node_id) {
+  for (Entry& entry : entries_) {
+    if (entry.node_id == node_id) return &entry;
+  }
+  if (entries_.size() == kMaxNodes) {
+    if (entries_.front().until) --active_;
+    entries_.erase(entries_.begin());
+  }
+  return &entries_.emplace_back(Entry{std::string(node_id)});
+}
+
+absl::Duration NodeCooldowns::Length(absl::string_view node_id) const {
+  for (const Entry& entry : entries_) {
+    if (entry.node_id == node_id) return LengthAfter(entry.times);
+  }
+  return absl::ZeroDuration();
+}
+
+absl::Duration NodeCooldowns::LengthAfter(int32_t times) const {
+  absl::Duration length = first_;
+  for (int32_t i = 1; i < times && length < kLongest; ++i) length *= 2;
+  return std::min(length, std::max(first_, kLongest));
+}
+
+bool NodeCooldowns::Expire(SteadyTime now) {
+  const size_t before = active_;
+  for (Entry& entry : entries_) {
+    if (!entry.until || *entry.until > now) continue;
+    entry.until.reset();
+    --active_;
+  }
+  return active_ < before;
+}
+
+SteadyTime NodeCooldowns::NextEnd() const {
+  SteadyTime next = SteadyTime::InfiniteFuture();
+  if (active_ == 0) return next;
+  for (const Entry& entry : entries_) next = std::min(next, entry.until.value_or(next));
+  return next;
+}
+
+std::vector<std::string> NodeCooldowns::Nodes() const {
+  std::vector<const Entry*> active;
+  for (const Entry& entry : entries_) {
+    if (entry.until) active.push_back(&entry);
+  }
+  std::stable_sort(active.begin(), active.end(), [](const Entry* a, const Entry* b) { return *a->until < *b->until; });
+  std::vector<std::string> ids;
+  ids.reserve(active.size());
+  for (const Entry* entry : active) ids.push_back(entry->node_id);
+  return ids;
+}
+
+void NodeCooldowns::Record(SteadyTime now, JobRecord* record) const {
+  for (const Entry& entry : entries_) {
+    CooldownRecord& node = record->cooldowns.emplace_back(CooldownRecord{entry.node_id, entry.times});
+    if (entry.until) node.remaining = std::max(absl::ZeroDuration(), *entry.until - now);
+  }
+  record->failing_node = failing_node_;
+  record->failing_rounds = in_a_row_;
+}
+
+}  // namespace ddprun::rendezvous
