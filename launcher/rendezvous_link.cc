@@ -55,13 +55,16 @@ absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
   if (config.server_place == ServerPlace::kInProcess) return std::string(kLoopback);
   absl::StatusOr<std::string> address =
       LocalAddressTowards(config.endpoint.host, static_cast<uint16_t>(config.endpoint.port));
+  for (const Endpoint& endpoint : config.more_endpoints) {
+    if (!address.ok()) address = LocalAddressTowards(endpoint.host, static_cast<uint16_t>(endpoint.port));
+  }
   if (address.ok()) return address;
   // The host of the server needs no way to it: the name may be one that only others know.
   if (config.server_place == ServerPlace::kHere) {
     if (const std::string outward = OutwardAddress(); !outward.empty()) return outward;
   }
   return absl::Status(address.status().code(),
-                      absl::StrCat("--rdzv-endpoint=", config.endpoint.ToString(), ": ", address.status().message(),
+                      absl::StrCat("--rdzv-endpoint=", ServersText(config), ": ", address.status().message(),
                                    "; give a name or an address that ", Hostname(), " can reach"));
 }
 
@@ -98,7 +101,7 @@ absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
 }
 
 std::string RendezvousLink::ServerName(const LaunchConfig& config) {
-  return config.server_place == ServerPlace::kInProcess ? "this process" : config.endpoint.ToString();
+  return config.server_place == ServerPlace::kInProcess ? "this process" : ServersText(config);
 }
 
 RendezvousLink::RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler)
@@ -160,7 +163,9 @@ void RendezvousLink::Connect() {
   ++generation_;
   // Tries shorter than a round trip would never succeed; they soon get longer anyway.
   const absl::Duration patience = std::max(config_->settings.heartbeat_timeout / 12, kShortestTry);
-  client_ = rendezvous::NewGrpcClient(config_->endpoint, ForwardToLoop(), patience, config_->credentials);
+  std::vector<Endpoint> servers = {config_->endpoint};
+  servers.insert(servers.end(), config_->more_endpoints.begin(), config_->more_endpoints.end());
+  client_ = rendezvous::NewGrpcClient(servers, ForwardToLoop(), patience, config_->credentials);
 }
 
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/core/flag_value.h"
 
 namespace ddprun::launcher {
@@ -79,6 +80,18 @@ absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port)
     return NotAnEndpoint(text, "it has several colons but is not an IPv6 address");
   }
   return WithPort(host, text.substr(colon + 1), text);
+}
+
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port) {
+  std::vector<Endpoint> endpoints;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  for (const absl::string_view part : parts) {
+    absl::StatusOr<Endpoint> endpoint = ParseEndpoint(part, default_port);
+    if (!endpoint.ok()) return endpoint.status();
+    if (parts.size() > 1 && endpoint->port == 0) return NotAnEndpoint(part, "one of several servers has a port");
+    endpoints.push_back(*std::move(endpoint));
+  }
+  return endpoints;
 }
 
 absl::StatusOr<std::string> ParseHost(absl::string_view text) {

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CORE_ENDPOINT_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,6 +13,9 @@ namespace ddprun::launcher {
 // Parses `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address (without a port, as its last colon is
 // ambiguous). InvalidArgument: one line, without the flag's name.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
+
+// A list of them, separated by commas. InvalidArgument as above; a port of 0 only in a list of one.
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
 
 // Parses a host name, an IPv4 address, or an IPv6 address with or without brackets. InvalidArgument as above.
 absl::StatusOr<std::string> ParseHost(absl::string_view text);

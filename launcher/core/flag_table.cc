@@ -47,6 +47,14 @@ absl::Status StoreBackend(string_view text, Options* options) {
   return absl::OkStatus();
 }
 
+absl::Status StoreEndpoints(string_view text, Options* options) {
+  absl::StatusOr<std::vector<Endpoint>> endpoints = ParseEndpoints(text, kDefaultRdzvPort);
+  if (!endpoints.ok()) return endpoints.status();
+  options->rdzv_endpoint = endpoints->front();
+  options->more_rdzv_endpoints.assign(endpoints->begin() + 1, endpoints->end());
+  return absl::OkStatus();
+}
+
 absl::Status StoreLogDir(string_view text, Options* options) {
   if (text.empty()) return absl::InvalidArgumentError("the directory's name is empty");
   options->log_dir = std::string(text);
@@ -139,9 +147,10 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
-    {"rdzv-endpoint", "", "HOST[:PORT]", kRendezvous,
-     "node (or server) that all nodes reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT",
-     [](string_view v, Options* o) { return Store(ParseEndpoint(v, kDefaultRdzvPort), &o->rdzv_endpoint); }},
+    {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
+     "node (or server) that all nodes reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several for\nseveral "
+     "rendezvousd with one etcd",
+     StoreEndpoints},
     {"rdzv-id", "", "ID", kRendezvous, "name of the job, the same on all its nodes",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
     {"rdzv-backend", "", "c10d|static", kRendezvous, "both mean ddprun's own rendezvous", StoreBackend},

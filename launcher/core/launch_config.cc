@@ -89,7 +89,8 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   }
   if (options.rdzv_endpoint) {
     config->endpoint = *options.rdzv_endpoint;
-    config->server_place = ServerPlace::kHereIfLocal;
+    config->more_endpoints = options.more_rdzv_endpoints;
+    config->server_place = config->more_endpoints.empty() ? ServerPlace::kHereIfLocal : ServerPlace::kElsewhere;
     if (absl::Status status = SetStore(options, config); !status.ok()) return status;
   } else if (options.master_port == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--master-port=0 with --nnodes=", NnodesText(options.nnodes),
@@ -101,6 +102,11 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
         "--nnodes=", NnodesText(options.nnodes),
         " needs --rdzv-endpoint=HOST[:PORT] of one node that all can reach (without it each node would start a separate"
         " job)"));
+  }
+  if (!config->more_endpoints.empty()) {
+    if (!options.rdzv_conf.is_host.value_or(false)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--rdzv-conf=is_host=1 with several endpoints: a launcher can't be one of several servers; give one endpoint");
   }
   if (options.rdzv_conf.is_host) {
     config->server_place = *options.rdzv_conf.is_host ? ServerPlace::kHere : ServerPlace::kElsewhere;
@@ -310,6 +316,12 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   SetOutput(options, &config);
   config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
   return config;
+}
+
+std::string ServersText(const LaunchConfig& config) {
+  std::string text = config.endpoint.ToString();
+  for (const Endpoint& endpoint : config.more_endpoints) absl::StrAppend(&text, ",", endpoint.ToString());
+  return text;
 }
 
 }  // namespace ddprun::launcher

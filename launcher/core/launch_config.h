@@ -71,6 +71,7 @@ struct LaunchConfig {
   // The rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
   Endpoint endpoint;                        // of no meaning if kInProcess
+  std::vector<Endpoint> more_endpoints;     // of the same server as it is one of several; then kElsewhere
   std::optional<int32_t> node_rank;         // requested group rank
   std::string local_addr;                   // empty: to be found out
   std::string store_host;                   // of a one-node job, as given for MASTER_ADDR; empty: loopback
@@ -135,6 +136,9 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
 
 // InvalidArgument: the endpoint's port is outside of the port range, so no server may be hosted there.
 absl::Status CheckHostedPort(const LaunchConfig& config);
+
+// The endpoints as they are given: "a:29400,b:29400".
+std::string ServersText(const LaunchConfig& config);
 
 }  // namespace ddprun::launcher
 

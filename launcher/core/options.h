@@ -42,6 +42,7 @@ struct Options {
   bool standalone = false;
   std::string rdzv_backend = "static";  // "static" or "c10d": both mean ddprun's own rendezvous
   std::optional<Endpoint> rdzv_endpoint;
+  std::vector<Endpoint> more_rdzv_endpoints;  // the other ones of several rendezvousd
   std::optional<std::string> rdzv_id;
   RdzvConf rdzv_conf;
   std::optional<int32_t> node_rank;

@@ -75,7 +75,7 @@ class Table {
       return Add("rendezvous server", "in this process, no port", "a job of one node");
     }
     const std::string master = absl::StrCat(origins_.Of("master-addr"), ", port: ", origins_.Of("master-port"));
-    Add("rdzv-endpoint", config_.endpoint.ToString(), options_.rdzv_endpoint ? origins_.Of("rdzv-endpoint") : master);
+    Add("rdzv-endpoint", ServersText(config_), options_.rdzv_endpoint ? origins_.Of("rdzv-endpoint") : master);
     const std::string is_host = origins_.Of("is_host") == "default" ? origins_.Of("rdzv-conf") : origins_.Of("is_host");
     switch (config_.server_place) {
       case ServerPlace::kHere: return Add("rendezvous server", "hosted by this launcher", is_host);

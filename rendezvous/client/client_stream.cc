@@ -1,12 +1,16 @@
 #include "rendezvous/client/client_stream.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/leader_hint.h"
 #include "rendezvous/wire/server_wire.h"
 
 namespace ddprun::rendezvous {
@@ -16,7 +20,8 @@ constexpr absl::Duration kCloseTimeout = absl::Milliseconds(1500);
 constexpr char kMethod[] = "/ddprun.v1.Rendezvous/Session";
 
 // One connection, made at once and never made again by gRPC itself.
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, ClientSecurity* security) {
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, const std::string& host,
+                                          ClientSecurity* security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // launchers and server are on one network
@@ -26,7 +31,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, ClientSecur
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(2 * ClientStream::kConnectTimeout)));
   arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-  const std::shared_ptr<grpc::ChannelCredentials> credentials = security->ForChannel(&arguments);
+  const std::shared_ptr<grpc::ChannelCredentials> credentials = security->ForChannel(&arguments, host);
   return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
@@ -39,11 +44,22 @@ void* AsTag(Tag* tag) {
   return static_cast<Completion*>(tag);
 }
 
+// A number in the metadata, or 0.
+int64_t EpochIn(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
+  int64_t epoch = 0;
+  const auto found = metadata.find(kEpochKey);
+  if (found == metadata.end() ||
+      !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &epoch)) {
+    return 0;
+  }
+  return epoch;
+}
+
 }  // namespace
 
-ClientStream::ClientStream(const std::string& target, ClientSecurity* security, const std::string& authorization,
-                           grpc::CompletionQueue* queue, Events events)
-    : events_(std::move(events)), queue_(queue), channel_(NewChannel(target, security)), stub_(channel_) {
+ClientStream::ClientStream(const std::string& target, const std::string& host, ClientSecurity* security,
+                           const std::string& authorization, grpc::CompletionQueue* queue, Events events)
+    : events_(std::move(events)), queue_(queue), channel_(NewChannel(target, host, security)), stub_(channel_) {
   // By hand: gRPC's own call credentials refuse connections without TLS.
   if (!authorization.empty()) context_.AddMetadata(kAuthorization, authorization);
 }
@@ -85,7 +101,7 @@ void ClientStream::OnMetadata(bool ok) {
     }
   }
   if (open) {
-    events_.on_open();
+    events_.on_open(EpochIn(context_.GetServerInitialMetadata()));
     WriteNext();
     ReadNext();
   } else {
@@ -173,8 +189,21 @@ void ClientStream::OperationOver() {
     progress = progress_;
   }
   const std::shared_ptr<ClientStream> keep_until_return = std::move(self_);
+  if (progress == StreamProgress::kNone && context_.GetServerTrailingMetadata().count(kFollowerKey) > 0) {
+    return events_.on_over(StreamProgress::kFollower, FromGrpcStatus(status_), ReadFollowerAnswer());
+  }
   // A server that talks nonsense may do better on another stream: no refusal.
-  events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_) : absl::InternalError(malformed_.message()));
+  events_.on_over(progress, malformed_.ok() ? FromGrpcStatus(status_) : absl::InternalError(malformed_.message()),
+                  FollowerAnswer());
+}
+
+FollowerAnswer ClientStream::ReadFollowerAnswer() const {
+  const auto& metadata = context_.GetServerTrailingMetadata();
+  FollowerAnswer answer{.epoch = EpochIn(metadata)};
+  if (const auto leader = metadata.find(kLeaderKey); leader != metadata.end()) {
+    answer.leader = std::string(leader->second.data(), leader->second.size());
+  }
+  return answer;
 }
 
 void ClientStream::Send(const LauncherMessage& message) {

@@ -5,6 +5,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -27,14 +28,16 @@ namespace ddprun::rendezvous {
 class ClientStream final : public std::enable_shared_from_this<ClientStream> {
  public:
   struct Events {
-    std::function<void()> on_open;  // a rendezvous server answers
+    std::function<void(int64_t epoch)> on_open;  // a rendezvous server answers; 0: it is the only one
     std::function<void(ServerMessage)> on_message;
-    std::function<void(StreamProgress, absl::Status)> on_over;  // the last event; always comes
+    // The last event; always comes. The answer is of kFollower.
+    std::function<void(StreamProgress, absl::Status, FollowerAnswer)> on_over;
   };
 
-  // `target` is gRPC's name of one address; `authorization`, see ClientSecurity. The queue outlives the stream.
-  ClientStream(const std::string& target, ClientSecurity* security, const std::string& authorization,
-               grpc::CompletionQueue* queue, Events events);
+  // `target` is gRPC's name of one address, `host` the name that its certificate is for; `authorization`, see
+  // ClientSecurity. The queue outlives the stream.
+  ClientStream(const std::string& target, const std::string& host, ClientSecurity* security,
+               const std::string& authorization, grpc::CompletionQueue* queue, Events events);
 
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 
@@ -62,6 +65,7 @@ class ClientStream final : public std::enable_shared_from_this<ClientStream> {
   void ReadNext();
   void WriteNext();
   void Finish();
+  FollowerAnswer ReadFollowerAnswer() const;
   void OperationOver();  // counts it; the last one ends the stream's life
 
   const Events events_;

@@ -1,5 +1,6 @@
 #include "rendezvous/client/grpc_client.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/client/client_stream.h"
@@ -24,6 +26,7 @@
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
+#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -39,15 +42,24 @@ std::string GrpcTarget(const std::string& address) {
   return absl::StrCat("ipv6:", absl::StrReplaceAll(address, {{"%", "%25"}}));  // % begins a zone
 }
 
+std::string HostsOf(const std::vector<Endpoint>& servers) {
+  return absl::StrJoin(servers, ",", [](std::string* out, const Endpoint& server) { *out += server.host; });
+}
+
+std::string AddressesOf(const std::vector<Endpoint>& servers) {
+  return absl::StrJoin(servers, ",", [](std::string* out, const Endpoint& server) { *out += server.ToString(); });
+}
+
 // Carries out what a Reconnector decides. One thread runs the completion queue and calls the handler; Send, Reset and
 // Close may come from any other.
 class GrpcClient final : public Client {
  public:
-  GrpcClient(const Endpoint& server, Handler handler, absl::Duration patience, const Credentials& credentials)
-      : server_(server),
-        security_(credentials, server.host),
+  GrpcClient(const std::vector<Endpoint>& servers, Handler handler, absl::Duration patience,
+             const Credentials& credentials)
+      : servers_(servers),
+        security_(credentials, servers.front().host),
         handler_(std::move(handler)),
-        core_({server.host, server.ToString(), patience, std::random_device()()}) {
+        core_({HostsOf(servers), AddressesOf(servers), patience, std::random_device()(), servers.size() > 1}) {
     Reconnector::Effects effects;
     core_.Start(&effects);
     CarryOut(std::move(effects));
@@ -120,8 +132,13 @@ class GrpcClient final : public Client {
 
   void ArmLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const SteadyTime deadline = core_.NextDeadline();
-    if (armed_ || closed_ || deadline == SteadyTime::InfiniteFuture()) return;
+    if (closed_ || deadline == SteadyTime::InfiniteFuture()) return;
+    if (armed_) {
+      if (deadline < armed_for_) retry_alarm_.Cancel();  // OnRetry sets it anew
+      return;
+    }
     armed_ = true;
+    armed_for_ = deadline;
     retry_alarm_.Set(&queue_, AfterNow(deadline - SteadyNow()), static_cast<Completion*>(&retry_tag_));
   }
 
@@ -148,20 +165,46 @@ class GrpcClient final : public Client {
     }
   }
 
-  void Do(reconnect::Resolve) {
-    if (const std::optional<std::string> literal = Resolver::Literal(server_)) {
-      const std::vector<std::string> targets = {Resolver::AddressOf(*literal)};
-      return Step([&](Reconnector* core, auto* effects) { core->OnResolved(targets, SteadyNow(), effects); });
+  // Names that are being looked up, one after another.
+  struct LookUp {
+    std::vector<Endpoint> names;
+    size_t next = 0;
+    std::vector<ServerAddress> found;
+    std::string failure;  // of the first name that has no address
+  };
+
+  void Do(reconnect::Resolve resolve) {
+    auto look_up = std::make_shared<LookUp>(LookUp{.names = servers_});
+    const absl::StatusOr<Endpoint> leader = ParseHostPort(resolve.leader);
+    if (leader.ok() && std::find(servers_.begin(), servers_.end(), *leader) == servers_.end()) {
+      look_up->names.push_back(*leader);
     }
-    resolver_.Resolve(server_, [this](Resolver::Result result) {
-      if (result.ok()) {
-        for (std::string& name : *result) name = Resolver::AddressOf(name);
+    LookUpNext(look_up);
+  }
+
+  void LookUpNext(const std::shared_ptr<LookUp>& look_up) {
+    while (look_up->next < look_up->names.size()) {
+      const Endpoint& name = look_up->names[look_up->next++];
+      if (const std::optional<std::string> literal = Resolver::Literal(name)) {
+        look_up->found.push_back({Resolver::AddressOf(*literal), name.host});
+        continue;
       }
-      // Moved: what is shared with this thread would be released on both.
-      Post([this, result = std::move(result)] {
-        Step([&](Reconnector* core, auto* effects) { core->OnResolved(result, SteadyNow(), effects); });
+      resolver_.Resolve(name, [this, look_up](Resolver::Result result) {
+        Post([this, look_up, result = std::move(result)] {
+          if (result.ok()) {
+            const std::string& host = look_up->names[look_up->next - 1].host;
+            for (const std::string& address : *result) look_up->found.push_back({Resolver::AddressOf(address), host});
+          } else if (look_up->failure.empty()) {
+            look_up->failure = std::string(result.status().message());
+          }
+          LookUpNext(look_up);
+        });
       });
-    });
+      return;
+    }
+    absl::StatusOr<std::vector<ServerAddress>> addresses = look_up->found;
+    if (look_up->found.empty()) addresses = absl::NotFoundError(look_up->failure);
+    Step([&](Reconnector* core, auto* effects) { core->OnResolved(addresses, SteadyNow(), effects); });
   }
 
   void Do(reconnect::Connect connect) {
@@ -193,11 +236,15 @@ class GrpcClient final : public Client {
       Step([&](Reconnector* core, auto* effects) { core->OnMessage(number, std::move(message), effects); });
     };
     const auto stream = std::make_shared<ClientStream>(
-        GrpcTarget(connect.target), &security_, authorization, &queue_,
+        GrpcTarget(connect.target), connect.host, &security_, authorization, &queue_,
         ClientStream::Events{
-            [this, number] { Step([&](Reconnector* core, auto* effects) { core->OnOpen(number, effects); }); },
+            [this, number](int64_t epoch) {
+              Step([&](Reconnector* core, auto* effects) { core->OnOpen(number, epoch, effects); });
+            },
             on_message,
-            [this, number](StreamProgress progress, const absl::Status& status) { OnOver(number, progress, status); }});
+            [this, number](StreamProgress progress, const absl::Status& status, const FollowerAnswer& answer) {
+              OnOver(number, progress, status, answer);
+            }});
     {
       MutexLock lock(&mutex_);
       if (closed_) return;
@@ -206,7 +253,7 @@ class GrpcClient final : public Client {
     stream->Connect(connect.timeout);
   }
 
-  void OnOver(uint64_t number, StreamProgress progress, absl::Status status) {
+  void OnOver(uint64_t number, StreamProgress progress, absl::Status status, const FollowerAnswer& answer = {}) {
     {
       MutexLock lock(&mutex_);
       streams_.erase(number);
@@ -217,7 +264,9 @@ class GrpcClient final : public Client {
       progress = StreamProgress::kOpen;  // the server was reached, and means this launcher to stay away
       status = absl::UnauthenticatedError(DescribeTlsFailure(status));
     }
-    Step([&](Reconnector* core, auto* effects) { core->OnEnd(number, progress, status, SteadyNow(), effects); });
+    Step([&](Reconnector* core, auto* effects) {
+      core->OnEnd(number, {progress, status, answer}, SteadyNow(), effects);
+    });
   }
 
   bool TlsFailsForGood(StreamProgress progress, const absl::Status& status) {
@@ -258,7 +307,7 @@ class GrpcClient final : public Client {
     handler_(std::move(tell.event));
   }
 
-  const Endpoint server_;
+  const std::vector<Endpoint> servers_;
   ClientSecurity security_;
   const Handler handler_;
   grpc::CompletionQueue queue_;
@@ -270,6 +319,7 @@ class GrpcClient final : public Client {
   Reconnector core_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool armed_ ABSL_GUARDED_BY(mutex_) = false;  // retry_alarm_ is set and has not fired
+  SteadyTime armed_for_ ABSL_GUARDED_BY(mutex_);
   // Those of which the end has not come, by the core's number.
   std::map<uint64_t, std::shared_ptr<ClientStream>> streams_ ABSL_GUARDED_BY(mutex_);
   CondVar stream_over_;
@@ -283,10 +333,15 @@ class GrpcClient final : public Client {
 
 }  // namespace
 
+std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
+                                      absl::Duration patience, const Credentials& credentials) {
+  QuietGrpc();
+  return std::make_unique<GrpcClient>(servers, std::move(handler), patience, credentials);
+}
+
 std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler handler, absl::Duration patience,
                                       const Credentials& credentials) {
-  QuietGrpc();
-  return std::make_unique<GrpcClient>(server, std::move(handler), patience, credentials);
+  return NewGrpcClient(std::vector<Endpoint>{server}, std::move(handler), patience, credentials);
 }
 
 }  // namespace ddprun::rendezvous

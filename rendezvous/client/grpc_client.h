@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/client/client.h"
@@ -10,8 +11,8 @@
 
 namespace ddprun::rendezvous {
 
-// A Client over gRPC, on one connection at a time (but for those of silent streams, see Client::Reset). It begins to
-// connect at once, and again at once after a stream that worked broke, else after 10 ms, doubling to a second (4 s
+// A Client over gRPC. All addresses of the server's name are tried at once; the first that answers is used, on one
+// connection (but for those of silent streams, see Client::Reset). It begins to connect at once, and again at once after a stream that worked broke, else after 10 ms, doubling to a second (4 s
 // while nothing answers at all). Each try is given up after 5 s, later 10 s; those after a stream that worked first
 // after `patience`, then after half of the time since it was lost: what a cut network has swallowed the kernel would
 // send again only after seconds. Connected means that a rendezvous server answered. Disconnected comes once for each
@@ -20,6 +21,11 @@ namespace ddprun::rendezvous {
 // are so after ten seconds of nothing else, because certificates may be about to be renewed.
 std::unique_ptr<Client> NewGrpcClient(const Endpoint& server, Client::Handler handler,
                                       absl::Duration patience = absl::Seconds(5), const Credentials& credentials = {});
+
+// The same for several servers, of which one leads (protocol 4.8): all addresses of all of them are tried at once, and
+// the one that leads is taken. REQUIRES: there is at least one.
+std::unique_ptr<Client> NewGrpcClient(const std::vector<Endpoint>& servers, Client::Handler handler,
+                                      absl::Duration patience, const Credentials& credentials);
 
 }  // namespace ddprun::rendezvous
 

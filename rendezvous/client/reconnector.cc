@@ -15,34 +15,34 @@ constexpr absl::Duration kAddressesStand = absl::Seconds(10);
 
 void Reconnector::Begin(Effects* effects) {
   state_ = State::kResolving;
-  effects->push_back(reconnect::Resolve{});
+  leader_is_new_ = false;
+  effects->push_back(reconnect::Resolve{leader_});
 }
 
-void Reconnector::OnResolved(absl::StatusOr<std::vector<std::string>> targets, SteadyTime now, Effects* effects) {
+void Reconnector::OnResolved(absl::StatusOr<std::vector<ServerAddress>> targets, SteadyTime now, Effects* effects) {
   if (state_ != State::kResolving) return;
   if (targets.ok()) {
     targets_ = *std::move(targets);
     return TryAddresses(now, effects);
   }
+  refused_.reset();
   const absl::Status status = absl::UnavailableError(targets.status().message());
   RetryAfter({absl::StrCat("tried ", DescribeEnd(settings_.host, StreamProgress::kNone, status).reason)}, now, effects);
 }
 
 void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
   if (targets_.empty()) return Begin(effects);
-  next_target_ = 0;
+  state_ = State::kConnecting;
+  tries_.clear();
   tried_.clear();
   refused_.reset();
   no_answer_ = false;
-  TryNextAddress(now, effects);
-}
-
-void Reconnector::TryNextAddress(SteadyTime now, Effects* effects) {
-  ++next_target_;
-  state_ = State::kConnecting;
-  stream_ = ++streams_;
-  join_first_.OnNewStream();
-  effects->push_back(reconnect::Connect{stream_, target(), Timeout(now)});
+  follower_answered_ = false;
+  gone_before_ = gone_;
+  for (const ServerAddress& target : targets_) {
+    tries_[++streams_] = Try{target.address, now};
+    effects->push_back(reconnect::Connect{streams_, target.address, target.host, Timeout(now)});
+  }
 }
 
 absl::Duration Reconnector::Timeout(SteadyTime now) const {
@@ -50,17 +50,34 @@ absl::Duration Reconnector::Timeout(SteadyTime now) const {
   return std::min(std::max((now - *lost_at_) / 2, settings_.patience), backoff_.longest_try());
 }
 
-void Reconnector::OnOpen(uint64_t stream, Effects* effects) {
-  if (stream != stream_ || state_ != State::kConnecting) return;
+void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
+  const auto found = tries_.find(stream);
+  if (found == tries_.end() || state_ != State::kConnecting) return;
+  stream_ = stream;
+  open_target_ = found->second.target;
+  open_epoch_ = epoch;
+  tries_.erase(found);
+  GiveUpTries(effects);
+  retry_.Clear();
+  leader_is_new_ = false;
   state_ = State::kOpen;
+  join_first_.OnNewStream();
   effects->push_back(reconnect::Tell{Connected{}});
+}
+
+void Reconnector::GiveUpTries(Effects* effects) {
+  for (const auto& [stream, tried] : tries_) effects->push_back(reconnect::Abandon{stream});
+  tries_.clear();
+  probing_ = false;
 }
 
 void Reconnector::OnMessage(uint64_t stream, ServerMessage message, Effects* effects) {
   if (stream != stream_ || state_ != State::kOpen) return;
   backoff_.Reset();
   if (!std::exchange(works_, true)) {
-    good_target_ = target();
+    good_target_ = open_target_;
+    epoch_ = open_epoch_;
+    gone_ = false;
     // The server has taken the Join, so the end of an older stream means nothing to it any more.
     EndSilentStreams(effects);
   }
@@ -71,32 +88,69 @@ void Reconnector::EndSilentStreams(Effects* effects) {
   for (const uint64_t stream : std::exchange(silent_, {})) effects->push_back(reconnect::Abandon{stream});
 }
 
-void Reconnector::OnEnd(uint64_t stream, StreamProgress progress, const absl::Status& status, SteadyTime now,
-                        Effects* effects) {
-  if (stream != stream_) return;
+void Reconnector::OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, Effects* effects) {
+  if (const auto found = tries_.find(stream); found != tries_.end()) {
+    const Try tried = found->second;
+    tries_.erase(found);
+    return TryEnded(tried, end, now, effects);
+  }
+  if (stream != stream_ || stream_ == 0) return;
   stream_ = 0;
   NoteLoss(now);
-  if (progress == StreamProgress::kTimedOut) no_answer_ = true;
-  const bool failed = progress == StreamProgress::kNone || progress == StreamProgress::kTimedOut;
-  if (!failed) return RetryAfter(DescribeEnd(settings_.address, progress, status), now, effects);
-  absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ", DescribeEnd(target(), progress, status).reason);
-  // Whatever the reason was, in whosever words: does anybody listen there?
-  if (progress == StreamProgress::kNone && absl::IsUnavailable(status) && target() == good_target_) {
-    state_ = State::kProbing;
-    effects->push_back(reconnect::Probe{++probe_, target(), Timeout(now)});
-    return;
+  refused_.reset();
+  RetryAfter(DescribeEnd(settings_.address, end.progress, end.status), now, effects);
+}
+
+void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects) {
+  if (end.progress == StreamProgress::kOpen || end.progress == StreamProgress::kAbandoned) {
+    GiveUpTries(effects);  // a server was reached, and its word counts
+    return RetryAfter(DescribeEnd(tried.target, end.progress, end.status), now, effects);
   }
-  AddressFailed(now, effects);
+  if (end.progress == StreamProgress::kTimedOut) no_answer_ = true;
+  if (end.progress == StreamProgress::kFollower) HearFollower(tried, end.follower, now);
+  absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
+                  DescribeEnd(tried.target, end.progress, end.status).reason);
+  // Whatever the reason was, in whosever words: does anybody listen there?
+  if (end.progress == StreamProgress::kNone && absl::IsUnavailable(end.status) && tried.target == good_target_ &&
+      !probe_under_way_) {
+    probing_ = probe_under_way_ = true;
+    effects->push_back(reconnect::Probe{++probe_, tried.target, Timeout(now)});
+  }
+  EndRoundIfOver(now, effects);
+}
+
+void Reconnector::HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
+  follower_answered_ = true;
+  // The host of the last leader may never answer. The others do not wait for that.
+  if (!retry_.running()) retry_.Set(now + settings_.patience);
+  if (!answer.leader.empty() && answer.leader != leader_) {
+    leader_ = answer.leader;
+    leader_is_new_ = true;
+  }
+  if (answer.epoch == 0 || answer.epoch != epoch_) return;
+  // What is known since this round began proves nothing of the time before.
+  if (gone_before_) refused_ = std::max(refused_.value_or(tried.began), tried.began);
+  if (answer.leader.empty()) gone_ = true;  // its lease has expired, and it stopped before that
 }
 
 void Reconnector::OnProbed(uint64_t probe, std::optional<SteadyTime> refused, SteadyTime now, Effects* effects) {
-  if (probe != probe_ || state_ != State::kProbing) return;
-  if (refused) refused_ = refused;
-  AddressFailed(now, effects);
+  if (probe != probe_) return;
+  probe_under_way_ = false;
+  if (!std::exchange(probing_, false)) return;
+  if (refused) gone_ = true;
+  if (refused && epoch_ == 0 && !settings_.several) refused_ = refused;
+  EndRoundIfOver(now, effects);
 }
 
-void Reconnector::AddressFailed(SteadyTime now, Effects* effects) {
-  if (next_target_ < targets_.size()) return TryNextAddress(now, effects);
+void Reconnector::EndRoundIfOver(SteadyTime now, Effects* effects) {
+  if (tries_.empty() && !probing_) RetryAfter({tried_}, now, effects);
+}
+
+void Reconnector::EndRound(SteadyTime now, Effects* effects) {
+  for (const auto& [stream, tried] : tries_) {
+    absl::StrAppend(&tried_, "; ", DescribeEnd(tried.target, StreamProgress::kTimedOut, absl::OkStatus()).reason);
+  }
+  GiveUpTries(effects);
   RetryAfter({tried_}, now, effects);
 }
 
@@ -106,13 +160,18 @@ void Reconnector::NoteLoss(SteadyTime now) {
 
 void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects) {
   const bool permanent = end.permanent;
-  end.refused = refused_;
+  retry_.Clear();
+  end.refused = std::exchange(refused_, std::nullopt);
   effects->push_back(reconnect::Tell{std::move(end)});
   if (permanent) {
     state_ = State::kOver;
     return;
   }
-  const absl::Duration wait = backoff_.Next(no_answer_);
+  if (leader_is_new_) {
+    backoff_.Reset();
+    return Begin(effects);
+  }
+  const absl::Duration wait = backoff_.Next(no_answer_ && !follower_answered_);
   if (wait == absl::ZeroDuration()) return TryAddresses(now, effects);
   state_ = State::kPausing;
   retry_.Set(now + wait);
@@ -120,6 +179,7 @@ void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects)
 
 void Reconnector::OnDeadline(SteadyTime now, Effects* effects) {
   if (!retry_.Take(now)) return;
+  if (state_ == State::kConnecting) return EndRound(now, effects);
   if (std::exchange(was_reset_, false)) {
     NoteLoss(now);
     return RetryAfter(DescribeEnd(settings_.address, StreamProgress::kAbandoned, absl::OkStatus()), now, effects);
@@ -149,6 +209,7 @@ void Reconnector::Close(bool at_once, Effects* effects) {
       effects->push_back(reconnect::Close{stream});
     }
   }
+  for (const auto& [stream, tried] : std::exchange(tries_, {})) effects->push_back(reconnect::Abandon{stream});
   EndSilentStreams(effects);
   retry_.Clear();
   state_ = State::kOver;

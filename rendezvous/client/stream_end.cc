@@ -67,6 +67,7 @@ Disconnected DescribeEnd(absl::string_view address, StreamProgress progress, con
       }
       return {absl::StrCat(address, ": ", Cause(status.message()))};
     case StreamProgress::kTimedOut: return {absl::StrCat(address, ": no answer")};
+    case StreamProgress::kFollower: return {absl::StrCat(address, ": ", status.message())};
     case StreamProgress::kAbandoned: return {absl::StrCat(address, ": not responding")};
     case StreamProgress::kOpen: break;
   }

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
 #define DDPRUN_RENDEZVOUS_CLIENT_STREAM_END_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,8 +14,15 @@ namespace ddprun::rendezvous {
 enum class StreamProgress {
   kNone,       // nothing that a rendezvous server would say came back
   kTimedOut,   // the same, and that for as long as we wait for it
+  kFollower,   // a server that does not lead said so
   kOpen,       // it was the stream of a rendezvous server
   kAbandoned,  // it was, and the launcher gave it up
+};
+
+// What a server says that is one of several and does not lead (protocol 4.8).
+struct FollowerAnswer {
+  std::string leader;  // HOST:PORT; empty: nobody leads, or that is not known
+  int64_t epoch = 0;   // of the latest leader at a moment after the question; 0: not known
 };
 
 // Whether the server means the launcher to stay away (INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNAUTHENTICATED,

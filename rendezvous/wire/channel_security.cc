@@ -20,10 +20,11 @@ ClientSecurity::ClientSecurity(const Credentials& credentials, const std::string
   if (credentials.munge) munge_.emplace(credentials.munge_socket);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::ChannelArguments* arguments) {
+std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::ChannelArguments* arguments,
+                                                                     const std::string& host) {
   if (!credentials_.has_tls()) return grpc::InsecureChannelCredentials();
   // Connections go to addresses; what the certificate is for is what the server is called.
-  arguments->SetSslTargetNameOverride(host_);
+  arguments->SetSslTargetNameOverride(host.empty() ? host_ : host);
   MutexLock lock(&mutex_);
   absl::StatusOr<TlsTexts> read = ReadTls(credentials_, texts_);
   if (read.ok()) texts_ = *std::move(read);

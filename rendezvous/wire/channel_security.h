@@ -31,8 +31,8 @@ class ClientSecurity {
 
   bool has_tls() const { return credentials_.has_tls(); }
 
-  // Credentials for one connection; may add to its arguments.
-  std::shared_ptr<grpc::ChannelCredentials> ForChannel(grpc::ChannelArguments* arguments);
+  // Credentials for one connection; may add to its arguments. `host`: which server it is to, if there are several.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannel(grpc::ChannelArguments* arguments, const std::string& host = "");
 
   // The value of kAuthorization for one call, empty for none; nullopt if it has to be asked for.
   std::optional<std::string> Authorization();

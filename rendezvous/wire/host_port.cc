@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace ddprun::rendezvous {
 
@@ -27,6 +28,16 @@ absl::StatusOr<Endpoint> ParseHostPort(absl::string_view text) {
     return malformed;
   }
   return Endpoint{std::string(host), port};
+}
+
+absl::StatusOr<std::vector<Endpoint>> ParseHostPorts(absl::string_view text) {
+  std::vector<Endpoint> endpoints;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    absl::StatusOr<Endpoint> endpoint = ParseHostPort(part);
+    if (!endpoint.ok()) return endpoint.status();
+    endpoints.push_back(*std::move(endpoint));
+  }
+  return endpoints;
 }
 
 }  // namespace ddprun::rendezvous

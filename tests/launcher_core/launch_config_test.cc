@@ -56,6 +56,14 @@ TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
   EXPECT_EQ(MustResolve({"--rdzv-endpoint=h:5"}).server_place, ServerPlace::kHereIfLocal) << "one node, given server";
 }
 
+TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
+  const LaunchConfig config = MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b:5,[::1]:6"});
+  EXPECT_EQ(config.endpoint, (Endpoint{"a", 29400}));
+  EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
+  EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
+  EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
+}
+
 TEST(Resolve, IsHost_Decides) {
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1"}).server_place, ServerPlace::kHere);
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0"}).server_place,

@@ -27,7 +27,9 @@ class ReconnectorTest : public ::testing::Test {
   std::string Take() {
     std::vector<std::string> words;
     for (const ReconnectEffect& e : effects_) {
-      if (std::holds_alternative<reconnect::Resolve>(e)) words.push_back("resolve");
+      if (const auto* resolve = std::get_if<reconnect::Resolve>(&e)) {
+        words.push_back(resolve->leader.empty() ? "resolve" : absl::StrCat("resolve ", resolve->leader));
+      }
       if (const auto* connect = std::get_if<reconnect::Connect>(&e)) {
         words.push_back(absl::StrCat("connect ", connect->stream, " ", connect->target));
         timeout_ = connect->timeout;
@@ -48,11 +50,13 @@ class ReconnectorTest : public ::testing::Test {
     return absl::StrJoin(words, ", ");
   }
   std::string Resolved(std::vector<std::string> targets) {
-    client_.OnResolved(targets, now_, &effects_);
+    std::vector<ServerAddress> addresses;
+    for (const std::string& target : targets) addresses.push_back({target, "server"});
+    client_.OnResolved(addresses, now_, &effects_);
     return Take();
   }
-  std::string Open(uint64_t stream) {
-    client_.OnOpen(stream, &effects_);
+  std::string Open(uint64_t stream, int64_t epoch = 0) {
+    client_.OnOpen(stream, epoch, &effects_);
     return Take();
   }
   std::string Speak(uint64_t stream) {
@@ -60,7 +64,17 @@ class ReconnectorTest : public ::testing::Test {
     return Take();
   }
   std::string End(uint64_t stream, StreamProgress progress, absl::Status status = absl::UnavailableError("any words")) {
-    client_.OnEnd(stream, progress, status, now_, &effects_);
+    client_.OnEnd(stream, {progress, status}, now_, &effects_);
+    return Take();
+  }
+  // A follower answers that `epoch` is the latest, and who leads.
+  std::string Follower(uint64_t stream, int64_t epoch, const std::string& leader) {
+    client_.OnEnd(stream, {StreamProgress::kFollower, absl::FailedPreconditionError("not here"), {leader, epoch}}, now_,
+                  &effects_);
+    return Take();
+  }
+  std::string Probed(uint64_t probe, bool refused) {
+    client_.OnProbed(probe, refused ? std::make_optional(now_) : std::nullopt, now_, &effects_);
     return Take();
   }
   std::string Due() {
@@ -82,13 +96,21 @@ class ReconnectorTest : public ::testing::Test {
   Disconnected lost_;
 };
 
-TEST_F(ReconnectorTest, Addresses_AreTriedInTurnAndToldOnce) {
-  EXPECT_EQ(Resolved({kA, kB}), absl::StrCat("connect 1 ", kA));
+TEST_F(ReconnectorTest, Addresses_AreTriedAtOnceAndToldOnce) {
+  EXPECT_EQ(Resolved({kA, kB}), absl::StrCat("connect 1 ", kA, ", connect 2 ", kB));
   EXPECT_EQ(timeout_, absl::Seconds(5));
-  EXPECT_EQ(End(1, StreamProgress::kNone, absl::UnavailableError("No route to host")), absl::StrCat("connect 2 ", kB));
+  EXPECT_EQ(End(1, StreamProgress::kNone, absl::UnavailableError("No route to host")), "");
   EXPECT_EQ(End(2, StreamProgress::kTimedOut), "lost") << "no probe: no server was ever there";
   EXPECT_EQ(lost_.reason, absl::StrCat("tried ", kA, ": no route to host; ", kB, ": no answer"));
   EXPECT_EQ(Due(), "resolve") << "the name may stand for others by now";
+}
+
+TEST_F(ReconnectorTest, FirstThatAnswers_IsTakenAndTheOthersAreGivenUp) {
+  Resolved({kA, kB});
+  EXPECT_EQ(Open(2), "abandon 1, connected");
+  EXPECT_EQ(Open(1), "");
+  EXPECT_EQ(End(1, StreamProgress::kAbandoned), "");
+  EXPECT_EQ(client_.Admit(Join{}), 2u);
 }
 
 TEST_F(ReconnectorTest, NameUnknown_IsToldAndAskedAgain) {
@@ -147,8 +169,8 @@ TEST_F(ReconnectorTest, TryThatIsNotAnsweredOrFailsElsewhere_IsNotProbed) {
   End(1, StreamProgress::kNone);
   Open(2);
   Speak(2);
-  EXPECT_EQ(End(2, StreamProgress::kOpen), absl::StrCat("lost, connect 3 ", kA));
-  EXPECT_EQ(End(3, StreamProgress::kNone), absl::StrCat("connect 4 ", kB)) << "the server was at the other address";
+  EXPECT_EQ(End(2, StreamProgress::kOpen), absl::StrCat("lost, connect 3 ", kA, ", connect 4 ", kB));
+  EXPECT_EQ(End(3, StreamProgress::kNone), "") << "the server was at the other address";
   EXPECT_EQ(End(4, StreamProgress::kTimedOut), "lost");
   Due();
   End(5, StreamProgress::kNone);
@@ -212,6 +234,73 @@ TEST_F(ReconnectorTest, CloseAtOnce_WhileConnecting) {
   client_.Close(true, &effects_);
   EXPECT_EQ(Take(), "abandon 1");
   EXPECT_EQ(Open(1), "");
+}
+
+// Several servers: A leads with epoch 7, B follows (protocol 4.8).
+class SeveralServersTest : public ReconnectorTest {
+ protected:
+  void SetUp() override {
+    Resolved({kA, kB});
+    EXPECT_EQ(Follower(2, 7, kA), "");
+    EXPECT_EQ(Open(1, 7), "connected");
+    Speak(1);
+    EXPECT_EQ(End(1, StreamProgress::kOpen), absl::StrCat("lost, connect 3 ", kA, ", connect 4 ", kB));
+  }
+};
+
+TEST_F(SeveralServersTest, LeaderIsKilled_FollowersConfirmThatNobodyElseHasLed) {
+  EXPECT_EQ(Follower(4, 7, kA), "");
+  EXPECT_EQ(End(3, StreamProgress::kNone), absl::StrCat("probe ", kA));
+  EXPECT_EQ(Probed(1, true), "lost") << "in this round the follower was asked before the refusal";
+  EXPECT_EQ(Due(), absl::StrCat("connect 5 ", kA, ", connect 6 ", kB));
+  const SteadyTime asked = now_;
+  now_ = now_ + absl::Milliseconds(3);
+  Follower(6, 7, kA);
+  End(5, StreamProgress::kNone);
+  EXPECT_EQ(Probed(2, true), "refused");
+  EXPECT_EQ(lost_.refused, asked) << "when it was asked, not when it answered";
+  Due();
+  Follower(8, 9, "");
+  End(7, StreamProgress::kNone);
+  EXPECT_EQ(Probed(3, true), "lost") << "another server has led meanwhile";
+}
+
+TEST_F(SeveralServersTest, RefusalAlone_ProvesNothing) {
+  for (int i = 0; i < 3; ++i) {
+    End(3 + 2 * i, StreamProgress::kNone);
+    EXPECT_EQ(End(4 + 2 * i, StreamProgress::kNone), "");
+    EXPECT_EQ(Probed(1 + i, true), "lost");
+    Due();
+  }
+}
+
+TEST_F(SeveralServersTest, CutOffFromTheLeader_TheFollowersWordProvesNothingUntilNobodyLeads) {
+  for (uint64_t stream = 3; stream < 9; stream += 2) {
+    Follower(stream + 1, 7, kA);
+    EXPECT_EQ(End(stream, StreamProgress::kTimedOut), "lost");
+    Due();
+  }
+  Follower(10, 7, "");
+  EXPECT_EQ(End(9, StreamProgress::kTimedOut), "lost");
+  Due();
+  Follower(12, 7, "");
+  EXPECT_EQ(End(11, StreamProgress::kTimedOut), "refused") << "its lease has expired";
+}
+
+TEST_F(SeveralServersTest, HostThatNeverAnswers_IsNotWaitedFor) {
+  EXPECT_EQ(Follower(4, 7, ""), "");
+  EXPECT_EQ(client_.NextDeadline(), now_ + absl::Milliseconds(250));
+  EXPECT_EQ(Due(), "abandon 3, lost");
+  EXPECT_EQ(lost_.reason, absl::StrCat("tried ", kB, ": not here; ", kA, ": no answer"));
+  EXPECT_LE(client_.NextDeadline() - now_, absl::Milliseconds(10));
+}
+
+TEST_F(SeveralServersTest, FollowerNamesAnUnknownLeader_WhichIsTriedAtOnce) {
+  End(3, StreamProgress::kTimedOut);
+  EXPECT_EQ(Follower(4, 9, "node3:29400"), "lost, resolve node3:29400");
+  EXPECT_EQ(Resolved({kA, kB, "10.0.0.3:29400"}),
+            absl::StrCat("connect 5 ", kA, ", connect 6 ", kB, ", connect 7 10.0.0.3:29400"));
+  EXPECT_EQ(Open(7, 9), "abandon 5, abandon 6, connected");
 }
 
 }  // namespace

@@ -1,0 +1,187 @@
+// Records in a real etcd: kept, found again, fenced, bounded, and kept on while members of etcd die.
+#include "rendezvous/state/etcd_store.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/state/leadership.h"
+#include "tests/ha/etcd_cluster.h"
+#include "tests/rendezvous_state/sample_records.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using ::ddprun::testing::Eventually;
+
+// One cluster for all tests: each has a prefix of its own.
+class EtcdStoreTest : public ::testing::Test {
+ protected:
+  static void TearDownTestSuite() { cluster_.reset(); }
+
+  void SetUp() override {
+    if (!testing::EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
+    if (cluster_ == nullptr) cluster_ = std::make_unique<testing::EtcdCluster>();
+    EtcdOptions options;
+    for (int i = 0; i < testing::EtcdCluster::kMembers; ++i) options.endpoints.push_back(cluster_->Endpoint(i));
+    absl::StatusOr<std::unique_ptr<EtcdClient>> client = EtcdClient::Create(options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+
+  // Another leader, with the epoch of its key.
+  int64_t Elect() {
+    etcdserverpb::TxnRequest txn;
+    AddDelete(keys_.Leader(), &txn);
+    etcdserverpb::TxnResponse answer;
+    EXPECT_TRUE(client_->Txn(txn, Soon(), &answer).ok());
+    etcdserverpb::TxnRequest put;
+    *put.add_compare() = keys_.LeaderIs(0);
+    AddPut(keys_.Leader(), "a:1", &put);
+    AddPut(keys_.Epoch(), "a:1", &put);
+    EXPECT_TRUE(client_->Txn(put, Soon(), &answer).ok());
+    EXPECT_TRUE(answer.succeeded());
+    return answer.header().revision();
+  }
+
+  std::unique_ptr<EtcdStore> Open(int64_t epoch) {
+    auto store = EtcdStore::Open(client_.get(), keys_,
+                                 {.epoch = epoch, .owns = [] { return true; }, .on_fenced = [this] { ++fenced_; }});
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+
+  void Keep(EtcdStore* store, JobRecord record) {
+    store->Keep(std::make_shared<const JobRecord>(std::move(record)), "", [this] { ++safe_; });
+  }
+
+  static SteadyTime Soon() { return SteadyNow() + absl::Seconds(30); }
+
+  static std::unique_ptr<testing::EtcdCluster> cluster_;
+  const EtcdKeys keys_{absl::StrCat("/test/", ::testing::UnitTest::GetInstance()->current_test_info()->name())};
+  std::unique_ptr<EtcdClient> client_;
+  std::atomic<int> safe_ = 0;
+  std::atomic<int> fenced_ = 0;
+};
+
+std::unique_ptr<testing::EtcdCluster> EtcdStoreTest::cluster_;
+
+TEST_F(EtcdStoreTest, NewLeader_FindsWhatTheLastOneKept) {
+  auto store = Open(Elect());
+  EXPECT_TRUE(store->TakeSaved().jobs.empty());
+  for (uint64_t round = 1; round <= 3; ++round) Keep(store.get(), LiveRecord("live", round));
+  Keep(store.get(), EndedRecord("zz first", 7));
+  Keep(store.get(), EndedRecord("aa second", 8));
+  store->Stop();
+  EXPECT_EQ(safe_, 5);
+  const SavedState saved = Open(Elect())->TakeSaved();
+  ASSERT_EQ(saved.jobs.size(), 3u);
+  EXPECT_EQ(saved.jobs[0].job_id, "zz first") << "in the order in which they ended";
+  EXPECT_EQ(saved.jobs[1].job_id, "aa second");
+  JobRecord live = saved.jobs[2];
+  EXPECT_LT(live.age - LiveRecord("live", 3).age, absl::Minutes(1));
+  live.age = LiveRecord("live", 3).age;
+  EXPECT_EQ(live, LiveRecord("live", 3));
+}
+
+TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {
+  const int64_t epoch = Elect();
+  auto old = Open(epoch);
+  Keep(old.get(), LiveRecord("job", 1));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  auto store = Open(Elect());
+  Keep(store.get(), LiveRecord("job", 2));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  Keep(old.get(), LiveRecord("job", 9));
+  ASSERT_TRUE(Eventually([&] { return fenced_ == 1; }));
+  old->Stop();
+  store->Stop();
+  EXPECT_EQ(safe_, 2);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+  const auto late = EtcdStore::Open(client_.get(), keys_, {epoch, [] { return true; }, [] {}});
+  EXPECT_TRUE(absl::IsFailedPrecondition(late.status())) << late.status();
+}
+
+TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
+  auto store = Open(Elect());
+  const int jobs = static_cast<int>(EndedJobs::kMaxJobs) + 5;
+  Keep(store.get(), EndedRecord("oldest", 1'000'000));
+  for (int i = 1; i < jobs; ++i) Keep(store.get(), EndedRecord(absl::StrCat("job", i), 5));
+  Keep(store.get(), LiveRecord("job1", 6));  // lives again
+  store->Stop();
+  EXPECT_EQ(safe_, jobs + 1);
+  const SavedState saved = Open(Elect())->TakeSaved();
+  EXPECT_EQ(saved.forgotten_round, 1'000'001u);
+  EXPECT_EQ(saved.jobs.size(), EndedJobs::kMaxJobs + 1);
+  EXPECT_EQ(saved.jobs.back().job_id, "job1");
+}
+
+TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
+  auto store = Open(Elect());
+  std::string trouble;
+  store->ReportTrouble([&](const std::string& text) { trouble = text; });
+  JobRecord large = LiveRecord("large", 1);
+  large.round.nodes.assign(30'000, RoundNodeRecord{std::string(32, 'n'), std::string(32, 's')});
+  large.round.group_world_size = 30'000;
+  Keep(store.get(), large);
+  Keep(store.get(), LiveRecord("small", 1));
+  store->Stop();
+  EXPECT_EQ(safe_, 1);
+  EXPECT_NE(trouble.find("can't keep job large in etcd"), std::string::npos) << trouble;
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), 1u);
+}
+
+TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
+  auto store = Open(Elect());
+  std::atomic<bool> troubled = false;
+  store->ReportTrouble([&](const std::string& text) { troubled = !text.empty(); });
+  const int first = cluster_->Leader();
+  cluster_->Kill(first);
+  Keep(store.get(), LiveRecord("job", 1));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  const int second = (first + 1) % testing::EtcdCluster::kMembers;
+  cluster_->Kill(second);
+  Keep(store.get(), LiveRecord("job", 2));
+  ASSERT_TRUE(Eventually([&] { return troubled.load(); }));
+  EXPECT_EQ(safe_, 1);
+  cluster_->Restart(first);
+  cluster_->Restart(second);
+  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  EXPECT_FALSE(troubled);
+  store->Stop();
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+}
+
+TEST_F(EtcdStoreTest, AskForLeader_KnowsTheLatestEvenWhenNobodyLeads) {
+  EXPECT_EQ(AskForLeader(client_.get(), keys_, Soon())->epoch, 0);
+  const int64_t epoch = Elect();
+  absl::StatusOr<LeaderView> view = AskForLeader(client_.get(), keys_, Soon());
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->epoch, epoch);
+  EXPECT_EQ(view->address, "a:1");
+  etcdserverpb::TxnRequest txn;
+  AddDelete(keys_.Leader(), &txn);
+  etcdserverpb::TxnResponse answer;
+  ASSERT_TRUE(client_->Txn(txn, Soon(), &answer).ok());
+  view = AskForLeader(client_.get(), keys_, Soon());
+  EXPECT_EQ(view->epoch, epoch);
+  EXPECT_EQ(view->address, "");
+}
+
+TEST_F(EtcdStoreTest, WrongEndpointOrFile_SaysWhat) {
+  EXPECT_NE(EtcdClient::Create({}).status().message().find("no endpoint"), std::string::npos);
+  const absl::Status file = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .ca_file = "/no/such/file"}).status();
+  EXPECT_NE(file.message().find("--etcd-cacert=/no/such/file"), std::string::npos) << file;
+  auto nobody = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}});
+  const absl::Status status = AskForLeader(nobody->get(), keys_, SteadyNow() + absl::Seconds(2)).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("127.0.0.1:1: "), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
