@@ -11,6 +11,9 @@ namespace {
 // otherwise may be cut as well.
 constexpr absl::Duration kAddressesStand = absl::Seconds(10);
 
+// The most that passes between rounds while servers are there, but none leads: one is about to.
+constexpr absl::Duration kTakeoverPause = absl::Milliseconds(500);
+
 }  // namespace
 
 void Reconnector::Begin(Effects* effects) {
@@ -171,7 +174,8 @@ void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects)
     backoff_.Reset();
     return Begin(effects);
   }
-  const absl::Duration wait = backoff_.Next(no_answer_ && !follower_answered_);
+  absl::Duration wait = backoff_.Next(no_answer_ && !follower_answered_);
+  if (follower_answered_) wait = std::min(wait, kTakeoverPause);
   if (wait == absl::ZeroDuration()) return TryAddresses(now, effects);
   state_ = State::kPausing;
   retry_.Set(now + wait);

@@ -157,7 +157,9 @@ etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch) {
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
   for (const Item& item : batch) newest[item.record->job_id] = item.record.get();
-  for (const auto& [job_id, record] : newest) AddRecord(*record, &txn);
+  for (const Item& item : batch) {
+    if (newest[item.record->job_id] == item.record.get()) AddRecord(*item.record, &txn);
+  }
   ForgetOldest(&txn);
   longest_life_ = std::max(longest_life_, SteadyNow() - opened_);
   AddPut(keys_.Life(), absl::StrCat(absl::ToInt64Milliseconds(longest_life_)), &txn);

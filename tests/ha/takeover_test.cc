@@ -165,6 +165,7 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   StartServer(0);
   failing->Tell(".1");
   ASSERT_TRUE(failing->AwaitSaid("fail", 2)) << failing->Logs();
+  ASSERT_TRUE(steady->AwaitConnected(1)) << steady->Logs();
   servers_[second]->Signal(SIGKILL);
   AwaitLeaderAfter(second);
   const auto late = NewJob("late", kUntilTold);
