@@ -118,6 +118,10 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   if (const auto* m = std::get_if<GroupSucceeded>(&message)) return OnSucceeded(node, *m, turn);
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
   if (const auto* m = std::get_if<Leave>(&message)) return OnLeave(node, *m, turn);
+  const auto* progress = std::get_if<Progress>(&message);
+  if (progress != nullptr && node->in_round() && progress->round == round_.number()) {
+    progress_.Add(*node, *progress, turn.now);
+  }
 }
 
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
@@ -391,13 +395,17 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.world_size = round_.world_size();
   view.age = now - created_;
   view.verdict = verdict_;
-  if (!with_nodes) return view;
+  if (!with_nodes) {
+    progress_.Show(now, &view);
+    return view;
+  }
   view.nodes.reserve(members_.size());
   for (const auto& node : members_.nodes()) {
     view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
                                   ShownState(*node, state_), node->group_rank, node->connected, now - node->last_heard,
                                   node->in_round() ? node->base_rank : 0});
   }
+  progress_.Show(now, &view);
   return view;
 }
 

@@ -15,6 +15,7 @@
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/job_progress.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/job_view.h"
@@ -206,7 +207,8 @@ class Job {
   Recovery recovery_;
   NodeCooldowns cooldowns_;
   HeldFailure held_;
-  std::string held_node_;                               // whose worker's failure is held
+  std::string held_node_;  // whose worker's failure is held
+  JobProgress progress_;
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
   std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began

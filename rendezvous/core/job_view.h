@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -30,6 +31,17 @@ struct NodeView {
   std::vector<RankProgress> progress;  // of its workers in the latest round that have reported, by local rank
 };
 
+// A job's training in a few numbers.
+struct TrainingView {
+  int64_t step = 0;                // of the rank that is furthest
+  int64_t behind = 0;              // steps by which the last rank is behind it
+  std::optional<double> loss;      // of the lowest rank that reported one
+  std::optional<int64_t> samples;  // of all ranks; unset: a rank that reported does not say
+  absl::Duration ago;              // since any rank reported anything
+  // Steps and losses of that rank, over all rounds, thinned out. Only with the nodes.
+  std::vector<std::pair<int64_t, double>> losses;
+};
+
 struct JobView {
   std::string job_id;
   JobState state = JobState::kWaiting;
@@ -42,6 +54,7 @@ struct JobView {
   absl::Duration age;              // since its first node joined
   std::optional<Verdict> verdict;  // of an ended job
   std::vector<NodeView> nodes;
+  std::optional<TrainingView> training;  // unset: no rank of the latest round has reported anything
 };
 
 }  // namespace ddprun::rendezvous

@@ -67,10 +67,11 @@ json ToJson(const Verdict& verdict) {
   return value;
 }
 
-json ToJson(const ProgressView& progress) {
-  json value = {{"step", progress.step}, {"steps_behind", progress.behind}, {"since_seconds", Seconds(progress.ago)}};
-  if (progress.loss.has_value()) value["loss"] = *progress.loss;
-  if (progress.samples.has_value()) value["samples"] = *progress.samples;
+json ToJson(const rendezvous::TrainingView& training) {
+  json value = {{"step", training.step}, {"steps_behind", training.behind}, {"since_seconds", Seconds(training.ago)}};
+  if (training.loss.has_value()) value["loss"] = *training.loss;
+  if (training.samples.has_value()) value["samples"] = *training.samples;
+  if (!training.losses.empty()) value["losses"] = training.losses;
   return value;
 }
 
@@ -118,19 +119,15 @@ json ToJson(const JobView& job) {
                   {"last_call_seconds", Seconds(settings.last_call)},
                   {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
   if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
+  if (job.training.has_value()) value["training"] = ToJson(*job.training);
   return value;
 }
 
 }  // namespace
 
-std::string JobsJson(const std::vector<JobView>& jobs, const ProgressByJob& progress, bool more) {
+std::string JobsJson(const std::vector<JobView>& jobs, bool more) {
   json value = {{"jobs", json::array()}};
-  for (const JobView& job : jobs) {
-    json shown = ToJson(job);
-    const auto it = progress.find(job.job_id);
-    if (it != progress.end()) shown["progress"] = ToJson(it->second);
-    value["jobs"].push_back(std::move(shown));
-  }
+  for (const JobView& job : jobs) value["jobs"].push_back(ToJson(job));
   if (more && !jobs.empty()) value["next"] = jobs.back().job_id;
   return Dump(value);
 }
@@ -140,8 +137,6 @@ std::string JobJson(const JobView& job) {
   json nodes = json::array();
   for (const NodeView& node : job.nodes) nodes.push_back(ToJson(node));
   value["nodes"] = std::move(nodes);
-  const std::optional<ProgressView> progress = Summarize(job);
-  if (progress.has_value()) value["progress"] = ToJson(*progress);
   return Dump(value);
 }
 

@@ -9,16 +9,14 @@
 #include "absl/time/time.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/job_view.h"
-#include "rendezvous/http/progress_view.h"
 #include "rendezvous/http/server_view.h"
 
 // PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is not
 // known is null or left out.
 namespace ddprun::http {
 
-// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes, but with what is known
-// of their progress.
-std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, const ProgressByJob& progress, bool more);
+// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes.
+std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more);
 
 std::string JobJson(const rendezvous::JobView& job);
 

@@ -22,7 +22,6 @@ namespace {
 using rendezvous::JobView;
 
 constexpr char kJson[] = "application/json";
-constexpr absl::Duration kProgressAge = absl::Seconds(1);
 constexpr char kJobPath[] = "/api/v1/jobs/";
 // Nothing but what this server sends; no script or style inside of HTML.
 constexpr char kContentPolicy[] =
@@ -90,20 +89,7 @@ Response HttpApi::Readiness() const {
   return why.empty() ? Response{.body = "ready\n"} : Response{.status = 503, .body = absl::StrCat(why, "\n")};
 }
 
-const ProgressByJob& HttpApi::ProgressOf(const std::vector<JobView>& jobs) {
-  const SteadyTime now = SteadyNow();
-  if (now < progress_until_) return progress_;
-  progress_until_ = now + kProgressAge;
-  progress_.clear();
-  for (const JobView* job : JobsWithSeries(jobs)) {
-    const std::optional<JobView> whole = sources_.get_job(job->job_id);
-    const std::optional<ProgressView> progress = whole.has_value() ? Summarize(*whole) : std::nullopt;
-    if (progress.has_value()) progress_[job->job_id] = *progress;
-  }
-  return progress_;
-}
-
-Response HttpApi::Metrics() {
+Response HttpApi::Metrics() const {
   std::vector<JobView> jobs;
   // In pages: each holds the driver up only shortly.
   while (true) {
@@ -112,12 +98,11 @@ Response HttpApi::Metrics() {
     std::move(page.begin(), page.end(), std::back_inserter(jobs));
     if (last) break;
   }
-  return Response{
-      .type = kMetricsType,
-      .body = MetricsText(sources_.server(), sources_.counts(), ReadProcessNumbers(), jobs, ProgressOf(jobs))};
+  return Response{.type = kMetricsType,
+                  .body = MetricsText(sources_.server(), sources_.counts(), ReadProcessNumbers(), jobs)};
 }
 
-Response HttpApi::Jobs(const Target& target) {
+Response HttpApi::Jobs(const Target& target) const {
   size_t limit = kMaxJobsPerPage;
   const std::string wanted = target.Query("limit");
   if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &limit) || limit == 0 || limit > kMaxJobsPerPage)) {
@@ -126,7 +111,7 @@ Response HttpApi::Jobs(const Target& target) {
   std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
   const bool more = jobs.size() > limit;
   if (more) jobs.resize(limit);
-  return Response{.type = kJson, .body = JobsJson(jobs, ProgressOf(jobs), more)};
+  return Response{.type = kJson, .body = JobsJson(jobs, more)};
 }
 
 Response HttpApi::Job(const std::string& job_id) const {

@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/login.h"
-#include "rendezvous/http/progress_view.h"
 #include "rendezvous/http/server_view.h"
 #include "rendezvous/server/event_log.h"
 
@@ -40,21 +38,17 @@ class HttpApi {
  private:
   Response Route(const Request& request, const Target& target);
   Response Readiness() const;
-  Response Metrics();
-  Response Jobs(const Target& target);
+  Response Metrics() const;
+  Response Jobs(const Target& target) const;
   Response Events(const Request& request, const Target& target) const;
   Response Job(const std::string& job_id) const;
   Response LogIn(const Request& request);
-  // Of those of `jobs` that get it, at most a second old.
-  const ProgressByJob& ProgressOf(const std::vector<rendezvous::JobView>& jobs);
 
   const Sources sources_;
   const bool check_host_;
   const bool tls_;
   const std::string server_id_;  // see EventStream
   Login login_;
-  ProgressByJob progress_;
-  SteadyTime progress_until_ = SteadyTime::InfinitePast();
 };
 
 }  // namespace ddprun::http

@@ -16,6 +16,7 @@ namespace {
 
 using rendezvous::JobState;
 using rendezvous::JobView;
+using rendezvous::TrainingView;
 using Labels = std::vector<std::pair<absl::string_view, std::string>>;
 
 constexpr JobState kStates[] = {JobState::kWaiting,    JobState::kLastCall, JobState::kStopping, JobState::kRunning,
@@ -149,31 +150,26 @@ void AddJobs(const std::vector<JobView>& jobs, const std::vector<const JobView*>
 }
 
 // What ranks reported; nothing of jobs whose ranks report nothing.
-void AddProgress(const std::vector<const JobView*>& shown, const ProgressByJob& progress, Text* text) {
-  const auto of = [&](auto get) {
-    return [&progress, get](const JobView& job) -> std::optional<double> {
-      const auto it = progress.find(job.job_id);
-      if (it == progress.end()) return std::nullopt;
-      return get(it->second);
-    };
+void AddTraining(const std::vector<const JobView*>& shown, Text* text) {
+  const auto of = [](auto get) {
+    return [get](const JobView& job) { return job.training.has_value() ? get(*job.training) : std::nullopt; };
   };
   PerJob("ddprun_job_step", "The step of the rank that is furthest.", shown,
-         of([](const ProgressView& view) { return std::optional<double>(view.step); }), text);
+         of([](const TrainingView& view) { return std::optional<double>(view.step); }), text);
   PerJob("ddprun_job_steps_behind", "Steps by which the last rank is behind the first.", shown,
-         of([](const ProgressView& view) { return std::optional<double>(view.behind); }), text);
+         of([](const TrainingView& view) { return std::optional<double>(view.behind); }), text);
   PerJob("ddprun_job_loss", "The loss that the lowest rank reported.", shown,
-         of([](const ProgressView& view) { return view.loss; }), text);
+         of([](const TrainingView& view) { return view.loss; }), text);
   PerJob("ddprun_job_samples", "Samples that all ranks of the round have trained on.", shown,
-         of([](const ProgressView& view) {
+         of([](const TrainingView& view) {
            return view.samples.has_value() ? std::optional<double>(*view.samples) : std::nullopt;
          }),
          text);
   PerJob("ddprun_job_seconds_since_progress", "Time since any rank reported anything.", shown,
-         of([](const ProgressView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
+         of([](const TrainingView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
 }
 
-}  // namespace
-
+// Those that get series.
 std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
   std::vector<const JobView*> shown;
   for (const JobView& job : jobs) {
@@ -182,13 +178,15 @@ std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
   return shown;
 }
 
+}  // namespace
+
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
-                        const std::vector<JobView>& jobs, const ProgressByJob& progress) {
+                        const std::vector<JobView>& jobs) {
   Text text;
   AddServer(server, counts, &text);
   const std::vector<const JobView*> shown = JobsWithSeries(jobs);
   AddJobs(jobs, shown, &text);
-  AddProgress(shown, progress, &text);
+  AddTraining(shown, &text);
   AddProcess(process, &text);
   return text.Take();
 }

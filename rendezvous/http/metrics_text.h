@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "rendezvous/core/job_view.h"
-#include "rendezvous/http/progress_view.h"
 #include "rendezvous/http/server_view.h"
 
 namespace ddprun::http {
@@ -14,13 +13,10 @@ namespace ddprun::http {
 // So many live jobs get series of their own, in the order of their ids: series cost memory where they are collected.
 inline constexpr size_t kMaxJobsWithSeries = 200;
 
-// PURE: those of `jobs` that get series.
-std::vector<const rendezvous::JobView*> JobsWithSeries(const std::vector<rendezvous::JobView>& jobs);
-
 // PURE: all metrics in Prometheus' text format (version 0.0.4). Names follow its conventions: base units, "_total" for
 // counters. A job's training (step, loss) is left out where no worker reported any.
 std::string MetricsText(const ServerView& server, const EventCounts& counts, const ProcessNumbers& process,
-                        const std::vector<rendezvous::JobView>& jobs, const ProgressByJob& progress);
+                        const std::vector<rendezvous::JobView>& jobs);
 
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 

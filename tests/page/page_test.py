@@ -125,6 +125,17 @@ def show_jobs(page, server):
     return job
 
 
+def show_progress(page, job):
+    for step in range(1, 41):
+        job.say(f"progress {step} {('forward', 'backward', 'optimizer')[step % 3]} {4 / step + 1:.4f}")
+        if step % 10 == 0:
+            page.wait(f"document.getElementById('tiles').textContent.includes('Step{step}')")
+    page.wait("document.querySelectorAll('#nodes-space .rank').length === 8")
+    page.wait("document.querySelectorAll('#nodes-space .rank.late').length === 1")
+    assert "rank 1 on node0: step 37 (3 behind)" in page.text("#slow li"), page.text("#slow")
+    page.wait("document.querySelector('#loss polyline')")
+
+
 def show_failure(page, job):
     job.say("fail 1 CUDA error: <script>alert(1)</script>")
     job.await_round()
@@ -191,6 +202,8 @@ def crowd_of_nodes(page, server):
     page.wait(f"document.getElementById('nodes-count').textContent === '{NODES}'")
     loaded = time.monotonic() - began
     paint = page.js("return performance.getEntriesByType('paint').map(p => p.startTime).pop()")
+    job.say("progress 7 forward 2.5")
+    page.wait("document.querySelector('#nodes-space .rank.p0')")
     rows = page.js("return document.querySelectorAll('#nodes-space .node').length")
     assert rows < 60, rows
     update = page.js("""
@@ -242,6 +255,7 @@ def run(folder):
     try:
         page.size(1280, 800)
         job = show_jobs(page, server)
+        show_progress(page, job)
         show_failure(page, job)
         reconnect(page, server, job)
         expected = re.compile(r"/api/v1/\S+ - Failed to load resource|ERR_(CONNECTION|INCOMPLETE)|^chrome://")

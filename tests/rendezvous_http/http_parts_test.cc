@@ -15,7 +15,6 @@
 #include "rendezvous/http/http_api.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/metrics_text.h"
-#include "rendezvous/http/progress_view.h"
 #include "rendezvous/server/rendezvousd_options.h"
 #include "tests/testing/process.h"
 
@@ -74,11 +73,11 @@ TEST(HttpMessageTest, Cookie_IsFoundAmongOthers) {
 }
 
 TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
-  const std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
-                                     SampleJob("done", JobState::kFinished)};
+  std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
+                               SampleJob("done", JobState::kFinished)};
+  jobs[1].training = rendezvous::TrainingView{.step = 12, .behind = 2, .loss = 0.5, .ago = absl::Seconds(1)};
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
-  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs,
-                                       {{"w", {.step = 12, .loss = 0.5, .behind = 2, .ago = absl::Seconds(1)}}});
+  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
   for (const char* line :
        {"\nddprun_leader 1\n", "\nddprun_ready 0\n", "\nddprun_state_store_healthy 0\n",
         "\nddprun_launchers_connected 4\n", "\nddprun_rounds_assigned_total 7\n", "\nddprun_restarts_total 3\n",
@@ -97,7 +96,7 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
 TEST(MetricsTextTest, SeriesAreBounded) {
   std::vector<JobView> jobs;
   for (int i = 0; i < 1000; ++i) jobs.push_back(SampleJob(absl::StrCat("job", i)));
-  const std::string text = MetricsText({}, {}, {}, jobs, {});
+  const std::string text = MetricsText({}, {}, {}, jobs);
   EXPECT_TRUE(absl::StrContains(text, "\nddprun_jobs_without_series 800\n"));
   EXPECT_TRUE(absl::StrContains(text, "{job_id=\"job199\"}"));
   EXPECT_FALSE(absl::StrContains(text, "{job_id=\"job200\"}"));
@@ -112,8 +111,7 @@ std::set<std::string> MetricNamesIn(const std::string& text) {
 }
 
 TEST(MetricsTextTest, AlertsAndDashboard_UseExportedNames) {
-  const std::set<std::string> exported =
-      MetricNamesIn(MetricsText({}, EventCounter().counts(), {}, {SampleJob("j")}, {{"j", {}}}));
+  const std::set<std::string> exported = MetricNamesIn(MetricsText({}, EventCounter().counts(), {}, {SampleJob("j")}));
   for (const char* file : {"packaging/monitoring/alerts.yaml", "packaging/monitoring/dashboard.json"}) {
     const std::set<std::string> used = MetricNamesIn(testing::ReadFile(file));
     EXPECT_GT(used.size(), 8) << file;
@@ -135,28 +133,6 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   EXPECT_EQ(value["age_seconds"], 90);
   EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
   EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
-}
-
-TEST(ProgressViewTest, Summarize_TakesTheFurthestAndTheSlowest) {
-  JobView job = SampleJob("j");
-  EXPECT_FALSE(Summarize(job).has_value());
-  job.nodes[0].base_rank = 4;
-  job.nodes[0].progress = {{.local_rank = 0, .step = 7, .samples = 10, .loss = 2.0, .ago = absl::Seconds(5)},
-                           {.local_rank = 1, .step = 9, .samples = 10, .ago = absl::Seconds(3)}};
-  job.nodes.push_back({.base_rank = 0});
-  job.nodes[1].progress = {{.local_rank = 1, .step = 8, .samples = 1, .loss = 3.0, .ago = absl::Seconds(4)}};
-  const std::optional<ProgressView> view = Summarize(job);
-  ASSERT_TRUE(view.has_value());
-  EXPECT_EQ(view->step, 9);
-  EXPECT_EQ(view->behind, 2);
-  EXPECT_EQ(view->loss, 3.0);
-  EXPECT_EQ(view->samples, 21);
-  EXPECT_EQ(view->ago, absl::Seconds(3));
-  job.nodes[1].progress[0].samples.reset();
-  EXPECT_FALSE(Summarize(job)->samples.has_value());
-  const json value = json::parse(JobJson(job));
-  EXPECT_EQ(value["nodes"][0]["ranks"][1]["rank"], 5);
-  EXPECT_EQ(value["progress"]["step"], 9);
 }
 
 Event RoundEvent(Event::Kind kind, const std::string& job, uint64_t round, int restarts) {

@@ -7,7 +7,6 @@ const SETTLE_MS = 120;     // events that come together cause one refresh
 const RETRY_MS = 1000;     // after a lost connection
 const ROW = 30;            // pixels of a row of the table of nodes; as in page.css
 const MAX_EVENTS = 200;
-const MAX_POINTS = 1000;   // of the loss curve
 const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
 
 const state = {
@@ -186,7 +185,7 @@ function newJobRow(id) {
   return row;
 }
 function fillJobRow(row, job) {
-  const settings = job.settings, progress = job.progress || {};
+  const settings = job.settings, progress = job.training || {};
   badge(row.cells[0].firstChild, job.state);
   const limits = settings.min_nodes === settings.max_nodes ? settings.max_nodes
     : `${settings.min_nodes}-${settings.max_nodes}`;
@@ -200,7 +199,7 @@ function fillJobRow(row, job) {
 
 function paintJob(job) {
   state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
-  const progress = job.progress || {};
+  const progress = job.training || {};
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
   setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
@@ -211,12 +210,7 @@ function paintJob(job) {
     ["Age", seconds(job.age_seconds)],
     ["Goodput", job.goodput ? `${(job.goodput.ratio * 100).toFixed(1)} %` : DASH],
   ]);
-  if (progress.history) state.loss = progress.history;
-  else if (progress.step !== undefined && progress.loss !== undefined && progress.loss !== null) {
-    const last = state.loss[state.loss.length - 1];
-    if (!last || last[0] !== progress.step) state.loss.push([progress.step, progress.loss]);
-    if (state.loss.length > MAX_POINTS) state.loss = state.loss.filter((_, i) => i % 2 === 1);
-  }
+  state.loss = progress.losses || state.loss;
   paintLoss();
   paintTime(job.goodput);
   paintNodes();
