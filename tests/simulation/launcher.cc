@@ -44,6 +44,10 @@ Launcher::Launcher(Settings settings, Timeline* timeline, Network* network)
 
 Launcher::~Launcher() = default;
 
+void Launcher::Changed() const {
+  if (settings_.on_change) settings_.on_change();
+}
+
 void Launcher::Note(const std::string& text) const {
   timeline_->Note(absl::StrCat("node ", settings_.node, ": ", text));
 }
@@ -76,6 +80,7 @@ void Launcher::Freeze() {
   Note("hangs");
   frozen_ = true;
   if (hosted_ != nullptr) hosted_->Freeze();
+  Changed();
 }
 
 void Launcher::Thaw() {
@@ -90,6 +95,7 @@ void Launcher::Thaw() {
     if (alive_) what();
   }
   if (hosted_ != nullptr && !server_first) hosted_->Thaw();
+  Changed();
 }
 
 void Launcher::Signal(int signal) {
@@ -117,6 +123,7 @@ void Launcher::End() {
   client_ = nullptr;
   local_ = nullptr;
   if (hosted_ != nullptr) hosted_->Die();
+  Changed();
 }
 
 // A launcher that hosts the server stays for the others, as RendezvousLink::Close.
@@ -169,6 +176,7 @@ void Launcher::Step(Call call) {
   for (const launcher::AgentEffect& effect : effects) {
     if (alive_) Execute(effect);
   }
+  Changed();
 }
 
 void Launcher::Execute(const launcher::AgentEffect& e) {
@@ -205,10 +213,11 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     if (absl::StartsWith(print->text, "cut off")) ++fenced_;
   } else if (const auto* exit = std::get_if<effect::Exit>(&e)) {
     Note(absl::StrCat("exits with ", exit->code));
+    exit_ = *exit;
     CloseClient();
     if (hosted_ == nullptr) return End();
     const SteadyTime now = timeline_->now();
-    lingers_ = {now + (hosted_->JobEnded() ? kLinger : absl::ZeroDuration()), now + settings_.agent.shutdown_timeout};
+    lingers_ = {now + (hosted_->JobsEnded() ? kLinger : absl::ZeroDuration()), now + settings_.agent.shutdown_timeout};
   }
 }
 
@@ -228,6 +237,7 @@ void Launcher::StepClient(Call call) {
   Reconnector::Effects effects;
   call(client_.get(), &effects);
   CarryOut(std::move(effects));
+  Changed();
 }
 
 void Launcher::CarryOut(Reconnector::Effects effects) {

@@ -40,6 +40,7 @@ class Launcher {
     Host host_server;
     std::function<int()> new_port;  // for a store
     Workers::Settings workers;
+    std::function<void()> on_change;  // NextDeadline, or what its workers do, may have changed; may be empty
   };
 
   Launcher(Settings settings, Timeline* timeline, Network* network);
@@ -63,6 +64,8 @@ class Launcher {
   int fenced() const { return fenced_; }
   // How many times it was told that a round begins without it.
   int left_out() const { return left_out_; }
+  // Set once it has ended by itself, not if it was killed.
+  const std::optional<launcher::effect::Exit>& exit() const { return exit_; }
 
   // Does what is due: the launcher's timer, that of its client, the guard's.
   void OnTime();
@@ -101,6 +104,7 @@ class Launcher {
   void CloseClient();
   void Linger();
   void End();
+  void Changed() const;
   void Note(const std::string& text) const;
 
   const Settings settings_;
@@ -124,6 +128,7 @@ class Launcher {
   std::optional<std::pair<SteadyTime, SteadyTime>> lingers_;  // for all launchers, for those that leave
   int fenced_ = 0;
   int left_out_ = 0;
+  std::optional<launcher::effect::Exit> exit_;
   // Dies with the process: what was to reach it is lost.
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };

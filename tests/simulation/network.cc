@@ -25,8 +25,11 @@ std::shared_ptr<Connection> Network::Open(int client_host, int server_host) {
   connection->id = ++opened_;
   connection->client_host = client_host;
   connection->server_host = server_host;
-  const auto gone = [](const std::weak_ptr<Connection>& c) { return c.expired(); };
-  connections_.erase(std::remove_if(connections_.begin(), connections_.end(), gone), connections_.end());
+  if (connections_.size() >= purge_at_) {
+    const auto gone = [](const std::weak_ptr<Connection>& c) { return c.expired(); };
+    connections_.erase(std::remove_if(connections_.begin(), connections_.end(), gone), connections_.end());
+    purge_at_ = 2 * connections_.size() + 16;
+  }
   connections_.push_back(connection);
   return connection;
 }

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_TESTS_SIMULATION_NETWORK_H_
 #define DDPRUN_TESTS_SIMULATION_NETWORK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -69,6 +70,7 @@ class Network {
   std::vector<Host> hosts_;
   uint64_t opened_ = 0;
   std::vector<std::weak_ptr<Connection>> connections_;
+  size_t purge_at_ = 16;  // of connections_: those that are gone are dropped
 };
 
 }  // namespace ddprun::testing

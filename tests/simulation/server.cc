@@ -1,17 +1,12 @@
 #include "tests/simulation/server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::testing {
-namespace {
-
 using rendezvous::Join;
-
-constexpr char kJob[] = "job";
-
-}  // namespace
 
 Server::Server(Timeline* timeline, Network* network, int host, bool by_launcher, rendezvous::SavedState* records,
                int* rounds_told)
@@ -75,17 +70,17 @@ void Server::OnPacket(const std::shared_ptr<Connection>& connection, Packet pack
   Stream& stream = it->second;
   if (auto* join = std::get_if<Join>(&message)) {
     join->in_process = stream.in_process;
-    stream.key = Key(join->node_id, join->incarnation);
+    stream.key = Key(join->job_id, join->node_id, join->incarnation);
     joined_[*stream.key] = connection;
   }
   if (!stream.key) return;
-  const auto [node_id, incarnation] = *stream.key;
+  const auto [job_id, node_id, incarnation] = *stream.key;
   const auto* leave = std::get_if<rendezvous::Leave>(&message);
   if (leave != nullptr) stream.left = true;
   const bool ends = leave != nullptr && !leave->has_workers;
   Note(node_id, incarnation, message);
   rendezvous::Effects effects;
-  registry_.OnMessage(kJob, node_id, incarnation, message, timeline_->now(), &effects);
+  registry_.OnMessage(job_id, node_id, incarnation, message, timeline_->now(), &effects);
   CarryOut(std::move(effects));
   if (ends) End(connection);
 }
@@ -96,7 +91,8 @@ void Server::OnEnd(const std::shared_ptr<Connection>& connection) {
   if (!stream.key) return;
   joined_.erase(*stream.key);
   rendezvous::Effects effects;
-  registry_.OnStreamClosed(kJob, std::get<0>(*stream.key), std::get<1>(*stream.key), timeline_->now(), &effects);
+  const auto& [job_id, node_id, incarnation] = *stream.key;
+  registry_.OnStreamClosed(job_id, node_id, incarnation, timeline_->now(), &effects);
   CarryOut(std::move(effects));
 }
 
@@ -125,54 +121,73 @@ void Server::Note(const std::string& node_id, uint64_t incarnation, const rendez
   said.plain = !ready->can_reform;
 }
 
-void Server::CheckRound(const rendezvous::Effects& effects) {
-  std::map<int, const Said*> nodes;  // by base rank
-  std::optional<rendezvous::Assignment> round;
-  bool plain = false, survivors = false;
+void Server::CheckRounds(const rendezvous::Effects& effects) {
+  std::map<std::string, Places> jobs;
   for (const rendezvous::Effect& effect : effects) {
     const auto* assign = rendezvous::ToldMessage<rendezvous::Assign>(effect);
-    if (assign == nullptr || assign->assignment.round <= last_round_) continue;
-    round = assign->assignment;
-    const Said& said = said_[std::get<rendezvous::Tell>(effect).node_id];
-    nodes[round->base_rank] = &said;
-    plain = plain || said.plain;
-    survivors = survivors || !said.survivors.empty();
-    if (round->keeps_workers == said.survivors.empty()) violation_ = "keeps_workers is not what the node said";
+    if (assign == nullptr) continue;
+    const auto& tell = std::get<rendezvous::Tell>(effect);
+    if (assign->assignment.round <= last_round_[tell.job_id]) continue;
+    jobs[tell.job_id].push_back({assign->assignment, &said_[tell.node_id]});
   }
-  if (!round) return;
-  if (plain && survivors) violation_ = absl::StrCat("round ", round->round, " keeps workers of a mixed job");
+  for (auto& [unused, places] : jobs) CheckRound(std::move(places));
+}
+
+void Server::CheckRound(Places places) {
+  std::sort(places.begin(), places.end(),
+            [](const auto& a, const auto& b) { return a.first.group_rank < b.first.group_rank; });
+  const rendezvous::Assignment& round = places[0].first;
+  bool plain = false, survivors = false;
   std::optional<int64_t> step;
   std::optional<int32_t> source;
-  for (const auto& [base, said] : nodes) {
+  int32_t next_rank = 0, next_base = 0;
+  for (const auto& [place, said] : places) {
+    plain = plain || said->plain;
+    survivors = survivors || !said->survivors.empty();
+    if (place.keeps_workers == said->survivors.empty()) violation_ = "keeps_workers is not what the node said";
+    const bool fits = place.round == round.round && place.group_rank == next_rank && place.base_rank >= next_base;
+    if (!fits || (place.group_rank == 0) != (place.base_rank == 0)) violation_ = "ranks are no permutation";
+    ++next_rank;
+    next_base = place.base_rank + 1;
     for (const rendezvous::Survivor& survivor : said->survivors) {
       if (survivor.committed_step.value_or(-1) <= step.value_or(-1)) continue;
       step = survivor.committed_step;
-      source = base + survivor.local_rank;
+      source = place.base_rank + survivor.local_rank;
     }
   }
-  if (round->state_step != step || round->state_source != source) {
-    violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round->round);
+  if (next_rank != round.group_world_size) violation_ = absl::StrCat("round ", round.round, " lacks ranks");
+  if (plain && survivors) violation_ = absl::StrCat("round ", round.round, " keeps workers of a mixed job");
+  if (round.state_step != step || round.state_source != source) {
+    violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round.round);
   }
 }
 
+// Ended jobs are kept in the order in which they ended.
+void Server::Keep(const rendezvous::JobRecord& record) {
+  std::vector<rendezvous::JobRecord>& jobs = records_->jobs;
+  const auto same = [&](const rendezvous::JobRecord& job) { return job.job_id == record.job_id; };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), same), jobs.end());
+  jobs.push_back(record);
+}
+
 void Server::CarryOut(rendezvous::Effects effects) {
-  CheckRound(effects);
+  CheckRounds(effects);
   for (rendezvous::Effect& effect : effects) {
     if (auto* tell = std::get_if<rendezvous::Tell>(&effect)) CarryOut(std::move(*tell));
-    if (const auto* persist = std::get_if<rendezvous::Persist>(&effect)) records_->jobs = {*persist->record};
+    if (const auto* persist = std::get_if<rendezvous::Persist>(&effect)) Keep(*persist->record);
     if (const auto* close = std::get_if<rendezvous::Close>(&effect)) {
-      const auto it = joined_.find(Key(close->node_id, close->incarnation));
+      const auto it = joined_.find(Key(close->job_id, close->node_id, close->incarnation));
       if (it != joined_.end()) End(it->second);
     }
   }
 }
 
 void Server::CarryOut(rendezvous::Tell tell) {
-  const auto it = joined_.find(Key(tell.node_id, tell.incarnation));
+  const auto it = joined_.find(Key(tell.job_id, tell.node_id, tell.incarnation));
   if (it == joined_.end()) return;
   if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->by_launcher = by_launcher_;
   if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
-    if (std::exchange(last_round_, m->assignment.round) != m->assignment.round) ++*rounds_told_;
+    if (std::exchange(last_round_[tell.job_id], m->assignment.round) != m->assignment.round) ++*rounds_told_;
     said_[tell.node_id].survivors.clear();
     said_[tell.node_id].round = m->assignment.round;
     timeline_->Note(absl::StrCat("server: round ", m->assignment.round, " to ", tell.node_id));
@@ -193,9 +208,10 @@ bool Server::HasLaunchers() const {
   return false;
 }
 
-bool Server::JobEnded() const {
-  const auto job = registry_.GetJob(kJob, timeline_->now());
-  return job && rendezvous::IsEnd(job->state);
+bool Server::JobsEnded() const {
+  const std::vector<rendezvous::JobView> jobs = registry_.ListJobs(timeline_->now());
+  const auto ended = [](const rendezvous::JobView& job) { return rendezvous::IsEnd(job.state); };
+  return !jobs.empty() && std::all_of(jobs.begin(), jobs.end(), ended);
 }
 
 bool Server::HasLeavers() const {

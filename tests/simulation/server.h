@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/core/registry.h"
@@ -16,7 +17,8 @@
 
 namespace ddprun::testing {
 
-// A rendezvous server: a real Registry, with streams as rendezvous::Driver has them. It listens from its construction
+// A rendezvous server of any number of jobs, whose node ids differ: a real Registry, with streams as rendezvous::Driver
+// has them. It listens from its construction
 // until Die; its process may hang meanwhile.
 class Server : public std::enable_shared_from_this<Server> {
  public:
@@ -44,9 +46,9 @@ class Server : public std::enable_shared_from_this<Server> {
   // Streams of launchers in other processes that have joined, and those of them that said Leave.
   bool HasLaunchers() const;
   bool HasLeavers() const;
-  bool JobEnded() const;
+  bool JobsEnded() const;
 
-  // Empty: no round broke the rules of survivors (protocol 3.8).
+  // Empty: ranks of each round were a permutation, and no round broke the rules of survivors (protocol 3.4, 3.8).
   const std::string& violation() const { return violation_; }
 
  private:
@@ -57,7 +59,7 @@ class Server : public std::enable_shared_from_this<Server> {
     std::vector<rendezvous::Survivor> survivors;
     bool plain = false;
   };
-  using Key = std::tuple<std::string, uint64_t>;  // node id, incarnation
+  using Key = std::tuple<std::string, std::string, uint64_t>;  // job id, node id, incarnation
   struct Stream {
     std::shared_ptr<Connection> connection;
     bool in_process = false;
@@ -68,7 +70,11 @@ class Server : public std::enable_shared_from_this<Server> {
   void OnPacket(const std::shared_ptr<Connection>& connection, Packet packet);
   void OnEnd(const std::shared_ptr<Connection>& connection);
   void Note(const std::string& node_id, uint64_t incarnation, const rendezvous::LauncherMessage& message);
-  void CheckRound(const rendezvous::Effects& effects);
+  // What one job's nodes are told of a new round.
+  using Places = std::vector<std::pair<rendezvous::Assignment, const Said*>>;
+  void CheckRounds(const rendezvous::Effects& effects);
+  void CheckRound(Places places);
+  void Keep(const rendezvous::JobRecord& record);
   void CarryOut(rendezvous::Effects effects);
   void CarryOut(rendezvous::Tell tell);
   // From here.
@@ -80,7 +86,7 @@ class Server : public std::enable_shared_from_this<Server> {
   const bool by_launcher_;
   rendezvous::SavedState* const records_;
   int* const rounds_told_;
-  uint64_t last_round_ = 0;
+  std::map<std::string, uint64_t> last_round_;  // by job id
   rendezvous::Registry registry_;
   bool frozen_ = false;
   bool dead_ = false;
