@@ -244,7 +244,7 @@ void Launcher::CarryOut(Reconnector::Effects effects) {
   for (rendezvous::ReconnectEffect& e : effects) {
     if (std::holds_alternative<reconnect::Resolve>(e)) {
       StepClient([this](Reconnector* client, Reconnector::Effects* effects) {
-        client->OnResolved(std::vector<std::string>{"server"}, timeline_->now(), effects);
+        client->OnResolved(std::vector<rendezvous::ServerAddress>{{"server", "server"}}, timeline_->now(), effects);
       });
     } else if (const auto* connect = std::get_if<reconnect::Connect>(&e)) {
       Connect(*connect);
@@ -284,7 +284,8 @@ void Launcher::Connect(const reconnect::Connect& connect) {
   const auto failed = [=, this, generation = generation_](StreamProgress progress) {
     if (generation != generation_ || connecting_.erase(stream) == 0) return;
     StepClient([&](Reconnector* client, Reconnector::Effects* effects) {
-      client->OnEnd(stream, progress, absl::UnavailableError("no server"), timeline_->now(), effects);
+      client->OnEnd(stream, rendezvous::StreamEnd{progress, absl::UnavailableError("no server")}, timeline_->now(),
+                    effects);
     });
   };
   Later(connect.timeout, [=] { failed(StreamProgress::kTimedOut); });
@@ -301,13 +302,14 @@ void Launcher::Connect(const reconnect::Connect& connect) {
             return client->OnMessage(stream, *message, effects);
           }
           streams_.erase(stream);
-          client->OnEnd(stream, StreamProgress::kOpen, absl::UnavailableError("lost"), timeline_->now(), effects);
+          client->OnEnd(stream, rendezvous::StreamEnd{StreamProgress::kOpen, absl::UnavailableError("lost")},
+                        timeline_->now(), effects);
         });
       });
     };
     server->Accept(connection, false);
     streams_[stream] = connection;
-    StepClient([&](Reconnector* client, Reconnector::Effects* effects) { client->OnOpen(stream, effects); });
+    StepClient([&](Reconnector* client, Reconnector::Effects* effects) { client->OnOpen(stream, 0, effects); });
   });
 }
 
