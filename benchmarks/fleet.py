@@ -14,6 +14,7 @@ import contextlib
 import os
 import pathlib
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PORT_BYTES = 8  # as text, filled with spaces
 COLUMNS = (
     ("nodes", "launchers", "{:.0f}"),
     ("all_but_one_joined_ms", "all but one joined (ms)", "{:.0f}"),
@@ -77,13 +79,13 @@ def run_fleet(args, nodes):
         return row
 
 
-def c10d_agent(index, nodes, port, go, told):
+def c10d_agent(index, nodes, go, told):
     """One of torchrun's agents up to its rank; runs in a process of its own."""
     from torch.distributed import TCPStore
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", int(os.read(go, PORT_BYTES)), is_master=False, wait_for_workers=False)
     handler = DynamicRendezvousHandler.from_backend(
         "fleet", store, C10dRendezvousBackend(store, "fleet"), nodes, nodes, local_addr="127.0.0.1"
     )
@@ -94,44 +96,59 @@ def c10d_agent(index, nodes, port, go, told):
     signal.pause()  # keep its heartbeats' thread, as an agent would
 
 
-def read_lines(pipe, count, limit):
-    lines = []
-    end = time.monotonic() + limit
-    while len(lines) < count and time.monotonic() < end:
-        line = pipe.readline()
-        if line:
-            lines.append(line.split())
-        else:
-            time.sleep(0.005)
-    return lines
+class Lines:
+    """Lines that other processes write to a pipe."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self.rest = b""
+
+    def read(self, count, limit):
+        """The next `count` lines, each as a list of words; fewer if they do not come within `limit` seconds."""
+        lines = []
+        end = time.monotonic() + limit
+        while len(lines) < count:
+            whole, newline, rest = self.rest.partition(b"\n")
+            if newline:
+                lines.append(whole.decode().split())
+                self.rest = rest
+            elif select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                self.rest += os.read(self.fd, 65536)
+            else:
+                break
+        return lines
 
 
 def run_c10d(nodes, limit):
-    """From the moment at which all agents may begin to the last one's rank, in ms; None: not within the limit."""
+    """How long it takes from the moment at which all agents may begin to the last one's rank, as text."""
     from torch.distributed import TCPStore
     import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401: before the forks
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
-    os.set_blocking(told_read, False)
+    told = Lines(told_read)
     pids = []
     try:
         for index in range(nodes):
             pid = os.fork()
             if pid == 0:
                 try:
-                    c10d_agent(index, nodes, store.port, go_read, told_write)
+                    c10d_agent(index, nodes, go_read, told_write)
                 finally:
                     os._exit(1)
             pids.append(pid)
-        with os.fdopen(told_read, "r") as pipe:
-            if len(read_lines(pipe, nodes, limit)) < nodes:
-                return None
-            began = time.monotonic_ns()
-            os.write(go_write, b"." * nodes)
-            ranked = [int(ns) for word, _, ns in read_lines(pipe, nodes, limit) if word == "ranked"]
-            return (max(ranked) - began) / 1e6 if len(ranked) == nodes else None
+        # After the forks: it has a thread.
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(go_write, f"{store.port:{PORT_BYTES}}".encode() * nodes)
+        ready = len(told.read(nodes, limit))
+        if ready < nodes:
+            return f"after {limit:.0f} s only {ready} of them were connected to the store"
+        began = time.monotonic_ns()
+        os.write(go_write, b"." * nodes)
+        ranked = [int(ns) for _, _, ns in told.read(nodes, limit)]
+        if len(ranked) < nodes:
+            return f"after {limit:.0f} s only {len(ranked)} of them had ranks"
+        return f"{(max(ranked) - began) / 1e6:.0f} ms"
     finally:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -139,7 +156,7 @@ def run_c10d(nodes, limit):
         for pid in pids:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        for fd in (go_read, go_write, told_write):
+        for fd in (go_read, go_write, told_read, told_write):
             os.close(fd)
 
 
@@ -168,8 +185,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     print_table([run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]])
     for nodes in args.c10d:
-        ms = run_c10d(nodes, args.limit)
-        result = f"{ms:.0f} ms" if ms is not None else f"not done after {args.limit:.0f} s"
+        result = run_c10d(nodes, args.limit)
         print(f"torchrun's rendezvous (c10d), {nodes} agents: all begin to all have ranks: {result}")
 
 

@@ -34,7 +34,7 @@ WorkerFailure FailureOf(const std::string& host, int32_t rank) {
 }  // namespace
 
 Fleet::Fleet(const Endpoint& server)
-    : target_(TargetOf(server)), security_({}, server.host), thread_([this] { Run(); }) {}
+    : target_(TargetOf(server)), host_(server.host), security_({}, server.host), thread_([this] { Run(); }) {}
 
 Fleet::~Fleet() {
   Post([this] {
@@ -109,14 +109,16 @@ void Fleet::Connect(int64_t number, Join join) {
   launcher.join.node_id = RandomId();
   launcher.join.session_secret = launcher.join.node_id;
   ClientStream::Events events;
-  events.on_open = [this, number] {
+  events.on_open = [this, number](int64_t) {
     const Launcher& opened = launchers_.at(number);
     opened.stream->Send(opened.join);
     Note(&Tally::joined);
   };
   events.on_message = [this, number](const ServerMessage& message) { OnMessage(number, message); };
-  events.on_over = [this, number](StreamProgress, const absl::Status& status) { OnOver(number, status); };
-  launcher.stream = std::make_shared<ClientStream>(target_, &security_, "", &queue_, std::move(events));
+  events.on_over = [this, number](StreamProgress, const absl::Status& status, const FollowerAnswer&) {
+    OnOver(number, status);
+  };
+  launcher.stream = std::make_shared<ClientStream>(target_, host_, &security_, "", &queue_, std::move(events));
   launcher.stream->Connect(kConnectTimeout);
 }
 

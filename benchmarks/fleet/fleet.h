@@ -79,6 +79,7 @@ class Fleet {
   void Note(Tally::Kind Tally::*kind);
 
   const std::string target_;
+  const std::string host_;
   rendezvous::ClientSecurity security_;
   grpc::CompletionQueue queue_;
   Launchers launchers_;
