@@ -21,6 +21,9 @@ import tempfile
 import time
 
 
+REACHED = "reached the rendezvous server"  # in a launcher's log, once after each loss
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -118,14 +121,13 @@ def run(options, folder):
         elected, reached = [], []
         for number in range(1, options.kills + 1):
             old = cluster.leader()
-            # "... again" comes once for each loss.
-            count = [read(launcher.log).count(" again") for launcher in launchers]
+            count = [read(launcher.log).count(REACHED) for launcher in launchers]
             cluster.servers[old].send_signal(signal.SIGKILL)
             cluster.servers[old].wait()
             killed = time.monotonic()
             cluster.wait(lambda: cluster.leader() is not None, "a new leader")
             elected.append(time.monotonic() - killed)
-            cluster.wait(lambda: all(read(launcher.log).count(" again") > before
+            cluster.wait(lambda: all(read(launcher.log).count(REACHED) > before
                                      for launcher, before in zip(launchers, count)), "all launchers")
             reached.append(time.monotonic() - killed)
             cluster.start_server(old)

@@ -36,14 +36,13 @@ void Reconnector::OnResolved(absl::StatusOr<std::vector<ServerAddress>> targets,
 void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
   if (targets_.empty()) return Begin(effects);
   state_ = State::kConnecting;
-  tries_.clear();
   tried_.clear();
-  refused_.reset();
   no_answer_ = false;
   follower_answered_ = false;
-  gone_before_ = gone_;
   for (const ServerAddress& target : targets_) {
-    tries_[++streams_] = Try{target.address, now};
+    const auto is_to_target = [&](const auto& pending) { return pending.second.target == target.address; };
+    if (std::any_of(tries_.begin(), tries_.end(), is_to_target)) continue;  // of the round before
+    tries_[++streams_] = Try{target.address, now, gone_};
     effects->push_back(reconnect::Connect{streams_, target.address, target.host, Timeout(now)});
   }
 }
@@ -55,13 +54,14 @@ absl::Duration Reconnector::Timeout(SteadyTime now) const {
 
 void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   const auto found = tries_.find(stream);
-  if (found == tries_.end() || state_ != State::kConnecting) return;
+  if (found == tries_.end()) return;
   stream_ = stream;
   open_target_ = found->second.target;
   open_epoch_ = epoch;
   tries_.erase(found);
   GiveUpTries(effects);
   retry_.Clear();
+  refused_.reset();
   leader_is_new_ = false;
   state_ = State::kOpen;
   join_first_.OnNewStream();
@@ -125,14 +125,14 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
 void Reconnector::HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
   follower_answered_ = true;
   // The host of the last leader may never answer. The others do not wait for that.
-  if (!retry_.running()) retry_.Set(now + settings_.patience);
+  if (state_ == State::kConnecting && !retry_.running()) retry_.Set(now + settings_.patience);
   if (!answer.leader.empty() && answer.leader != leader_) {
     leader_ = answer.leader;
     leader_is_new_ = true;
   }
   if (answer.epoch == 0 || answer.epoch != epoch_) return;
-  // What is known since this round began proves nothing of the time before.
-  if (gone_before_) refused_ = std::max(refused_.value_or(tried.began), tried.began);
+  // What became known after the try began proves nothing of the time before.
+  if (tried.gone_known) refused_ = std::max(refused_.value_or(tried.began), tried.began);
   if (answer.leader.empty()) gone_ = true;  // its lease has expired, and it stopped before that
 }
 
@@ -146,14 +146,13 @@ void Reconnector::OnProbed(uint64_t probe, std::optional<SteadyTime> refused, St
 }
 
 void Reconnector::EndRoundIfOver(SteadyTime now, Effects* effects) {
-  if (tries_.empty() && !probing_) RetryAfter({tried_}, now, effects);
+  if (state_ == State::kConnecting && tries_.empty() && !probing_) RetryAfter({tried_}, now, effects);
 }
 
 void Reconnector::EndRound(SteadyTime now, Effects* effects) {
   for (const auto& [stream, tried] : tries_) {
     absl::StrAppend(&tried_, "; ", DescribeEnd(tried.target, StreamProgress::kTimedOut, absl::OkStatus()).reason);
   }
-  GiveUpTries(effects);
   RetryAfter({tried_}, now, effects);
 }
 

@@ -134,10 +134,11 @@ class Reconnector {
  private:
   enum class State { kResolving, kPausing, kConnecting, kOpen, kOver };
 
-  // A try of this round, which has neither led to a server nor failed.
+  // A try that has neither led to a server nor failed.
   struct Try {
     std::string target;
     SteadyTime began;
+    bool gone_known;  // gone_, when it began
   };
 
   void Begin(Effects* effects);
@@ -145,7 +146,7 @@ class Reconnector {
   void TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects);
   void HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now);
   void EndRoundIfOver(SteadyTime now, Effects* effects);
-  // Whatever has not answered.
+  // Those that have not answered may still do so; the others are tried again.
   void EndRound(SteadyTime now, Effects* effects);
   void GiveUpTries(Effects* effects);
   void RetryAfter(Disconnected end, SteadyTime now, Effects* effects);
@@ -167,13 +168,13 @@ class Reconnector {
   std::string open_target_;       // where it leads to
   std::vector<uint64_t> silent_;  // given up, but not ended
 
+  std::map<uint64_t, Try> tries_;  // by stream; also those of rounds before
+
   // Of this round over the addresses.
-  std::map<uint64_t, Try> tries_;  // by stream
-  std::string tried_;              // those that failed, and why
-  bool no_answer_ = false;         // one was given up
+  std::string tried_;       // those that failed, and why
+  bool no_answer_ = false;  // one was given up
   bool follower_answered_ = false;
   bool probing_ = false;               // its answer is awaited
-  bool gone_before_ = false;           // gone_, when the round began
   std::optional<SteadyTime> refused_;  // see Disconnected
 
   uint64_t probe_ = 0;  // the newest

@@ -234,7 +234,9 @@ TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
   etcd_->Restart(first);
   etcd_->Restart(other);
   for (int server = 0; server < kServers; ++server) {
-    if (!Alive(servers_[server]->pid())) StartServer(server);
+    if (Alive(servers_[server]->pid())) continue;
+    servers_[server]->Wait();  // until then a thread of it may have the port
+    StartServer(server);
   }
   AwaitLeaderAfter(-1);
   job->Tell(".1");

@@ -290,9 +290,14 @@ TEST_F(SeveralServersTest, CutOffFromTheLeader_TheFollowersWordProvesNothingUnti
 TEST_F(SeveralServersTest, HostThatNeverAnswers_IsNotWaitedFor) {
   EXPECT_EQ(Follower(4, 7, ""), "");
   EXPECT_EQ(client_.NextDeadline(), now_ + absl::Milliseconds(250));
-  EXPECT_EQ(Due(), "abandon 3, lost");
+  EXPECT_EQ(Due(), "lost");
   EXPECT_EQ(lost_.reason, absl::StrCat("tried ", kB, ": not here; ", kA, ": no answer"));
   EXPECT_LE(client_.NextDeadline() - now_, absl::Milliseconds(10));
+  EXPECT_EQ(Due(), absl::StrCat("connect 5 ", kB)) << "the other try goes on";
+  EXPECT_EQ(Follower(5, 7, ""), "");
+  EXPECT_EQ(Due(), "refused") << "nobody leads, as the follower had said before";
+  EXPECT_EQ(Open(3, 7), "connected") << "also between rounds";
+  EXPECT_EQ(Open(5), "");
 }
 
 TEST_F(SeveralServersTest, FollowerNamesAnUnknownLeader_WhichIsTriedAtOnce) {
