@@ -121,9 +121,12 @@ absl::Status Agent::SetUp() {
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
   WatchHangs();
+  progress_ = std::make_unique<ProgressDisplay>(config.progress,
+                                                [this] { return machine_->state() == AgentMachine::State::kRunning; });
   loop_->SetTimer(
       [this] {
-        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline(), store_->NextDeadline()});
+        return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline(), progress_->NextDeadline(),
+                         store_->NextDeadline()});
       },
       [this](SteadyTime now) { OnTimer(now); });
 
@@ -148,7 +151,10 @@ absl::Status Agent::SetUp() {
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
     signals_->ReadAll();
-    for (const WorkerEnd& end : ends) hangs_->OnEnded(end.local_rank);
+    for (const WorkerEnd& end : ends) {
+      hangs_->OnEnded(end.local_rank);
+      progress_->OnEnded(end.local_rank);
+    }
     Step([&](auto& m, auto now, auto* e) { m.OnWorkersEnded(ends, now, e); });
   };
   events.on_link = [this](int32_t local_rank, const LinkEvent& event) {
@@ -156,6 +162,7 @@ absl::Status Agent::SetUp() {
   };
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
     hangs_->OnProgress(local_rank, progress);
+    progress_->OnProgress(local_rank, progress);
   };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
@@ -334,6 +341,7 @@ void Agent::OnTimer(SteadyTime now) {
     ExecutePending();
   }
   if (now >= hangs_->NextDeadline()) hangs_->OnDeadline(now);
+  if (now >= progress_->NextDeadline()) progress_->OnDeadline(now);
   store_->OnDeadline(now);
   if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
@@ -364,6 +372,7 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   round_started_ = SteadyNow();
   store_->BeginRound(spawn.assignment);
   hangs_->BeginRound(spawn.assignment, settings_.config.slots);
+  progress_->BeginRound(spawn.assignment, settings_.config.slots);
   const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
@@ -377,6 +386,7 @@ void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tel
 
 void Agent::Do(const effect::ReformWorkers& reform) {
   hangs_->BeginRound(reform.assignment, settings_.config.slots);
+  progress_->BeginRound(reform.assignment, settings_.config.slots);
   workers_->Reform(reform.assignment, reform.ranks);
 }
 
@@ -426,6 +436,7 @@ void Agent::Do(const effect::Exit& exit) {
 }
 
 int Agent::Finish() {
+  progress_->Hide();
   // The others first, then what this node's workers have to say, then the words about them.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);

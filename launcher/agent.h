@@ -18,6 +18,7 @@
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
 #include "launcher/os/signal_source.h"
+#include "launcher/progress_display.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/round_store.h"
 #include "launcher/status_line.h"
@@ -92,6 +93,7 @@ class Agent {
   std::unique_ptr<RoundStore> store_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<HangMonitor> hangs_;
+  std::unique_ptr<ProgressDisplay> progress_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_command_;
   std::optional<absl::Time> end_time_;  // of the job

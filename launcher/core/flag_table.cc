@@ -115,6 +115,16 @@ absl::Status StoreOnHang(string_view text, Options* options) {
   return absl::OkStatus();
 }
 
+bool IsProgressMode(string_view text) { return text == "auto" || text == "on" || text == "off"; }
+
+absl::Status StoreProgress(string_view text, Options* options) {
+  if (!IsProgressMode(text)) {
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give auto, on or off"));
+  }
+  options->progress = text == "on" ? ProgressMode::kOn : text == "off" ? ProgressMode::kOff : ProgressMode::kAuto;
+  return absl::OkStatus();
+}
+
 constexpr char kJob[] = "Job";
 constexpr char kRendezvous[] = "Rendezvous";
 constexpr char kCredentials[] = "Credentials";
@@ -199,6 +209,10 @@ constexpr Flag kFlags[] = {
      "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, a share of its own, or one\nlast-level "
      "cache",
      [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
+    {"progress", "", "auto|on|off", kOutput,
+     "show how far training is, for workers that report\nit: in the terminal's last row (auto), or else as\n"
+     "lines (on)",
+     StoreProgress, "on", IsProgressMode},
     {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",

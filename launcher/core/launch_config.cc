@@ -211,6 +211,7 @@ absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfi
 void SetOutput(const Options& options, LaunchConfig* config) {
   config->no_files = options.log_dir == "/dev/null";
   if (!config->no_files) config->log_dir = options.log_dir;
+  config->progress = options.progress;
   config->redirects = options.redirects;
   config->tee = options.tee;
   config->local_ranks_filter = options.local_ranks_filter;

@@ -102,8 +102,9 @@ struct LaunchConfig {
   std::vector<int> warning_signals;    // the workers are to know of them, the job goes on
 
   // Their output.
-  std::string log_dir;     // empty: none given. Files asked for by redirects then need a fresh directory.
-  bool no_files = false;   // --log-dir=/dev/null: no files and no error files
+  std::string log_dir;    // empty: none given. Files asked for by redirects then need a fresh directory.
+  bool no_files = false;  // --log-dir=/dev/null: no files and no error files
+  ProgressMode progress = ProgressMode::kAuto;
   StreamChoice redirects;  // to files only
   StreamChoice tee;        // to files (if there is a log_dir) and, with a prefix, to the launcher's own streams
   std::set<int32_t> local_ranks_filter;     // whose output the launcher's own streams show; empty: that of all

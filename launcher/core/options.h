@@ -25,6 +25,9 @@ namespace ddprun::launcher {
 inline constexpr int kDefaultRdzvPort = 29400;    // of --rdzv-endpoint
 inline constexpr int kDefaultMasterPort = 29500;  // of --master-port
 
+// --progress: auto is on where standard error is a terminal.
+enum class ProgressMode { kAuto, kOn, kOff };
+
 // The command line and the PET_ variables, each value checked by itself. What they mean together is
 // launch_config.h's part.
 struct Options {
@@ -66,6 +69,7 @@ struct Options {
   StreamChoice tee;
   std::set<int32_t> local_ranks_filter;  // whose output the terminal shows; empty: that of all
   std::string line_prefix = kDefaultLinePrefix;
+  ProgressMode progress = ProgressMode::kAuto;
   std::vector<std::string> stdout_filters;  // of --tee's lines, those to copy to a file of their own; empty: none
   std::vector<std::string> stderr_filters;
 

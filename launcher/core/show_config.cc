@@ -173,6 +173,9 @@ class Table {
       AddFlag("hang-timeout", config_.hang.watch ? absl::FormatDuration(config_.hang.fixed_limit) : "none");
     }
     if (config_.hang.restart) AddFlag("on-hang", "restart");
+    if (config_.progress != ProgressMode::kAuto) {
+      AddFlag("progress", config_.progress == ProgressMode::kOn ? "on" : "off");
+    }
     if (!config_.batch) return;
     Add("kill wait", absl::FormatDuration(config_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");
     if (config_.batch->end_time) {

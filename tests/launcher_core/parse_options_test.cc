@@ -102,6 +102,7 @@ const Sample kSamples[] = {
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
     {"hang-timeout", "90", [](const Options& o) { return o.hang_timeout == absl::Seconds(90); }},
+    {"progress", "off", [](const Options& o) { return o.progress == ProgressMode::kOff; }},
     {"on-hang", "restart", [](const Options& o) { return o.restart_on_hang; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) {

@@ -1,0 +1,85 @@
+// --progress with real launchers, on a terminal and without one. The workers are Python programs that report progress.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+// Until the file exists that the first argument names; or as many hundredths of a second as it says.
+constexpr char kTrain[] = R"(
+import os, sys, time
+from ddprun import worker
+
+step = 0
+while not os.path.exists(sys.argv[1]) and not (sys.argv[1].isdigit() and step > int(sys.argv[1])):
+    worker.report_progress(step, phase="forward", loss=1.5)
+    if step % 50 == 0: print(f"worker at {step}.", flush=True)
+    time.sleep(0.01)
+    step += 1
+)";
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Command(std::vector<std::string> flags, const std::string& argument) const {
+    std::ofstream(dir_.File("train.py")) << kTrain;
+    std::vector<std::string> command = {"launcher/ddprun", "--standalone", "--nproc-per-node=2"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.insert(command.end(), {dir_.File("train.py"), argument});
+    return command;
+  }
+  // The same on a terminal of 24 rows, whose output is this process's standard output.
+  std::vector<std::string> OnTerminal(std::vector<std::string> flags, const std::string& argument) const {
+    return {"/usr/bin/script", "-qec",
+            absl::StrCat("stty rows 24 cols 100; exec ", absl::StrJoin(Command(std::move(flags), argument), " ")),
+            "/dev/null"};
+  }
+  void Touch(const std::string& name) const { fclose(fopen(dir_.File(name).c_str(), "w")); }
+
+  const TempDir dir_;
+  const std::map<std::string, std::string> environment_ = {
+      {"PYTHON_EXEC", "python3"}, {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}, {"TERM", "xterm"}};
+};
+
+TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {
+  if (access("/usr/bin/script", X_OK) != 0) GTEST_SKIP() << "there is no script(1)";
+  Process terminal(OnTerminal({}, dir_.File("end")), environment_);
+  // The row is kept free of what scrolls, and written with the cursor put back.
+  ASSERT_TRUE(terminal.WaitForOut("\033[1;23r")) << terminal.Out();
+  ASSERT_TRUE(terminal.WaitForOut("\0337\033[24;1H\033[Kddprun: step ")) << terminal.Out();
+  ASSERT_TRUE(terminal.WaitForOut(" steps/s, loss 1.5, phase forward")) << terminal.Out();
+  Touch("end");
+  EXPECT_EQ(terminal.Wait(), 0) << terminal.Out();
+  const std::string out = terminal.Out();
+  const size_t last = out.rfind("ddprun: step ");
+  EXPECT_NE(out.find("\0337\033[1;24r\033[24;1H\033[K\0338", last), std::string::npos) << out;
+  EXPECT_GE(Count(out, "worker at 50.\r\n"), 2) << out;
+}
+
+TEST_F(ProgressTest, NoTerminal_LinesOnlyIfTheyAreAskedFor) {
+  Process lines(Command({"--progress"}, dir_.File("end")), environment_);
+  Process quiet(Command({}, "120"), environment_);
+  Process off(OnTerminal({"--progress=off"}, "120"), environment_);
+  ASSERT_TRUE(lines.WaitForErr("ddprun: step ")) << lines.Err();
+  EXPECT_TRUE(lines.WaitForErr("phase forward")) << lines.Err();
+  EXPECT_FALSE(absl::StrContains(lines.Err(), "\033")) << lines.Err();
+  Touch("end");
+  EXPECT_EQ(lines.Wait(), 0) << lines.Err();
+  EXPECT_EQ(quiet.Wait(), 0) << quiet.Err();
+  EXPECT_EQ(quiet.Err(), "");
+  if (access("/usr/bin/script", X_OK) != 0) return;
+  EXPECT_EQ(off.Wait(), 0) << off.Out();
+  EXPECT_TRUE(absl::StrContains(off.Out(), "worker at 100.")) << off.Out();
+  EXPECT_FALSE(absl::StrContains(off.Out(), "step")) << off.Out();
+}
+
+}  // namespace
+}  // namespace ddprun::testing
