@@ -59,7 +59,7 @@ TEST(ServiceTest, Systemd_IsToldReadyReloadingStopping) {
   const NotifySocket manager;
   Process server({kProgram, "--listen=127.0.0.1:0"}, {{"NOTIFY_SOCKET", manager.address()}});
   EXPECT_EQ(manager.Receive(), "READY=1");
-  EXPECT_TRUE(absl::StrContains(server.Out(), "listening on")) << server.Out();
+  EXPECT_TRUE(server.WaitForOut("listening on")) << server.Err();
   server.Signal(SIGHUP);
   EXPECT_TRUE(absl::StartsWith(manager.Receive(), "RELOADING=1\nMONOTONIC_USEC="));
   EXPECT_EQ(manager.Receive(), "READY=1");
@@ -119,7 +119,8 @@ TEST(ServiceTest, FlagsThatFilesUse_Exist) {
 }
 
 void ExpectValid(const std::string& file) {
-  Process check({kProgram, "--config", file, "--check-config"});
+  // The Secret, or systemd's credential.
+  Process check({kProgram, "--config", file, "--check-config"}, {{"DDPRUN_TOKEN", "0123456789abcdef"}});
   EXPECT_EQ(check.Wait(), 0) << check.Err();
   EXPECT_EQ(check.Out(), "rendezvousd: configuration is valid\n");
 }
