@@ -54,7 +54,7 @@ void Cluster::DrawJobs() {
       ++to_start_;
       timeline_.In(timeline_.Random(absl::Seconds(5)), [this, node] {
         --to_start_;
-        Start(node);
+        if (!jobs_[nodes_[node].job].told) Start(node);
       });
     }
     next += job.nodes;
@@ -74,7 +74,7 @@ void Cluster::Start(int node) {
   join.settings = job.settings;
   join.slots = 1;
   settings.agent.server = "server";
-  settings.agent.shutdown_timeout = absl::Seconds(5);
+  settings.agent.shutdown_timeout = absl::Seconds(2);  // after the verdict a fence holds for 7/6 H (protocol 4.5)
   settings.node = settings.host = node;
   settings.server_host = settings_.nodes;
   settings.listener = [this] { return server_->dead() ? nullptr : server_; };
@@ -90,6 +90,7 @@ void Cluster::Start(int node) {
   ++job.running;
   n.counted = true;
   n.started = 0;
+  n.first_start = SteadyTime::InfiniteFuture();
   n.launcher = std::make_unique<Launcher>(std::move(settings), &timeline_, &network_);
   n.launcher->Start();
 }
@@ -97,6 +98,7 @@ void Cluster::Start(int node) {
 void Cluster::StartServer() {
   server_ = std::make_shared<Server>(&timeline_, &network_, settings_.nodes, false,
                                      settings_.keeps_records ? &records_ : nullptr, &rounds_);
+  servers_.push_back(server_);
 }
 
 // ---- what goes wrong
@@ -223,6 +225,7 @@ void Cluster::Settle() {
     const int started = workers.starts() + workers.reforms();
     if (std::exchange(node.started, started) != started) {
       Job& job = jobs_[node.job];
+      node.first_start = std::min(node.first_start, timeline_.now());
       // Workers of the world that was looked for last can't break anything.
       for (const Workers::World& world : workers.worlds()) {
         if (std::exchange(job.world, world) != world) CheckWorlds(job);
@@ -254,8 +257,11 @@ void Cluster::OnEnded(int node) {
   --job.running;
   const Launcher& launcher = *nodes_[node].launcher;
   totals_.fenced += launcher.fenced();
-  // Who never had ranks may have been started after the end, and begun the job anew.
-  if (!launcher.exit() || !launcher.exit()->verdict || launcher.workers().starts() == 0) return;
+  if (!launcher.exit() || !launcher.exit()->verdict) return;
+  // Who had no ranks before the end may have come after it, and begun the job anew (protocol 5).
+  for (const std::shared_ptr<Server>& server : servers_) {
+    if (server->FinishedAt(job.id) < nodes_[node].first_start) return;
+  }
   const bool succeeded = launcher.exit()->verdict->succeeded;
   if (!job.told) {
     job.told = succeeded;

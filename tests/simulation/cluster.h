@@ -75,6 +75,7 @@ class Cluster {
     int job = 0;
     std::unique_ptr<Launcher> launcher;
     int started = 0;  // workers, as of the last look
+    SteadyTime first_start = SteadyTime::InfiniteFuture();
     SteadyTime due = SteadyTime::InfiniteFuture();
     bool changed = false;
     bool counted = false;  // among its job's `running`
@@ -102,6 +103,7 @@ class Cluster {
   Network network_;
   rendezvous::SavedState records_;
   std::shared_ptr<Server> server_;
+  std::vector<std::shared_ptr<Server>> servers_;  // all that there were
   int rounds_ = 0;
   std::vector<Job> jobs_;
   std::vector<Node> nodes_;

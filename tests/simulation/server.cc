@@ -196,6 +196,7 @@ void Server::CarryOut(rendezvous::Tell tell) {
     timeline_->Note(absl::StrCat("server: ", tell.node_id, " leaves round ", m->round, ": ", m->reason));
   }
   if (const auto* m = std::get_if<rendezvous::Finish>(&tell.message)) {
+    finished_at_.try_emplace(tell.job_id, timeline_->now());
     timeline_->Note(absl::StrCat("server: ", tell.node_id, " finish: ", m->verdict.reason));
   }
   network_->Put(it->second, kDown, std::move(tell.message));
@@ -212,6 +213,11 @@ bool Server::JobsEnded() const {
   const std::vector<rendezvous::JobView> jobs = registry_.ListJobs(timeline_->now());
   const auto ended = [](const rendezvous::JobView& job) { return rendezvous::IsEnd(job.state); };
   return !jobs.empty() && std::all_of(jobs.begin(), jobs.end(), ended);
+}
+
+SteadyTime Server::FinishedAt(const std::string& job_id) const {
+  const auto it = finished_at_.find(job_id);
+  return it == finished_at_.end() ? SteadyTime::InfiniteFuture() : it->second;
 }
 
 bool Server::HasLeavers() const {

@@ -47,6 +47,8 @@ class Server : public std::enable_shared_from_this<Server> {
   bool HasLaunchers() const;
   bool HasLeavers() const;
   bool JobsEnded() const;
+  // When this server first told the verdict of that job; infinite: it did not.
+  SteadyTime FinishedAt(const std::string& job_id) const;
 
   // Empty: ranks of each round were a permutation, and no round broke the rules of survivors (protocol 3.4, 3.8).
   const std::string& violation() const { return violation_; }
@@ -86,7 +88,8 @@ class Server : public std::enable_shared_from_this<Server> {
   const bool by_launcher_;
   rendezvous::SavedState* const records_;
   int* const rounds_told_;
-  std::map<std::string, uint64_t> last_round_;  // by job id
+  std::map<std::string, uint64_t> last_round_;     // by job id
+  std::map<std::string, SteadyTime> finished_at_;  // the same
   rendezvous::Registry registry_;
   bool frozen_ = false;
   bool dead_ = false;
