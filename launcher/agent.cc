@@ -126,7 +126,7 @@ absl::Status Agent::SetUp() {
   loop_->SetTimer(
       [this] {
         return std::min({machine_->NextDeadline(), sweep_until_, hangs_->NextDeadline(), progress_->NextDeadline(),
-                         store_->NextDeadline()});
+                         reports_.NextDeadline(), store_->NextDeadline()});
       },
       [this](SteadyTime now) { OnTimer(now); });
 
@@ -163,6 +163,7 @@ absl::Status Agent::SetUp() {
   events.on_progress = [this](int32_t local_rank, const ReportedProgress& progress) {
     hangs_->OnProgress(local_rank, progress);
     progress_->OnProgress(local_rank, progress);
+    reports_.OnProgress(local_rank, progress.progress, progress.at);
   };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
@@ -228,7 +229,10 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
     return Step([](auto& m, auto now, auto* e) { m.OnConnected(now, e); });
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
-    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher;
+    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
+      may_take_over_ = welcome->by_launcher;
+      reports_.OnWelcome(*welcome);
+    }
     return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
   }
   const auto& lost = std::get<rendezvous::Disconnected>(event);
@@ -343,6 +347,7 @@ void Agent::OnTimer(SteadyTime now) {
   if (now >= hangs_->NextDeadline()) hangs_->OnDeadline(now);
   if (now >= progress_->NextDeadline()) progress_->OnDeadline(now);
   store_->OnDeadline(now);
+  if (const auto progress = reports_.Take(now)) link_->Send(*progress);
   if (now >= machine_->NextDeadline()) Step([](auto& m, auto at, auto* e) { m.OnDeadline(at, e); });
 }
 
@@ -373,6 +378,7 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   store_->BeginRound(spawn.assignment);
   hangs_->BeginRound(spawn.assignment, settings_.config.slots);
   progress_->BeginRound(spawn.assignment, settings_.config.slots);
+  reports_.BeginRound(spawn.assignment.round);
   const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
   if (error) {
     return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
@@ -387,6 +393,7 @@ void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tel
 void Agent::Do(const effect::ReformWorkers& reform) {
   hangs_->BeginRound(reform.assignment, settings_.config.slots);
   progress_->BeginRound(reform.assignment, settings_.config.slots);
+  reports_.BeginRound(reform.assignment.round);
   workers_->Reform(reform.assignment, reform.ranks);
 }
 

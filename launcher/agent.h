@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "launcher/core/agent_machine.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/progress_reports.h"
 #include "launcher/hang_monitor.h"
 #include "launcher/os/command.h"
 #include "launcher/os/event_loop.h"
@@ -94,6 +95,7 @@ class Agent {
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<HangMonitor> hangs_;
   std::unique_ptr<ProgressDisplay> progress_;
+  ProgressReports reports_;
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<Command> end_time_command_;
   std::optional<absl::Time> end_time_;  // of the job

@@ -68,7 +68,7 @@ json ToJson(const Verdict& verdict) {
 }
 
 json ToJson(const rendezvous::TrainingView& training) {
-  json value = {{"step", training.step}, {"steps_behind", training.behind}, {"since_seconds", Seconds(training.ago)}};
+  json value = {{"step", training.step}, {"steps_behind", training.behind}};
   if (training.loss.has_value()) value["loss"] = *training.loss;
   if (training.samples.has_value()) value["samples"] = *training.samples;
   if (!training.losses.empty()) value["losses"] = training.losses;
@@ -119,7 +119,10 @@ json ToJson(const JobView& job) {
                   {"last_call_seconds", Seconds(settings.last_call)},
                   {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
   if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
-  if (job.training.has_value()) value["training"] = ToJson(*job.training);
+  if (job.training.has_value()) {
+    value["training"] = ToJson(*job.training);
+    if (!rendezvous::IsEnd(job.state)) value["training"]["since_seconds"] = Seconds(job.training->ago);
+  }
   return value;
 }
 

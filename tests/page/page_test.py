@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The web page of rendezvousd in headless Chromium: real server, real streams of launchers (crowd), no workers.
 
-Runs in a network namespace of its own, so that nothing leaves this host. Skips itself where Chromium or namespaces are
-missing.
+usage: page_test.py [--pictures DIR]
+
+Runs in a network namespace of its own, so that nothing leaves this host. With --pictures it also writes the screenshots
+of docs/images. Skips itself where Chromium or namespaces are missing.
 """
 
 import os
@@ -249,7 +251,33 @@ def log_in(page, folder):
     server.stop()
 
 
+def take_pictures(page, server, folder):
+    job = Crowd(server, "llama-8b-pretrain", 4, 8)
+    job.await_round()
+    page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.size(1280, 1000)
+    page.open(server.url("/#/jobs/llama-8b-pretrain"))
+    page.js("localStorage.clear(); location.reload()")
+    for step in range(2, 242, 8):
+        job.say(f"progress {step} {('forward', 'backward', 'optimizer')[step // 8 % 3]} {6 / step ** 0.4 + step % 3 / 50:.4f}")
+        page.wait(f"document.getElementById('tiles').textContent.includes('Step{step}')")
+    job.say("fail 2 RuntimeError: CUDA error: an illegal memory access was encountered")
+    job.await_round()
+    job.say("progress 240 forward 1.1")
+    page.wait("document.querySelectorAll('#nodes-space .rank').length === 32")
+    page.wait("document.getElementById('causes').textContent.includes('illegal')")
+    page.picture(f"{folder}/page_dark.png")
+    page.type("t")
+    page.picture(f"{folder}/page_light.png")
+    page.size(390, 844)
+    page.open(server.url("/"))
+    page.wait("document.querySelectorAll('#jobs tbody tr').length > 1")
+    page.picture(f"{folder}/page_phone.png")
+    job.stop()
+
+
 def run(folder):
+    pictures = sys.argv[2] if sys.argv[1:2] == ["--pictures"] else ""
     server = Server(os.path.join(folder, "state"))
     page = browser.Browser()
     try:
@@ -268,6 +296,8 @@ def run(folder):
         complaints = page.complaints()
         assert not complaints, complaints
         log_in(page, os.path.join(folder, "other"))
+        if pictures:
+            take_pictures(page, server, pictures)
         job.stop()
         large.stop()
     finally:

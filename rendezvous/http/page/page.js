@@ -199,20 +199,19 @@ function fillJobRow(row, job) {
 
 function paintJob(job) {
   state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
-  const progress = job.training || {};
+  const training = job.training || {};
   setText($("job-title"), job.job_id);
   badge($("job-state"), job.state);
   setText($("job-reason"), job.verdict ? job.verdict.reason : job.reason);
   paintTiles([
     ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
     ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
-    ["Workers", number(job.world_size)], ["Step", number(progress.step)], ["Loss", lossText(progress.loss)],
+    ["Workers", number(job.world_size)], ["Step", number(training.step)], ["Loss", lossText(training.loss)],
     ["Age", seconds(job.age_seconds)],
-    ["Goodput", job.goodput ? `${(job.goodput.ratio * 100).toFixed(1)} %` : DASH],
+    ["Behind", training.step === undefined ? DASH : `${training.steps_behind} steps`],
   ]);
-  state.loss = progress.losses || state.loss;
+  state.loss = training.losses || state.loss;
   paintLoss();
-  paintTime(job.goodput);
   paintNodes();
   paintSlow();
   paintCauses(job);
@@ -254,23 +253,6 @@ function paintLoss() {
   chart.append(svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, String(x1)));
   chart.append(svg("polyline", { points: points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
   $("loss").replaceChildren(chart);
-}
-
-function paintTime(goodput) {
-  if (!goodput) return $("time").replaceChildren(el("p", { class: "quiet" }, "Not reported."));
-  const parts = [["training", 2], ["starting", 0], ["reforming", 3], ["lost", 4], ["waiting", 5]]
-    .map(([name, color]) => [name, goodput[`${name}_seconds`] || 0, color]);
-  const all = parts.reduce((sum, part) => sum + part[1], 0) || 1;
-  const bar = svg("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" });
-  const list = el("ul");
-  let at = 0;
-  for (const [name, value, color] of parts) {
-    const width = value / all * 1000;
-    bar.append(svg("rect", { x: at, y: 0, width, height: 10, class: `p${color}` }));
-    at += width;
-    list.append(el("li", {}, el("span", { class: `key p${color}` }), `${name} ${seconds(value)}`));
-  }
-  $("time").replaceChildren(bar, list);
 }
 
 function ranks() {
