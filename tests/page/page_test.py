@@ -263,7 +263,7 @@ def take_pictures(page, server, folder):
         page.wait(f"document.getElementById('tiles').textContent.includes('Step{step}')")
     job.say("fail 2 RuntimeError: CUDA error: an illegal memory access was encountered")
     job.await_round()
-    job.say("progress 240 forward 1.1")
+    job.say("progress 240 forward 0.67")
     page.wait("document.querySelectorAll('#nodes-space .rank').length === 32")
     page.wait("document.getElementById('causes').textContent.includes('illegal')")
     page.picture(f"{folder}/page_dark.png")
