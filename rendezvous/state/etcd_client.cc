@@ -14,6 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr absl::Duration kPasswordPatience = absl::Seconds(2);
 constexpr int kFirstReconnectMs = 20;
 constexpr int kLastReconnectMs = 500;
 constexpr int kKeepaliveMs = 10'000;
@@ -101,7 +102,7 @@ void EtcdClient::Stop() {
 
 grpc::Status EtcdClient::Try(const Member& member, SteadyTime deadline, const std::string& token, const Call& call) {
   grpc::ClientContext context;
-  context.set_deadline(WallDeadline(std::min(deadline, SteadyNow() + options_.patience)));
+  context.set_deadline(WallDeadline(deadline));
   if (!token.empty()) context.AddMetadata("token", token);
   {
     MutexLock lock(&mutex_);
@@ -119,7 +120,9 @@ absl::Status EtcdClient::Authenticate(const Member& member, SteadyTime deadline)
   request.set_name(options_.user);
   request.set_password(options_.password);
   etcdserverpb::AuthenticateResponse response;
-  const grpc::Status status = Try(member, deadline, "", [&](const Member& m, grpc::ClientContext* context) {
+  // etcd takes its time to check a password.
+  const SteadyTime until = std::min(deadline, SteadyNow() + std::max(options_.patience, kPasswordPatience));
+  const grpc::Status status = Try(member, until, "", [&](const Member& m, grpc::ClientContext* context) {
     return m.auth->Authenticate(context, request, &response);
   });
   if (!status.ok()) {
@@ -148,7 +151,7 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
       token = token_;
     }
     if (options_.user.empty() || !token.empty()) {
-      const grpc::Status status = Try(member, deadline, token, call);
+      const grpc::Status status = Try(member, std::min(deadline, SteadyNow() + options_.patience), token, call);
       if (status.ok()) return absl::OkStatus();
       last = absl::StrCat(member.endpoint, ": ", status.error_message());
       const bool old_token = !token.empty() && status.error_code() == grpc::StatusCode::UNAUTHENTICATED;

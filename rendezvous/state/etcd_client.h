@@ -66,7 +66,7 @@ class EtcdClient {
   explicit EtcdClient(const EtcdOptions& options) : options_(options) {}
   absl::Status Connect();
   absl::Status Run(SteadyTime deadline, const Call& call);
-  // One try at one member.
+  // One try at one member, until the deadline.
   grpc::Status Try(const Member& member, SteadyTime deadline, const std::string& token, const Call& call);
   absl::Status Authenticate(const Member& member, SteadyTime deadline);
 

@@ -94,7 +94,8 @@ void Leadership::Publish() {
 }
 
 void Leadership::NoteAnswer(const absl::Status& status) {
-  const bool answers = !absl::IsUnavailable(status);
+  if (absl::IsCancelled(status)) return;
+  const bool answers = status.ok();
   if (answers == std::exchange(etcd_answers_, answers)) return;
   if (answers) return Log(LogLevel::kWarning, "etcd answers again");
   Log(LogLevel::kError, absl::StrCat(status.message(), "; no server can lead without etcd; retrying"));

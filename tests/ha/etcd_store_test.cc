@@ -13,6 +13,7 @@
 #include "rendezvous/state/leadership.h"
 #include "tests/ha/etcd_cluster.h"
 #include "tests/rendezvous_state/sample_records.h"
+#include "tests/security/certificates.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -181,6 +182,50 @@ TEST_F(EtcdStoreTest, WrongEndpointOrFile_SaysWhat) {
   const absl::Status status = AskForLeader(nobody->get(), keys_, SteadyNow() + absl::Seconds(2)).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("127.0.0.1:1: "), std::string::npos) << status;
+}
+
+TEST(EtcdTlsTest, EachSideProvesWhoItIs) {
+  if (!testing::EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
+  testing::TestCa ca(testing::NewFolder("etcd-ca")), other(testing::NewFolder("other-ca"));
+  ca.Issue("etcd", "IP:127.0.0.1");
+  ca.Issue("client", "DNS:client");
+  other.Issue("client", "DNS:client");
+  const testing::TempDir dir;
+  const std::string address = absl::StrCat("127.0.0.1:", testing::FreePort());
+  const std::string url = "https://" + address, peer = absl::StrCat("http://127.0.0.1:", testing::FreePort());
+  testing::Process etcd({"/usr/bin/etcd",
+                         "--name",
+                         "e",
+                         "--data-dir",
+                         dir.File("data"),
+                         "--listen-client-urls",
+                         url,
+                         "--advertise-client-urls",
+                         url,
+                         "--listen-peer-urls",
+                         peer,
+                         "--initial-advertise-peer-urls",
+                         peer,
+                         "--initial-cluster",
+                         "e=" + peer,
+                         "--cert-file",
+                         ca.cert("etcd"),
+                         "--key-file",
+                         ca.key("etcd"),
+                         "--trusted-ca-file",
+                         ca.ca(),
+                         "--client-cert-auth"});
+  const EtcdKeys keys("/test/");
+  const auto ask = [&](const EtcdOptions& options, absl::Duration patience) {
+    return AskForLeader(EtcdClient::Create(options)->get(), keys, SteadyNow() + patience).status();
+  };
+  const EtcdOptions good = {{address}, ca.ca(), ca.cert("client"), ca.key("client")};
+  ASSERT_TRUE(Eventually([&] { return ask(good, absl::Seconds(5)).ok(); })) << etcd.Err();
+  EXPECT_TRUE(absl::IsUnavailable(ask({{address}, ca.ca()}, absl::Seconds(1)))) << "no certificate";
+  EXPECT_TRUE(
+      absl::IsUnavailable(ask({{address}, ca.ca(), other.cert("client"), other.key("client")}, absl::Seconds(1))));
+  const absl::Status wrong = ask({{address}, other.ca(), ca.cert("client"), ca.key("client")}, absl::Seconds(1));
+  EXPECT_NE(wrong.message().find("handshake failed"), std::string::npos) << wrong;
 }
 
 }  // namespace

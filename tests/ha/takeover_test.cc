@@ -123,7 +123,9 @@ class TakeoverTest : public ::testing::Test {
   void StartAll() {
     for (int server = 0; server < kServers; ++server) {
       StartServer(server);
-      if (server == 0) ASSERT_TRUE(AwaitLead(0));
+      if (server == 0) {
+        ASSERT_TRUE(AwaitLead(0));
+      }
     }
   }
   bool AwaitLead(int server) { return servers_[server]->WaitForErr("leads since revision"); }
@@ -170,7 +172,8 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   AwaitLeaderAfter(second);
   const auto late = NewJob("late", kUntilTold);
   for (Job* job : {late.get(), failing.get(), steady.get()}) {
-    if (job != steady.get()) ASSERT_TRUE(job->AwaitSaid("start", job == late.get() ? 2 : 6)) << job->Logs();
+    const int starts = job == failing.get() ? 6 : 2;
+    ASSERT_TRUE(job->AwaitSaid("start", starts)) << job->Logs();
     job->Tell();
     job->Check(0);
   }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/client/backoff.h"
@@ -28,6 +29,13 @@ TEST(HostPortTest, Parse_GoodAddresses_RoundTrip) {
     EXPECT_EQ(address->ToString(), text);
   }
   EXPECT_EQ(ParseHostPort("[::1]:5")->host, "::1");
+}
+
+TEST(HostPortTest, List_AllOrNothing) {
+  EXPECT_EQ(*ParseHostPorts("a:1,[::1]:2"), (std::vector<Endpoint>{{"a", 1}, {"::1", 2}}));
+  for (const char* text : {"", "a:1,", "a:1,b", ",a:1"}) {
+    EXPECT_FALSE(ParseHostPorts(text).ok()) << text;
+  }
 }
 
 TEST(ResolverTest, Literal_AddressesOnly) {
