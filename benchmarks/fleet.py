@@ -79,13 +79,13 @@ def run_fleet(args, nodes):
         return row
 
 
-def c10d_agent(index, nodes, go, told):
+def c10d_agent(index, nodes, port, go, told):
     """One of torchrun's agents up to its rank; runs in a process of its own."""
     from torch.distributed import TCPStore
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-    store = TCPStore("127.0.0.1", int(os.read(go, PORT_BYTES)), is_master=False, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", int(os.read(port, PORT_BYTES)), is_master=False, wait_for_workers=False)
     handler = DynamicRendezvousHandler.from_backend(
         "fleet", store, C10dRendezvousBackend(store, "fleet"), nodes, nodes, local_addr="127.0.0.1"
     )
@@ -121,9 +121,11 @@ class Lines:
 
 def run_c10d(nodes, limit):
     """How long it takes from the moment at which all agents may begin to the last one's rank, as text."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a line of each agent about the name of its address
     from torch.distributed import TCPStore
     import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401: before the forks
 
+    port_read, port_write = os.pipe()
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
     told = Lines(told_read)
@@ -133,13 +135,13 @@ def run_c10d(nodes, limit):
             pid = os.fork()
             if pid == 0:
                 try:
-                    c10d_agent(index, nodes, go_read, told_write)
+                    c10d_agent(index, nodes, port_read, go_read, told_write)
                 finally:
                     os._exit(1)
             pids.append(pid)
         # After the forks: it has a thread.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        os.write(go_write, f"{store.port:{PORT_BYTES}}".encode() * nodes)
+        os.write(port_write, f"{store.port:{PORT_BYTES}}".encode() * nodes)
         ready = len(told.read(nodes, limit))
         if ready < nodes:
             return f"after {limit:.0f} s only {ready} of them were connected to the store"
@@ -156,7 +158,7 @@ def run_c10d(nodes, limit):
         for pid in pids:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        for fd in (go_read, go_write, told_read, told_write):
+        for fd in (port_read, port_write, go_read, go_write, told_read, told_write):
             os.close(fd)
 
 
