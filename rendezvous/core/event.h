@@ -37,7 +37,7 @@ struct Event {
   Kind kind = Kind::kJobCreated;
   std::string job_id;     // empty: of the server (hosts)
   uint64_t round = 0;     // the job's latest at that time; 0: none yet
-  std::string node_id;    // as nodes join with; not for people (ShownNodeId). Empty: not of one node
+  std::string node_id;    // as nodes join with; not for people (ShownId). Empty: not of one node
   std::string host;       // of the node, or the host itself
   std::string detail;     // one sentence: why, or what exactly
   std::string actor;      // who commanded it; empty: nobody

@@ -21,6 +21,8 @@ FencedNodes FencedSince(SteadyTime server_began, const JobRecord& record) {
   return nodes;
 }
 
+const DrainedHosts kNoHosts;
+
 NodeView::State ShownState(const Node& node, JobState job) {
   switch (node.state) {
     case NodeState::kIdle: return job == JobState::kRunning ? NodeView::State::kSpare : NodeView::State::kIdle;
@@ -41,7 +43,9 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
       keeps_records_(keeps_records),
+      size_{settings_.min_nodes, settings_.max_nodes},
       lateness_(past.lateness),
+      drained_(past.drained != nullptr ? past.drained : &kNoHosts),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, past.lateness),
       fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
       budget_(settings_),
@@ -49,7 +53,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       cooldowns_(settings_.node_cooldown),
       waiting_since_(now) {}
 
-Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
+Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained)
     : job_id_(std::move(record.job_id)),
       settings_(record.settings),
       settings_host_(std::move(record.settings_host)),
@@ -57,9 +61,12 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness)
       recover_from_(record.round.number),
       restarts_before_(record.restarts_charged),
       keeps_records_(true),
+      size_(record.resized.value_or(JobSize{settings_.min_nodes, settings_.max_nodes})),
+      resized_(record.resized.has_value()),
       state_(JobState::kRecovering),
       state_reason_(kRecoveringReason),
       lateness_(lateness),
+      drained_(drained != nullptr ? drained : &kNoHosts),
       members_(settings_.heartbeat_timeout, settings_.reconnect_grace, lateness),
       fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
       budget_(settings_),
@@ -270,8 +277,8 @@ void Job::OnStateDeadline(const Turn& turn) {
   switch (state_) {
     case JobState::kWaiting: {
       Verdict verdict =
-          Failed(DescribeJoinTimeout(settings_, WaitLimit(), members_.size(), members_.FirstHosts(kMaxHostsNamed),
-                                     round_.number() > 0 ? state_reason_ : ""),
+          Failed(DescribeJoinTimeout(SettingsNow(), WaitLimit(), static_cast<size_t>(usable_nodes()),
+                                     members_.FirstHosts(kMaxHostsNamed), round_.number() > 0 ? state_reason_ : ""),
                  loss_);
       verdict.exit_code = 1;  // that nodes did not come is the reason, whatever took them away
       return End(std::move(verdict), turn);
@@ -314,9 +321,9 @@ void Job::SendNotices(const Turn& turn) {
 Waiting Job::DescribeWaiting(SteadyTime now) const {
   Waiting waiting;
   waiting.spare = state_ == JobState::kRunning;
-  waiting.nodes_joined = static_cast<int32_t>(members_.size());
-  waiting.min_nodes = settings_.min_nodes;
-  waiting.max_nodes = settings_.max_nodes;
+  waiting.nodes_joined = usable_nodes();
+  waiting.min_nodes = size_.min_nodes;
+  waiting.max_nodes = size_.max_nodes;
   // What is told to all grows with the square of the nodes.
   waiting.hosts = members_.FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
   waiting.remaining = waiting.spare ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
@@ -377,8 +384,8 @@ void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn
 void Job::SayCreated(const Turn& turn) const {
   Event event;
   event.kind = Event::Kind::kJobCreated;
-  event.min_nodes = settings_.min_nodes;
-  event.max_nodes = settings_.max_nodes;
+  event.min_nodes = size_.min_nodes;
+  event.max_nodes = size_.max_nodes;
   event.detail = absl::StrCat("first node: ", settings_host_);
   Say(std::move(event), turn);
 }
@@ -390,7 +397,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.reason = state_reason_;
   view.round = round_.number();
   view.restart_count = budget_.used();
-  view.settings = settings_;
+  view.settings = SettingsNow();
   view.node_count = static_cast<int32_t>(members_.size());
   view.world_size = round_.world_size();
   view.age = now - created_;
@@ -418,6 +425,7 @@ JobRecord Job::Record(SteadyTime now) const {
   record.restarts_charged = budget_.used();
   record.highest_round = round_.highest();
   record.round = round_.record();
+  if (resized_) record.resized = size_;
   record.fenced = fence_.nodes().Record(now);
   record.restarts = budget_.Record(now);
   record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);

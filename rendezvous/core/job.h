@@ -1,12 +1,15 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_JOB_H_
 #define DDPRUN_RENDEZVOUS_CORE_JOB_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/departure.h"
@@ -34,9 +37,9 @@ namespace ddprun::rendezvous {
 // One job from its first node's Join to its verdict: the round state machine (job_state.h has its diagram and its
 // transitions). It answers every event in every state; what it knows lies in its parts: who is there (Membership), the
 // round and its nodes' reports after a server's restart (Round, Recovery), whose workers may be left (Fence), which
-// failure followed from a loss (HeldFailure), what failures cost (RestartBudget), and whom (NodeCooldowns). Thread-compatible. Joins were
-// checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes back) and job_round.cc (rounds
-// and the end).
+// failure followed from a loss (HeldFailure), what failures cost (RestartBudget), and whom (NodeCooldowns). Thread-compatible.
+// Joins were checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes back), job_round.cc
+// (rounds and the end) and job_command.cc.
 class Job {
  public:
   // What every event comes with.
@@ -60,6 +63,7 @@ class Job {
     FencedNodes gone;              // nodes of the last job of this id that may still have workers
     bool gone_are_all = false;     // and no others do
     Lateness* lateness = nullptr;  // of the server, which outlives the job; null: it is never late
+    const DrainedHosts* drained = nullptr;  // the same; null: none is
   };
 
   // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
@@ -67,7 +71,7 @@ class Job {
   Job(const Join& first, Past past, bool keeps_records, SteadyTime now);
   // Goes on with a job of a server before this one, which began at `server_began`: its nodes will report. Keeps
   // records. REQUIRES: a round was given out, and there is no verdict.
-  Job(JobRecord record, SteadyTime server_began, Lateness* lateness);
+  Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained = nullptr);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -79,11 +83,22 @@ class Job {
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
 
+  // Commands; `actor` is who gave them. REQUIRES: !ended(). What can't be done changes nothing:
+  //   NOT_FOUND         no such node.
+  //   INVALID_ARGUMENT  a name that several nodes have.
+  //   UNAVAILABLE       not at this moment; the text says what to wait for.
+  absl::Status Stop(const std::string& actor, const Turn& turn);
+  absl::Status Kick(const std::string& name, const std::string& actor, const Turn& turn);
+  absl::Status Resize(const JobSize& size, const std::string& actor, const Turn& turn);
+  // The drained hosts have changed; `what` says how.
+  void OnDrained(const std::string& what, const Turn& turn);
+
   SteadyTime NextDeadline() const;
 
   JobState state() const { return state_; }
   bool ended() const { return IsEnd(state_); }
   size_t nodes() const { return members_.size(); }
+  bool HasHost(absl::string_view host) const;
   bool HasNode(absl::string_view node_id) const { return members_.Find(node_id) != nullptr; }
   JobView View(SteadyTime now, bool with_nodes) const;
   JobRecord Record(SteadyTime now) const;
@@ -162,9 +177,9 @@ class Job {
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
   // The nodes at hand are ready for the next round.
-  bool WaitsForGoneOnly() const { return ReadyForRound(members_, settings_.max_nodes, LeftOutNow()); }
-  // Nodes that the next round begins without, or that the present one goes on without, because of their cooldown.
-  LeftOutNodes LeftOutNow() const { return LeftOut(members_, cooldowns_, static_cast<size_t>(settings_.min_nodes)); }
+  bool WaitsForGoneOnly() const { return ReadyForRound(members_, size_.max_nodes, LeftOutNow()); }
+  // Nodes that the next round begins without, or that the present one goes on without.
+  LeftOutNodes LeftOutNow() const;
   std::string DescribeLeftOut(const Node& node) const;
   // Those of them that may claim to be in touch have to answer before the round begins (protocol 3.9).
   void TellLeftOut(const Turn& turn);
@@ -185,21 +200,39 @@ class Job {
   void OnGone(Node* node, Going going, const Turn& turn);
   // How long to wait for nodes while there are fewer than min (protocol 3.1, 4.2).
   absl::Duration WaitLimit() const;
-  bool TooFew() const { return static_cast<int32_t>(members_.size()) < settings_.min_nodes; }
+  // Nodes that may get ranks: all but those that came from drained hosts.
+  int32_t usable_nodes() const {
+    return static_cast<int32_t>(members_.size() - CountDrainedNewcomers(members_, *drained_));
+  }
+  bool TooFew() const { return usable_nodes() < size_.min_nodes; }
+  // That a round can have had, before or after a command.
+  size_t LargestSize() const { return std::max(settings_.max_nodes, size_.max_nodes); }
+  // With the size that holds now.
+  JobSettings SettingsNow() const;
   void EndWithTooFew(absl::string_view what, const Turn& turn);
-  void End(Verdict verdict, const Turn& turn);
+  // `actor`: who stopped the job with a command, if it ends by that.
+  void End(Verdict verdict, const Turn& turn, std::string actor = "");
+
+  // job_command.cc
+  // The size, or who may get ranks, has changed.
+  void ApplyChange(const std::string& what, const Turn& turn);
+  // The node of this host or shown id.
+  absl::StatusOr<Node*> FindNamed(const std::string& name) const;
 
   const std::string job_id_;
-  const JobSettings settings_;
+  const JobSettings settings_;       // that nodes bring; but size_ says how many nodes
   const std::string settings_host_;  // whose settings they are
   const SteadyTime created_;
   const uint64_t recover_from_;
   const int32_t restarts_before_;  // charged to the job that is taken up, if it is
   const bool keeps_records_;
+  JobSize size_;          // as the settings have it, or as the last command said
+  bool resized_ = false;  // by a command
 
   JobState state_ = JobState::kWaiting;
   std::string state_reason_;
   Lateness* const lateness_;
+  const DrainedHosts* const drained_;
   Membership members_;
   Fence fence_;
   RestartBudget budget_;

@@ -182,10 +182,15 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
 }
 
 void Job::ConsiderLate(const Node& node, const Turn& turn) {
-  if (node.state != NodeState::kIdle) return;                    // its Ready will bring it here
-  if (round_.group_world_size() >= settings_.max_nodes) return;  // a spare
-  if (round_.any_succeeded()) return;                            // the job is ending
-  if (LeftOutNow().contains(&node)) return;
+  if (node.state != NodeState::kIdle) return;  // its Ready will bring it here
+  if (round_.any_succeeded()) return;          // the job is ending
+  const LeftOutNodes left_out = LeftOutNow();
+  if (left_out.contains(&node)) return;
+  // Without room it is a spare, unless it can replace a node of a drained host.
+  const bool replaces = std::any_of(left_out.begin(), left_out.end(), [&](const Node* other) {
+    return other->in_round() && drained_->contains(other->host);
+  });
+  if (round_.group_world_size() >= size_.max_nodes && !replaces) return;
   LeaveRound(absl::StrCat("node ", node.host, " joined"), std::nullopt, turn, true);
 }
 

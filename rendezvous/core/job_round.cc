@@ -22,11 +22,11 @@ void Job::Enter(JobState to, std::string reason) {
 }
 
 void Job::Gather(const Turn& turn) {
-  const int32_t nodes = static_cast<int32_t>(members_.size());
-  if (nodes >= settings_.max_nodes) {
+  const int32_t nodes = usable_nodes();
+  if (nodes >= size_.max_nodes) {
     return StartRound(nodes == 1 ? "the only node joined" : absl::StrCat("all ", nodes, " nodes joined"), turn);
   }
-  if (state_ != JobState::kWaiting || nodes < settings_.min_nodes) return;
+  if (state_ != JobState::kWaiting || nodes < size_.min_nodes) return;
   if (settings_.last_call <= absl::ZeroDuration()) {
     return StartRound(absl::StrCat(Counted(nodes, "node"), " joined"), turn);
   }
@@ -83,7 +83,19 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   Say(Event::Kind::kJobWaiting, state_reason_, turn);
 }
 
+LeftOutNodes Job::LeftOutNow() const {
+  return LeftOut(members_, {.cooldowns = cooldowns_,
+                            .drained = *drained_,
+                            .min_nodes = static_cast<size_t>(size_.min_nodes),
+                            .max_nodes = static_cast<size_t>(size_.max_nodes),
+                            .ranked = static_cast<size_t>(round_.group_world_size())});
+}
+
 std::string Job::DescribeLeftOut(const Node& node) const {
+  if (drained_->contains(node.host)) return absl::StrCat("host ", node.host, " is drained: its nodes get no ranks");
+  if (!cooldowns_.IsActive(node.node_id)) {
+    return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
+  }
   return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
                       " (--node-cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
                       " rounds in a row");
@@ -102,15 +114,15 @@ void Job::TellLeftOut(const Turn& turn) {
 void Job::TryAssign(const Turn& turn) {
   TellLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
-  if (members_.size() >= static_cast<size_t>(settings_.max_nodes)) fence_.Complete();
-  if (members_.in_touch() >= static_cast<size_t>(settings_.max_nodes)) fence_.LastRoundIsThere();
+  if (members_.size() >= LargestSize()) fence_.Complete();
+  if (members_.in_touch() >= LargestSize()) fence_.LastRoundIsThere();
   if (std::max(fence_.OpensAt(), restart_at_) > turn.now) return;
   if (!RemoveQuiet(turn) && !StopSurvivors(turn)) Assign(turn);
 }
 
 bool Job::StopSurvivors(const Turn& turn) {
   if (members_.with_survivors() == 0) return false;
-  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes, LeftOutNow());
+  const std::vector<Node*> nodes = Participants(members_, size_.max_nodes, LeftOutNow());
   const auto plain = std::find_if(nodes.begin(), nodes.end(), [](const Node* node) { return node->plain; });
   bool any = false;
   for (Node* node : nodes) {
@@ -142,7 +154,7 @@ bool Job::RemoveQuiet(const Turn& turn) {
 
 void Job::Assign(const Turn& turn) {
   const LeftOutNodes left_out = LeftOutNow();
-  const std::vector<Node*> nodes = Participants(members_, settings_.max_nodes, left_out);
+  const std::vector<Node*> nodes = Participants(members_, size_.max_nodes, left_out);
   const RankTable table = RanksOf(nodes);
   std::vector<RoundNodeRecord> recorded;
   if (keeps_records_) {
@@ -184,6 +196,7 @@ void Job::Assign(const Turn& turn) {
     if (left_out.empty()) break;
     if (!node->in_round() || !left_out.contains(node.get())) continue;
     members_.SetGroupRank(node.get(), -1);
+    if (!cooldowns_.IsActive(node->node_id) || drained_->contains(node->host)) continue;
     Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
@@ -290,18 +303,18 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 }
 
 absl::Duration Job::WaitLimit() const {
-  const bool fixed_size = settings_.min_nodes == settings_.max_nodes;
-  if (!fixed_size || round_.number() == 0) return settings_.join_timeout;
+  const bool fixed_size = size_.min_nodes == size_.max_nodes;
+  if (!fixed_size || resized_ || round_.number() == 0) return settings_.join_timeout;
   if (told_to_stop_) return absl::ZeroDuration();
   if (settings_.max_restarts > 0) return settings_.join_timeout;
   return may_all_return_ ? std::min(settings_.join_timeout, kReturnTime) : absl::ZeroDuration();
 }
 
 void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
-  End(Failed(DescribeTooFew(settings_, what, told_to_stop_), loss_), turn);
+  End(Failed(DescribeTooFew(SettingsNow(), what, told_to_stop_), loss_), turn);
 }
 
-void Job::End(Verdict verdict, const Turn& turn) {
+void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
   Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
   for (const auto& node : members_.nodes()) {
     if (!node->connected && !node->in_process) ExpectForVerdict(*node);
@@ -310,7 +323,10 @@ void Job::End(Verdict verdict, const Turn& turn) {
   verdict_ = std::move(verdict);
   Keep(absl::StrCat(verdict_->succeeded ? "finished: " : "failed: ", verdict_->reason), turn);
   Event ended;
-  ended.kind = verdict_->succeeded ? Event::Kind::kJobFinished : Event::Kind::kJobFailed;
+  ended.kind = verdict_->succeeded ? Event::Kind::kJobFinished
+               : actor.empty()     ? Event::Kind::kJobFailed
+                                   : Event::Kind::kJobStopped;
+  ended.actor = std::move(actor);
   ended.detail = verdict_->reason;
   ended.exit_code = verdict_->exit_code;
   ended.failure = verdict_->first_cause;

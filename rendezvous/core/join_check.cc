@@ -67,9 +67,8 @@ Problem CheckCurrent(const Join& join) {
   }
   const Assignment& a = *join.current;
   if (a.round < 1) return "Join.current.round is 0; it must be at least 1";
-  if (auto p =
-          CheckRange("current.group_world_size", a.group_world_size, join.settings.min_nodes, join.settings.max_nodes))
-    return p;
+  // The job may have been resized.
+  if (auto p = CheckRange("current.group_world_size", a.group_world_size, 1, kMaxNodes)) return p;
   if (auto p = CheckRange("current.group_rank", a.group_rank, 0, a.group_world_size - 1)) return p;
   if (auto p = CheckRange("current.world_size", a.world_size, 1, int64_t{kMaxSlots} * kMaxNodes)) return p;
   if (auto p = CheckRange("current.base_rank", a.base_rank, 0, a.world_size - 1)) return p;
@@ -195,6 +194,12 @@ std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::str
 std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host) {
   return absl::StrCat("the node id of ", host, " is in use by another launcher of job \"", job_id,
                       "\"; each launcher needs its own");
+}
+
+std::optional<std::string> CheckHostName(const std::string& host) {
+  if (host.empty()) return "the host's name is empty";
+  if (auto problem = CheckText("host", host, 1, kMaxNameBytes)) return problem;
+  return std::nullopt;
 }
 
 std::string Bounded(std::string text, size_t max_bytes) {

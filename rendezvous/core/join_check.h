@@ -36,6 +36,8 @@ std::string OtherLaunchersId(absl::string_view job_id, absl::string_view host);
 
 // A report is never refused for being long: its texts are cut to their bounds, between UTF-8 characters.
 WorkerFailure Bounded(WorkerFailure failure);
+// nullopt, or what is wrong with the name of a host that a command names.
+std::optional<std::string> CheckHostName(const std::string& host);
 std::string Bounded(std::string text, size_t max_bytes);
 
 }  // namespace ddprun::rendezvous

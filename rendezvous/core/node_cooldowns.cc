@@ -36,6 +36,11 @@ NodeCooldowns::Entry* NodeCooldowns::FindOrAdd(absl::string_view node_id) {
   return &entries_.emplace_back(Entry{std::string(node_id)});
 }
 
+bool NodeCooldowns::IsActive(absl::string_view node_id) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return entry.node_id == node_id && entry.until.has_value(); });
+}
+
 absl::Duration NodeCooldowns::Length(absl::string_view node_id) const {
   for (const Entry& entry : entries_) {
     if (entry.node_id == node_id) return LengthAfter(entry.times);

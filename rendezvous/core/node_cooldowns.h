@@ -39,6 +39,7 @@ class NodeCooldowns {
   SteadyTime NextEnd() const;
 
   bool any() const { return active_ > 0; }
+  bool IsActive(absl::string_view node_id) const;
   // Nodes with a cooldown, in the order in which they end.
   std::vector<std::string> Nodes() const;
   // How long this node's last cooldown lasts, from begin to end. Zero: it had none.

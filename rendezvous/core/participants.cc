@@ -5,15 +5,51 @@
 
 namespace ddprun::rendezvous {
 
-LeftOutNodes LeftOut(const Membership& members, const NodeCooldowns& cooldowns, size_t min_nodes) {
-  if (!cooldowns.any() || members.size() <= min_nodes) return {};
-  std::vector<const Node*> nodes;
-  for (const std::string& node_id : cooldowns.Nodes()) {
-    const Node* node = members.Find(node_id);
-    if (node != nullptr && node->can_be_left_out) nodes.push_back(node);
+bool IsDrainedNewcomer(const Node& node, const DrainedHosts& drained) {
+  return !node.in_round() && !node.may_claim_touch && drained.contains(node.host);
+}
+
+size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained) {
+  if (drained.empty()) return 0;
+  return static_cast<size_t>(std::count_if(members.nodes().begin(), members.nodes().end(),
+                                           [&](const auto& node) { return IsDrainedNewcomer(*node, drained); }));
+}
+
+LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
+  LeftOutNodes left_out;
+  std::vector<const Node*> drained;
+  if (!rules.drained.empty()) {
+    for (const auto& node : members.nodes()) {
+      if (IsDrainedNewcomer(*node, rules.drained)) {
+        left_out.insert(node.get());
+      } else if (node->can_be_left_out && rules.drained.contains(node->host)) {
+        drained.push_back(node.get());
+      }
+    }
   }
-  const size_t most = std::min(nodes.size(), members.size() - min_nodes);
-  return LeftOutNodes(nodes.end() - static_cast<std::ptrdiff_t>(most), nodes.end());
+  std::vector<const Node*> nodes;  // who is needed first comes first
+  for (const std::string& node_id : rules.cooldowns.Nodes()) {
+    const Node* node = members.Find(node_id);
+    if (node != nullptr && node->can_be_left_out && !rules.drained.contains(node->host)) nodes.push_back(node);
+  }
+  nodes.insert(nodes.end(), drained.begin(), drained.end());
+  const size_t there = members.size() - left_out.size();
+  const size_t most = there <= rules.min_nodes ? 0 : std::min(nodes.size(), there - rules.min_nodes);
+  left_out.insert(nodes.end() - static_cast<std::ptrdiff_t>(most), nodes.end());
+  if (rules.ranked <= rules.max_nodes) return left_out;
+  std::vector<const Node*> ranked;
+  for (const auto& node : members.nodes()) {
+    if (node->in_round() && !left_out.contains(node.get())) ranked.push_back(node.get());
+  }
+  std::sort(ranked.begin(), ranked.end(), [](const Node* a, const Node* b) { return a->group_rank > b->group_rank; });
+  size_t too_many = ranked.size() - std::min(ranked.size(), rules.max_nodes);
+  for (const Node* node : ranked) {
+    if (too_many == 0) break;
+    if (!node->can_be_left_out) continue;
+    left_out.insert(node);
+    --too_many;
+  }
+  return left_out;
 }
 
 bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -16,9 +18,26 @@ namespace ddprun::rendezvous {
 
 using LeftOutNodes = absl::flat_hash_set<const Node*>;
 
-// Nodes that the next round begins without because of their cooldown (protocol 3.9). Of those whose launchers lack the
-// capability, none; and if fewer than `min_nodes` others are there, those are missing here whose cooldown ends first.
-LeftOutNodes LeftOut(const Membership& members, const NodeCooldowns& cooldowns, size_t min_nodes);
+using DrainedHosts = std::set<std::string>;
+
+// By what nodes are left out of rounds. What it refers to outlives it.
+struct LeftOutRules {
+  const NodeCooldowns& cooldowns;
+  const DrainedHosts& drained;
+  size_t min_nodes = 1;
+  size_t max_nodes = 1;
+  size_t ranked = 0;  // how many nodes the last round had; no more than max_nodes: the job was not made smaller since
+};
+
+// A node of a drained host that is not of the last round: it counts for nothing.
+bool IsDrainedNewcomer(const Node& node, const DrainedHosts& drained);
+size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained);
+
+// Nodes that the next round begins without (protocol 3.9, 3.10): newcomers of drained hosts; nodes with a cooldown and
+// those of drained hosts, as far as `min_nodes` others are there (those with a cooldown that ends first are needed first);
+// and if the last round's nodes are more than `max_nodes`, those of the highest group ranks. Of nodes of the last round
+// whose launchers lack the capability, none.
+LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules);
 
 // Nobody has to be waited for but nodes that are gone: those of the last round, who always take part unless they are
 // left out, are ready, and of newcomers as many as there is room for; nobody who is there has workers; and nobody who

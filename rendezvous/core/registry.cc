@@ -18,13 +18,17 @@ void Registry::Restore(SavedState saved) {
   ended_.Forgotten(saved.forgotten_round);
   longest_life_ = saved.longest_life;
   for (JobRecord& record : saved.jobs) {
+    if (record.job_id == kServerRecordId) drained_.insert(record.drained_hosts.begin(), record.drained_hosts.end());
+  }
+  for (JobRecord& record : saved.jobs) {
+    if (record.job_id == kServerRecordId) continue;
     if (record.verdict.has_value()) {
       ended_.Add(EndedJob::FromRecord(std::move(record), began_));
     } else if (record.round.number == 0) {
       ended_.Forgotten(record.highest_round);  // nothing of it has begun: its nodes begin it anew
     } else {
       const auto it = live_.emplace(record.job_id, LiveJob{}).first;
-      it->second.job = std::make_unique<Job>(std::move(record), began_, &lateness_);
+      it->second.job = std::make_unique<Job>(std::move(record), began_, &lateness_, &drained_);
       Settle(it);
     }
   }
@@ -54,6 +58,9 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     effects->emplace_back(Close{join.job_id, join.node_id, join.incarnation, why, std::move(reason)});
   };
   if (auto problem = CheckJoin(join)) return refuse(Close::Why::kRefused, *std::move(problem));
+  if (join.job_id == kServerRecordId) {
+    return refuse(Close::Why::kRefused, absl::StrCat("the job id ", join.job_id, " is reserved; choose another"));
+  }
   auto it = live_.find(join.job_id);
   if (it == live_.end()) {
     const EndedJob* ended = ended_.Find(join.job_id);
@@ -71,6 +78,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     past.server_began = began_;
     past.max_reported = max_reported_;
     past.lateness = &lateness_;
+    past.drained = &drained_;
     past.round_floor = ended_.RoundFloor(join.job_id);
     // Without a record no server has given out a round since the records began.
     past.gone_are_all = Fence::UnknownTime(join.settings) <= longest_life_;
@@ -116,6 +124,78 @@ void Registry::OnStreamClosed(const std::string& job_id, const std::string& node
   if (it == live_.end()) return ended_.OnStreamClosed(job_id, node_id, incarnation);
   it->second.job->OnStreamClosed(node_id, incarnation, {now, effects});
   Settle(it);
+}
+
+absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& job_id) {
+  const auto it = live_.find(job_id);
+  if (it != live_.end()) return it;
+  const EndedJob* ended = ended_.Find(job_id);
+  if (ended == nullptr) return absl::NotFoundError(absl::StrCat("no such job: ", job_id));
+  return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason));
+}
+
+absl::Status Registry::OnCommand(const Command& command, const std::string& actor, SteadyTime now, Effects* effects) {
+  const auto of_job = [&](const std::string& job_id, auto call) {
+    const absl::StatusOr<Live::iterator> it = FindLive(job_id);
+    if (!it.ok()) return it.status();
+    const absl::Status status = call((*it)->second.job.get(), Job::Turn{now, effects});
+    Settle(*it);
+    return status;
+  };
+  if (const auto* stop = std::get_if<StopJob>(&command)) {
+    return of_job(stop->job_id, [&](Job* job, const Job::Turn& turn) { return job->Stop(actor, turn); });
+  }
+  if (const auto* kick = std::get_if<KickNode>(&command)) {
+    return of_job(kick->job_id, [&](Job* job, const Job::Turn& turn) { return job->Kick(kick->node, actor, turn); });
+  }
+  if (const auto* drain = std::get_if<DrainHost>(&command)) return Drain(drain->host, actor, now, effects);
+  if (const auto* undrain = std::get_if<UndrainHost>(&command)) return Undrain(undrain->host, actor, now, effects);
+  const auto& resize = std::get<ResizeJob>(command);
+  return of_job(resize.job_id, [&](Job* job, const Job::Turn& turn) {
+    return job->Resize(JobSize{resize.min_nodes, resize.max_nodes}, actor, turn);
+  });
+}
+
+absl::Status Registry::Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {
+  if (auto problem = CheckHostName(host)) return absl::InvalidArgumentError(*problem);
+  if (drained_.size() >= kMaxDrainedHosts) return absl::InvalidArgumentError("too many hosts are drained");
+  if (!drained_.insert(host).second) return absl::OkStatus();
+  TellDrained(Event::Kind::kHostDrained, host, actor, now, effects);
+  return absl::OkStatus();
+}
+
+absl::Status Registry::Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects) {
+  if (drained_.erase(host) == 0) return absl::NotFoundError(absl::StrCat("host ", host, " is not drained"));
+  TellDrained(Event::Kind::kHostUndrained, host, actor, now, effects);
+  return absl::OkStatus();
+}
+
+void Registry::TellDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+                           Effects* effects) {
+  Event event;
+  event.kind = kind;
+  event.host = host;
+  event.actor = actor;
+  event.detail =
+      absl::StrCat("host ", host, kind == Event::Kind::kHostDrained ? " drained by " : " undrained by ", actor);
+  if (keeps_records_) {
+    auto record = std::make_shared<JobRecord>();
+    record->job_id = kServerRecordId;
+    record->settings_host = "-";
+    record->drained_hosts.assign(drained_.begin(), drained_.end());
+    effects->emplace_back(Persist{std::move(record), event.detail});
+  }
+  const std::string what = event.detail;
+  effects->emplace_back(Report{std::move(event)});
+  std::vector<std::string> ids;
+  for (const auto& [job_id, live] : live_) {
+    if (live.job->HasHost(host)) ids.push_back(job_id);
+  }
+  for (const std::string& job_id : ids) {  // a job may end by it
+    const auto it = live_.find(job_id);
+    it->second.job->OnDrained(what, {now, effects});
+    Settle(it);
+  }
 }
 
 void Registry::OnDeadline(SteadyTime now, Effects* effects) {

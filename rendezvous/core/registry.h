@@ -13,8 +13,11 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/command.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/job.h"
@@ -32,7 +35,8 @@ namespace ddprun::rendezvous {
 class Registry {
  public:
   static constexpr size_t kMaxLiveJobs = 100'000;
-  static constexpr size_t kMaxJobsPerPeer = 10'000;          // that launchers of one address began
+  static constexpr size_t kMaxJobsPerPeer = 10'000;  // that launchers of one address began
+  static constexpr size_t kMaxDrainedHosts = 100'000;
   static constexpr size_t kMaxNodesPerPeer = 2 * kMaxNodes;  // of all these jobs
 
   // `began`: when this server began to listen, or somewhat before. Nodes may be on their way to it that belong to a
@@ -57,6 +61,13 @@ class Registry {
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
                       Effects* effects);
 
+  // Somebody commands something; `actor` says who. What can't be done changes nothing:
+  //   NOT_FOUND            no such job, node or drained host.
+  //   INVALID_ARGUMENT     a value out of bounds, or a name that several nodes have.
+  //   FAILED_PRECONDITION  the job has ended.
+  //   UNAVAILABLE          not at this moment; the text says what to wait for.
+  absl::Status OnCommand(const Command& command, const std::string& actor, SteadyTime now, Effects* effects);
+
   // Does what is due at `now`; to be called at NextDeadline().
   void OnDeadline(SteadyTime now, Effects* effects);
 
@@ -73,6 +84,9 @@ class Registry {
   // From when on nobody is to be expected any more who has not heard the verdict of its job: a server that ends by
   // itself stays until then.
   SteadyTime UnheardUntil() const { return ended_.UnheardUntil(); }
+
+  // By name.
+  const DrainedHosts& drained_hosts() const { return drained_; }
 
   size_t live_jobs() const { return live_.size(); }
   const Lateness& lateness() const { return lateness_; }
@@ -93,6 +107,13 @@ class Registry {
   };
 
   void OnJoin(const Join& join, SteadyTime now, Effects* effects);
+  absl::Status Drain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
+  absl::Status Undrain(const std::string& host, const std::string& actor, SteadyTime now, Effects* effects);
+  // The host was drained, or was not: for the record, for those that watch, and for its jobs.
+  void TellDrained(Event::Kind kind, const std::string& host, const std::string& actor, SteadyTime now,
+                   Effects* effects);
+  // The live job that a command is for.
+  absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
   // Why the server has no room for the node, or for the job that it would begin.
   std::optional<std::string> NoRoomFor(const Join& join) const;
   // After every event of a job: moves it to the ended ones, or its place in the order of deadlines.
@@ -103,6 +124,7 @@ class Registry {
   const uint64_t max_reported_;
   absl::Duration longest_life_;  // see SavedState
   Lateness lateness_;
+  DrainedHosts drained_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
   absl::flat_hash_map<std::string, OfPeer> of_peer_;            // of live jobs

@@ -19,6 +19,10 @@ namespace {
 void NameLocalCause(Effects* effects) {
   if (!RanOutOfFiles()) return;
   for (Effect& effect : *effects) {
+    Report* const report = std::get_if<Report>(&effect);
+    if (report != nullptr && report->event.kind == Event::Kind::kJobFailed && !report->event.failure.has_value()) {
+      absl::StrAppend(&report->event.detail, "; the rendezvous server is ", OutOfFilesText());
+    }
     Tell* const tell = std::get_if<Tell>(&effect);
     Finish* const finish = tell == nullptr ? nullptr : std::get_if<Finish>(&tell->message);
     if (finish == nullptr || finish->verdict.succeeded || finish->verdict.first_cause.has_value()) continue;
@@ -318,6 +322,24 @@ bool Driver::WaitUntilLeaversLeft(SteadyTime deadline) {
     everyone_left_.WaitUntil(&mutex_, deadline);
   }
   return true;
+}
+
+absl::Status Driver::OnCommand(const Command& command, const std::string& actor) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    Effects effects;
+    status = registry_.OnCommand(command, actor, SteadyNow(), &effects);
+    QueueEffectsLocked(std::move(effects));
+    WakeTimerIfEarlierLocked();
+  }
+  Drain();
+  return status;
+}
+
+std::vector<std::string> Driver::DrainedHosts() const {
+  MutexLock lock(&mutex_);
+  return {registry_.drained_hosts().begin(), registry_.drained_hosts().end()};
 }
 
 std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {

@@ -67,6 +67,9 @@ class Driver {
   // The same for those that left and stop their workers: without a server they would have to kill them (protocol 4.5).
   bool WaitUntilLeaversLeft(SteadyTime deadline);
 
+  // As Registry::OnCommand.
+  absl::Status OnCommand(const Command& command, const std::string& actor);
+
   // As Registry has them.
   std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
   std::optional<JobView> GetJob(absl::string_view job_id) const;
@@ -76,6 +79,9 @@ class Driver {
 
   // Why records can't be kept at present; "": they can, or none are kept.
   std::string StoreTrouble() const;
+
+  // Hosts, by name.
+  std::vector<std::string> DrainedHosts() const;
 
   EventLog* events() const { return events_; }
 

@@ -22,10 +22,7 @@ struct Describer {
   std::string operator()(const StopRound& stop) const {
     return absl::StrCat("job ", tell.job_id, ": stopping round ", stop.round, ": ", stop.reason);
   }
-  std::string operator()(const Finish& finish) const {
-    return absl::StrCat("job ", tell.job_id,
-                        finish.verdict.succeeded ? " finished: " : " failed: ", finish.verdict.reason);
-  }
+  std::string operator()(const Finish&) const { return ""; }  // its event is logged
   std::string operator()(const Rejected& rejected) const {
     return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason);
   }
@@ -37,14 +34,31 @@ struct Describer {
   std::string operator()(const Waiting&) const { return ""; }
 };
 
+// Ends and commands; empty for events that messages tell of.
+std::string Describe(const Event& event) {
+  const std::string job = absl::StrCat("job ", event.job_id);
+  switch (event.kind) {
+    case Event::Kind::kJobFinished: return absl::StrCat(job, " finished: ", event.detail);
+    case Event::Kind::kJobFailed: return absl::StrCat(job, " failed: ", event.detail);
+    case Event::Kind::kJobStopped: return absl::StrCat(job, " ", event.detail);
+    case Event::Kind::kJobResized:
+    case Event::Kind::kNodeKicked: return absl::StrCat(job, ": ", event.detail);
+    case Event::Kind::kHostDrained:
+    case Event::Kind::kHostUndrained: return event.detail;
+    default: return "";
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> DescribeEffects(const Effects& effects) {
   std::vector<std::string> lines;
   for (const Effect& effect : effects) {
     const auto* tell = std::get_if<Tell>(&effect);
-    if (tell == nullptr) continue;
-    std::string line = std::visit(Describer{*tell}, tell->message);
+    const auto* report = std::get_if<Report>(&effect);
+    std::string line = tell != nullptr     ? std::visit(Describer{*tell}, tell->message)
+                       : report != nullptr ? Describe(report->event)
+                                           : "";
     // A job's nodes are told one after the other.
     if (!line.empty() && (lines.empty() || lines.back() != line)) lines.push_back(std::move(line));
   }

@@ -110,7 +110,7 @@ TEST(CheckJoinTest, Current_IsCheckedToo) {
   ExpectRefused("current.round", with([](Assignment* a) { a->round = 0; }));
   ExpectRefused("current.group_rank", with([](Assignment* a) { a->group_rank = 2; }));
   ExpectRefused("current.group_rank", with([](Assignment* a) { a->group_rank = -1; }));
-  ExpectRefused("current.group_world_size", with([](Assignment* a) { a->group_world_size = 5; }));
+  ExpectRefused("current.group_world_size", with([](Assignment* a) { a->group_world_size = kMaxNodes + 1; }));
   ExpectRefused("current.group_world_size", with([](Assignment* a) { a->group_world_size = 0; }));
   ExpectRefused("current.world_size", with([](Assignment* a) { a->world_size = 0; }));
   ExpectRefused("current.base_rank", with([](Assignment* a) { a->base_rank = 4; }));

@@ -136,6 +136,14 @@ void Script::Command(const Words& words) {
     for (const JobView& view : registry_->ListJobs(now_)) absl::StrAppend(&output_, Render(view), "\n");
     return;
   }
+  if (command == "stop") return Do(StopJob{name});
+  if (command == "resize") {
+    const std::vector<std::string> range = absl::StrSplit(name, ':');
+    return Do(ResizeJob{kHome, Int(range.front()), Int(range.back())});
+  }
+  if (command == "drain") return Do(DrainHost{name});
+  if (command == "undrain") return Do(UndrainHost{name});
+  if (command == "kick") return Do(KickNode{kHome, name});
   Launcher& launcher = At(name);
   const uint64_t current = launcher.join.current ? launcher.join.current->round : 0;
   const uint64_t round = words.Number("round", static_cast<int>(current));
@@ -174,6 +182,11 @@ void Script::Command(const Words& words) {
     return;
   }
   Die(absl::StrCat("no such command: ", command));
+}
+
+void Script::Do(const rendezvous::Command& command) {
+  const absl::Status status = registry_->OnCommand(command, "root", now_, &effects_);
+  if (!status.ok()) absl::StrAppend(&output_, status.ToString(), "\n");
 }
 
 void Script::ApplySettings(const Words& words) {

@@ -48,6 +48,7 @@ class Script {
   void Advance(absl::Duration by);
   void Beat();
   Launcher* Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation);
+  void Do(const rendezvous::Command& command);
   void Take(const Tell& tell);
   void Take(const Close& close);
   void Take(const Persist& persist);
@@ -62,7 +63,7 @@ class Script {
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;
-  bool keeps_records_ = false;   // the server has a state folder
+  bool keeps_records_ = false;  // the server has a state folder
   bool shows_events_ = false;
   absl::Duration longest_life_;  // of a server with it
   std::map<std::string, JobRecord> records_;

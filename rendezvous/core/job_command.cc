@@ -1,0 +1,133 @@
+// What people tell a job to do.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "rendezvous/base/shown_id.h"
+#include "rendezvous/core/command.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/verdicts.h"
+
+namespace ddprun::rendezvous {
+
+absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
+  // A verdict that nobody was told binds nobody, and nodes may be on their way that run the job.
+  if (members_.size() == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "job ", job_id_, ": no launcher is connected yet; try again when they have reconnected, or stop them"));
+  }
+  Verdict verdict = Failed(absl::StrCat("stopped by ", actor), std::nullopt);
+  verdict.exit_code = kExitStopped;
+  End(std::move(verdict), turn, actor);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Node*> Job::FindNamed(const std::string& name) const {
+  std::vector<Node*> found;
+  std::vector<std::string> ids;
+  for (const auto& node : members_.nodes()) {
+    std::string id = ShownId(node->node_id);
+    if (node->host != name && id != name) continue;
+    found.push_back(node.get());
+    ids.push_back(std::move(id));
+  }
+  if (found.empty()) return absl::NotFoundError(absl::StrCat("job ", job_id_, " has no node ", name));
+  if (found.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", job_id_, " has ", found.size(), " nodes on host ", name,
+                                                   "; name one of them by its id: ", absl::StrJoin(ids, ", ")));
+  }
+  return found[0];
+}
+
+absl::Status Job::Kick(const std::string& name, const std::string& actor, const Turn& turn) {
+  const absl::StatusOr<Node*> found = FindNamed(name);
+  if (!found.ok()) return found.status();
+  Node* const node = *found;
+  if (!node->connected) {
+    return absl::UnavailableError(
+        absl::StrCat("node ", node->host, " of job ", job_id_, " has lost its connection; try again in a moment"));
+  }
+  std::string what = absl::StrCat("node ", node->host, " kicked by ", actor);
+  Event event;
+  event.kind = Event::Kind::kNodeKicked;
+  event.node_id = node->node_id;
+  event.host = node->host;
+  event.actor = actor;
+  event.detail = what;
+  Say(std::move(event), turn);
+  Verdict verdict = Failed(absl::StrCat("kicked by ", actor), std::nullopt);
+  verdict.exit_code = kExitStopped;
+  Tell(*node, Finish{std::move(verdict)}, turn);
+  if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
+  OnGone(node, Going{.what = std::move(what), .how = Going::How::kKicked}, turn);
+  return absl::OkStatus();
+}
+
+absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Turn& turn) {
+  if (size.min_nodes < 1 || size.min_nodes > size.max_nodes || size.max_nodes > kMaxNodes) {
+    return absl::InvalidArgumentError(absl::StrCat("can't resize job ", job_id_, " to ", size.min_nodes, ":",
+                                                   size.max_nodes, ": need 1 <= min <= max <= ", kMaxNodes));
+  }
+  if (state_ == JobState::kRecovering) {
+    return absl::UnavailableError(
+        absl::StrCat("job ", job_id_, " waits for its nodes after a server restart; try again when it runs"));
+  }
+  resized_ = true;
+  size_ = size;
+  const std::string what = absl::StrCat("resized to ", size.min_nodes, ":", size.max_nodes, " nodes by ", actor);
+  Keep(what, turn);
+  Event event;
+  event.kind = Event::Kind::kJobResized;
+  event.actor = actor;
+  event.detail = what;
+  event.min_nodes = size.min_nodes;
+  event.max_nodes = size.max_nodes;
+  Say(std::move(event), turn);
+  ApplyChange(what, turn);
+  return absl::OkStatus();
+}
+
+bool Job::HasHost(absl::string_view host) const {
+  return std::any_of(members_.nodes().begin(), members_.nodes().end(),
+                     [&](const auto& node) { return node->host == host; });
+}
+
+void Job::OnDrained(const std::string& what, const Turn& turn) { ApplyChange(what, turn); }
+
+void Job::ApplyChange(const std::string& what, const Turn& turn) {
+  NoteChange(turn.now);
+  switch (state_) {
+    case JobState::kLastCall:
+      if (TooFew()) return EnterWaiting(what, turn);
+      return Gather(turn);
+    case JobState::kWaiting: return Gather(turn);
+    case JobState::kStopping:
+      if (TooFew()) return EnterWaiting(what, turn);
+      return TryAssign(turn);
+    case JobState::kRunning: {
+      if (round_.any_succeeded()) return;  // the job is ending
+      const int32_t nodes = round_.group_world_size();
+      const LeftOutNodes left_out = LeftOutNow();
+      const bool has_to_go =
+          std::any_of(left_out.begin(), left_out.end(), [](const Node* node) { return node->in_round(); });
+      if (has_to_go || nodes < size_.min_nodes) return LeaveRound(what, std::nullopt, turn, true);
+      return ConsiderAllLate(turn);
+    }
+    case JobState::kRecovering:
+    case JobState::kFinished:
+    case JobState::kFailed: return;
+  }
+}
+
+JobSettings Job::SettingsNow() const {
+  JobSettings settings = settings_;
+  settings.min_nodes = size_.min_nodes;
+  settings.max_nodes = size_.max_nodes;
+  return settings;
+}
+
+}  // namespace ddprun::rendezvous
