@@ -69,6 +69,7 @@ def link_programs(parts, out, target):
         target,
     )
     zig(["-pie", str(HERE / "rendezvousd.c"), "-o", str(out / "rendezvousd")], target)
+    zig(["-pie", '-DCOMMAND="ddprunctl"', str(HERE / "rendezvousd.c"), "-o", str(out / "ddprunctl")], target)
     return archives
 
 
@@ -143,6 +144,7 @@ def make_wheel(parts, out, target, work):
     data, info = tree / f"ddprun-{version}.data", tree / f"ddprun-{version}.dist-info"
     copy(linked / "ddprun", data / "scripts/ddprun", 0o755)
     copy(linked / "rendezvousd", data / "scripts/rendezvousd", 0o755)
+    copy(linked / "ddprunctl", data / "scripts/ddprunctl", 0o755)
     # The launcher looks for them beside itself and in ../lib.
     for library in libraries:
         copy(library, data / "data/lib" / library.name, 0o755)

@@ -1,9 +1,13 @@
-/* The wheel's rendezvousd: the program beside it has both commands (programs.cc). */
+/* The wheel's rendezvousd and, with another COMMAND, ddprunctl: the program beside it has all commands (programs.cc). */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef COMMAND
+#define COMMAND "rendezvousd"
+#endif
 
 int main(int argc, char** argv) {
   static const char name[] = "ddprun";
@@ -13,10 +17,10 @@ int main(int argc, char** argv) {
   if (size > 0) {
     path[size] = '\0';
     strcpy(strrchr(path, '/') + 1, name);
-    argv[0] = "rendezvousd";
+    argv[0] = COMMAND;
     execv(path, argv);
   }
-  fprintf(stderr, "rendezvousd: can't run %s: %s; the wheel installs it beside rendezvousd\n", size > 0 ? path : name,
+  fprintf(stderr, COMMAND ": can't run %s: %s; the wheel installs it beside " COMMAND "\n", size > 0 ? path : name,
           strerror(errno));
   return 127;
 }

@@ -1,6 +1,10 @@
 #include "rendezvous/server/call_guard.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -33,6 +37,15 @@ std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
   return names;
 }
 
+// Of this process: a MUNGE credential that was let pass is of the same user.
+std::string UserName() {
+  std::array<char, 4096> buffer;
+  passwd entry;
+  passwd* found = nullptr;
+  getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found);
+  return found != nullptr ? std::string(found->pw_name) : absl::StrCat("uid ", geteuid());
+}
+
 }  // namespace
 
 CallGuard::CallGuard(const Credentials& credentials) : credentials_(credentials), tokens_(credentials) {
@@ -41,6 +54,17 @@ CallGuard::CallGuard(const Credentials& credentials) : credentials_(credentials)
 
 bool CallGuard::demanding() const {
   return credentials_.has_token() || munge_.has_value() || !credentials_.tls_allowed_names.empty();
+}
+
+bool CallGuard::checks_callers() const {
+  return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && munge_works_);
+}
+
+std::string CallGuard::ActorOf(const grpc::ServerContextBase& context) const {
+  const std::vector<std::string> names = NamesOf(*context.auth_context());
+  if (!names.empty()) return OneLine(names[0], kMaxNamesBytes);
+  if (munge_ && munge_works_) return UserName();
+  return AddressOfPeer(context.peer());
 }
 
 void CallGuard::Check(const grpc::ServerContextBase& context, Done done) {

@@ -28,6 +28,13 @@ class CallGuard {
   // Whether there are calls that it would not let pass on a connection that stands.
   bool demanding() const;
 
+  // Whether callers on other hosts have to prove who they are. On the queue's thread.
+  bool checks_callers() const;
+
+  // Who makes a call that was let pass, for people: the name in its certificate, the user of its MUNGE credential, or
+  // the address that it comes from. On the queue's thread.
+  std::string ActorOf(const grpc::ServerContextBase& context) const;
+
   // Calls `done` on the queue's thread, before it returns or later. `context` is used before it returns only.
   //   UNAUTHENTICATED    the caller shows no token or MUNGE credential, or a wrong one.
   //   PERMISSION_DENIED  its certificate has none of the allowed names, or its MUNGE credential is another user's.

@@ -12,6 +12,7 @@
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
+#include "rendezvous/server/control_service.h"
 #include "rendezvous/server/health_service.h"
 #include "rendezvous/server/job_queries.h"
 #include "rendezvous/server/launcher_stream.h"
@@ -68,7 +69,8 @@ class Server::Impl {
         options_(options),
         guard_(options.credentials),
         acceptor_(options.credentials.tls_cert.empty() ? Acceptor::Protocol::kHttp2 : Acceptor::Protocol::kTls,
-                  options.connections) {}
+                  options.connections),
+        control_(driver) {}
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::vector<Endpoint>& listen) {
@@ -89,6 +91,7 @@ class Server::Impl {
         ServerPortCredentials(options_.credentials));
     builder.RegisterService(&service_);
     builder.RegisterService(health_.service());
+    builder.RegisterService(control_.service());
     queue_ = builder.AddCompletionQueue();
     guard_.Start(queue_.get());
     server_ = builder.BuildAndStart();
@@ -101,6 +104,7 @@ class Server::Impl {
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
     health_.Start(queue_.get(), &calls_, &guard_);
+    control_.Start(queue_.get(), &calls_, &guard_);
     thread_ = std::thread([this] { RunCompletions(queue_.get()); });
     acceptor_.Start([this](int fd) { TakeConnection(fd); });
     return absl::OkStatus();
@@ -111,6 +115,7 @@ class Server::Impl {
     acceptor_.Stop();
     streams_->Shutdown();
     health_.Shutdown();
+    control_.Shutdown();
     guard_.Stop();
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     calls_.WaitForNone();
@@ -163,6 +168,7 @@ class Server::Impl {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;  // gRPC's end of it
   AsyncRendezvous service_;
   HealthService health_;
+  ControlService control_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<LauncherStreams> streams_;
   std::unique_ptr<grpc::Server> server_;

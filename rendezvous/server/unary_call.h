@@ -22,13 +22,20 @@ class UnaryCall {
   // Asks gRPC for the method's next call.
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
+  using HandleWithContext = std::function<grpc::Status(const grpc::ServerContextBase&, const Request&, Response*)>;
 
   static void Serve(CallCounter* calls, CallGuard* guard, Await await, Handle handle) {
+    ServeWithContext(calls, guard, std::move(await),
+                     [handle = std::move(handle)](const grpc::ServerContextBase&, const Request& request,
+                                                  Response* response) { return handle(request, response); });
+  }
+  // For what depends on who calls.
+  static void ServeWithContext(CallCounter* calls, CallGuard* guard, Await await, HandleWithContext handle) {
     (new UnaryCall(calls, guard, std::move(await), std::move(handle)))->Start();
   }
 
  private:
-  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, Handle handle)
+  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, HandleWithContext handle)
       : calls_(calls), guard_(guard), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
 
   void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
@@ -38,14 +45,14 @@ class UnaryCall {
       delete this;
       return;
     }
-    Serve(calls_, guard_, await_, handle_);
+    ServeWithContext(calls_, guard_, await_, handle_);
     guard_->Check(context_, [this](const absl::Status& status) { Answer(status); });
   }
 
   void Answer(const absl::Status& checked) {
     Response response;
     grpc::Status status = ToGrpcStatus(checked);
-    if (status.ok()) status = handle_(request_, &response);
+    if (status.ok()) status = handle_(context_, request_, &response);
     if (status.ok()) {
       responder_.Finish(response, status, static_cast<Completion*>(&finished_tag_));
     } else {
@@ -59,7 +66,7 @@ class UnaryCall {
   CallGuard* const guard_;
   const CallCounter::Token token_;
   const Await await_;
-  const Handle handle_;
+  const HandleWithContext handle_;
   grpc::ServerContext context_;
   Request request_;
   Responder responder_{&context_};

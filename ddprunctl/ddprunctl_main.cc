@@ -1,0 +1,242 @@
+// ddprunctl: shows and controls the jobs of a rendezvous server.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ddprunctl/client.h"
+#include "ddprunctl/json.h"
+#include "ddprunctl/options.h"
+#include "ddprunctl/tables.h"
+#include "rendezvous/base/secret.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/credential_files.h"
+
+namespace ddprun::ctl {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitNotFound = 3;
+constexpr int kJobsPerPage = 1000;
+constexpr auto kWatchInterval = std::chrono::seconds(1);
+constexpr char kClearScreen[] = "\033[H\033[2J";
+
+int Fail(const absl::Status& status, int exit_status) {
+  fprintf(stderr, "ddprunctl: %s\n", std::string(status.message()).c_str());
+  return exit_status;
+}
+
+int Fail(const absl::Status& status) { return Fail(status, absl::IsNotFound(status) ? kExitNotFound : kExitFailed); }
+
+void Print(const std::string& text) {
+  fwrite(text.data(), 1, text.size(), stdout);
+  fflush(stdout);
+}
+
+void Print(const nlohmann::json& value) {
+  Print(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+class Commands {
+ public:
+  explicit Commands(const Options& options) : options_(options), client_(options.servers, options.credentials) {}
+
+  int Run() {
+    const std::string& command = options_.command;
+    if (command == "jobs") return Jobs();
+    if (command == "show") return Show();
+    if (command == "nodes" || command == "spares") return Nodes();
+    if (command == "hosts") return Hosts();
+    if (command == "events") return Events();
+    return Change();
+  }
+
+ private:
+  absl::Status ListJobs(std::vector<v1::Job>* jobs) {
+    v1::ListJobsRequest request;
+    request.set_page_size(kJobsPerPage);
+    do {
+      v1::ListJobsResponse response;
+      const absl::Status status = client_.Call([&](const Client::Target& target) {
+        return target.rendezvous->ListJobs(target.context, request, &response);
+      });
+      if (!status.ok()) return status;
+      for (v1::Job& job : *response.mutable_jobs()) jobs->push_back(std::move(job));
+      request.set_page_token(response.next_page_token());
+    } while (!request.page_token().empty());
+    return absl::OkStatus();
+  }
+
+  absl::Status GetJob(const std::string& job_id, v1::Job* job) {
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    return client_.Call(
+        [&](const Client::Target& target) { return target.rendezvous->GetJob(target.context, request, job); });
+  }
+
+  int Jobs() {
+    std::vector<v1::Job> jobs;
+    if (absl::Status status = ListJobs(&jobs); !status.ok()) return Fail(status);
+    if (!options_.json) return Print(JobsTable(jobs)), 0;
+    nlohmann::json list = nlohmann::json::array();
+    for (const v1::Job& job : jobs) list.push_back(ToJson(job));
+    Print(nlohmann::json{{"jobs", std::move(list)}});
+    return 0;
+  }
+
+  int Show() {
+    while (true) {
+      v1::Job job;
+      if (absl::Status status = GetJob(options_.job_id, &job); !status.ok()) return Fail(status);
+      if (options_.json) {
+        Print(ToJson(job));
+      } else {
+        Print(absl::StrCat(options_.follow && isatty(STDOUT_FILENO) != 0 ? kClearScreen : "", DescribeJob(job)));
+      }
+      if (!options_.follow || job.has_verdict()) return 0;
+      std::this_thread::sleep_for(kWatchInterval);
+    }
+  }
+
+  int Nodes() {
+    std::vector<v1::Job> jobs;
+    if (options_.job_id.empty()) {
+      if (absl::Status status = ListJobs(&jobs); !status.ok()) return Fail(status);
+    } else {
+      jobs.emplace_back().set_job_id(options_.job_id);
+    }
+    std::vector<JobNode> nodes;
+    for (const v1::Job& listed : jobs) {
+      if (listed.has_verdict()) continue;  // has no nodes left
+      v1::Job job;
+      const absl::Status status = GetJob(listed.job_id(), &job);
+      // It may have been forgotten since it was listed.
+      if (!status.ok() && (!absl::IsNotFound(status) || !options_.job_id.empty())) return Fail(status);
+      for (v1::Node& node : *job.mutable_nodes()) {
+        if (options_.command == "spares" && node.state() != v1::Node::STATE_SPARE) continue;
+        nodes.emplace_back(job.job_id(), std::move(node));
+      }
+    }
+    if (!options_.json) return Print(NodesTable(nodes)), 0;
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& [job_id, node] : nodes) {
+      list.push_back(ToJson(node));
+      list.back()["job_id"] = job_id;
+    }
+    Print(nlohmann::json{{"nodes", std::move(list)}});
+    return 0;
+  }
+
+  int Hosts() {
+    v1::ListHostsResponse response;
+    const absl::Status status = client_.Call([&](const Client::Target& target) {
+      return target.control->ListHosts(target.context, v1::ListHostsRequest(), &response);
+    });
+    if (!status.ok()) return Fail(status);
+    if (options_.json) {
+      Print(ToJson(response));
+    } else {
+      Print(HostsTable(response));
+    }
+    return 0;
+  }
+
+  int Events() {
+    v1::WatchEventsRequest request;
+    request.set_after(options_.after);
+    request.set_job_id(options_.job_id);
+    request.set_follow(options_.follow);
+    const absl::Status status = client_.Call(
+        [&](const Client::Target& target) {
+          const auto reader = target.control->WatchEvents(target.context, request);
+          for (v1::Event event; reader->Read(&event);) {
+            if (options_.json) {
+              Print(ToJson(event));
+            } else {
+              Print(EventLine(event));
+            }
+            request.set_after(event.number());
+          }
+          return reader->Finish();
+        },
+        options_.follow ? absl::InfiniteDuration() : Client::kTimeout);
+    return status.ok() ? 0 : Fail(status);
+  }
+
+  int Change() {
+    v1::CommandResponse response;
+    const absl::Status status = client_.Call([&](const Client::Target& target) { return Command(target, &response); });
+    if (!status.ok()) return Fail(status);
+    if (options_.json) Print(ToJson(response));
+    return 0;
+  }
+
+  grpc::Status Command(const Client::Target& target, v1::CommandResponse* response) {
+    if (options_.command == "stop") {
+      v1::StopJobRequest request;
+      request.set_job_id(options_.job_id);
+      return target.control->StopJob(target.context, request, response);
+    }
+    if (options_.command == "resize") {
+      v1::ResizeJobRequest request;
+      request.set_job_id(options_.job_id);
+      request.set_min_nodes(options_.min_nodes);
+      request.set_max_nodes(options_.max_nodes);
+      return target.control->ResizeJob(target.context, request, response);
+    }
+    if (options_.command == "kick") {
+      v1::KickNodeRequest request;
+      request.set_job_id(options_.job_id);
+      request.set_node(options_.node);
+      return target.control->KickNode(target.context, request, response);
+    }
+    if (options_.command == "drain") {
+      v1::DrainHostRequest request;
+      request.set_host(options_.host);
+      return target.control->DrainHost(target.context, request, response);
+    }
+    v1::UndrainHostRequest request;
+    request.set_host(options_.host);
+    return target.control->UndrainHost(target.context, request, response);
+  }
+
+  const Options options_;
+  Client client_;
+};
+
+int Main(int argc, char** argv) {
+  auto line = ParseCommandLine({argv + 1, argv + argc}, [](const char* name) {
+    const char* value = getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  });
+  if (!line.ok()) return Fail(line.status(), kExitUsage);
+  if (!line->answer.empty()) return Print(line->answer), 0;
+  rendezvous::Credentials& credentials = line->options.credentials;
+  const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
+  const std::optional<std::string> token_file = TakeVariable(rendezvous::kTokenFileVariable);
+  if (credentials.token_file.empty()) {
+    credentials.token = token.value_or("");
+    if (!token.has_value()) credentials.token_file = token_file.value_or("");
+  }
+  // As the launchers do inside a SLURM job; where munge does not work it has no effect.
+  credentials.munge = !credentials.has_token() && !credentials.has_tls() && getenv("SLURM_JOB_ID") != nullptr;
+  std::vector<std::string> warnings;
+  const absl::Status checked = CheckCredentials(credentials, rendezvous::CredentialSide::kClient, &warnings);
+  if (!checked.ok()) return Fail(checked, kExitUsage);
+  for (const std::string& warning : warnings) fprintf(stderr, "ddprunctl: %s\n", warning.c_str());
+  rendezvous::QuietGrpc();
+  return Commands(line->options).Run();
+}
+
+}  // namespace
+}  // namespace ddprun::ctl
+
+int main(int argc, char** argv) { return ddprun::ctl::Main(argc, argv); }

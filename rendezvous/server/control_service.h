@@ -1,0 +1,63 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CONTROL_SERVICE_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CONTROL_SERVICE_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+#include <functional>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "proto/control.grpc.pb.h"
+#include "rendezvous/base/mutex.h"
+#include "rendezvous/core/command.h"
+#include "rendezvous/server/call_counter.h"
+#include "rendezvous/server/call_guard.h"
+#include "rendezvous/server/driver.h"
+
+namespace ddprun::rendezvous {
+
+class EventStream;
+
+// Events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the queue's thread.
+class ControlService {
+ public:
+  static constexpr size_t kMaxWatchers = 100;
+
+  explicit ControlService(Driver* driver) : driver_(driver) {}
+
+  grpc::Service* service() { return &service_; }
+
+  // Begins to answer. To be called once, when the server is built; what is passed outlives the last call.
+  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard);
+
+  // Ends all streams of events, and later ones at once.
+  void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  friend class EventStream;
+
+  template <typename Request>
+  using RequestMethod = void (v1::Control::AsyncService::*)(grpc::ServerContext*, Request*,
+                                                            grpc::ServerAsyncResponseWriter<v1::CommandResponse>*,
+                                                            grpc::CompletionQueue*, grpc::ServerCompletionQueue*,
+                                                            void*);
+  template <typename Request>
+  void Serve(RequestMethod<Request> method, std::function<Command(const Request&)> command_of);
+  absl::Status Do(const grpc::ServerContextBase& context, const Command& command);
+  bool Add(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remove(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Driver* const driver_;
+  v1::Control::AsyncService service_;
+  grpc::ServerCompletionQueue* queue_ = nullptr;
+  CallCounter* calls_ = nullptr;
+  CallGuard* guard_ = nullptr;
+  Mutex mutex_;
+  std::set<EventStream*> streams_ ABSL_GUARDED_BY(mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CONTROL_SERVICE_H_

@@ -1,0 +1,188 @@
+// ddprunctl against a real rendezvousd and real launchers.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/e2e/launch.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr char kServer[] = "rendezvous/server/rendezvousd";
+constexpr char kCtl[] = "ddprunctl/ddprunctl";
+
+class CtlTest : public ::testing::Test {
+ protected:
+  void StartServer(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {kServer, absl::StrCat("--listen=127.0.0.1:", port_)});
+    server_ = std::make_unique<Process>(std::move(more));
+    ASSERT_TRUE(server_->WaitForOut("listening on")) << server_->Err();
+  }
+
+  std::vector<std::string> CtlCommand(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {kCtl, absl::StrCat("--server=127.0.0.1:", port_)});
+    return arguments;
+  }
+
+  struct Answer {
+    int exit = 0;
+    std::string out, err;
+  };
+  Answer Ctl(std::vector<std::string> arguments) const {
+    Process ctl(CtlCommand(std::move(arguments)));
+    Answer answer;
+    answer.exit = ctl.Wait();
+    answer.out = ctl.Out();
+    answer.err = ctl.Err();
+    return answer;
+  }
+  nlohmann::json Json(std::vector<std::string> arguments) const {
+    arguments.push_back("--output=json");
+    const Answer answer = Ctl(std::move(arguments));
+    EXPECT_EQ(answer.exit, 0) << answer.err;
+    return nlohmann::json::parse(answer.out, nullptr, false);
+  }
+  // The job is in this state, round and has so many nodes.
+  bool JobIs(const std::string& state, int nodes) const {
+    const nlohmann::json job = Json({"show", "job"});
+    return job.is_object() && job["state"] == state && job["node_count"] == nodes;
+  }
+
+  // A launcher whose worker says its rank and stays.
+  std::unique_ptr<Launcher> Node(const std::string& nnodes) const {
+    return std::make_unique<Launcher>(
+        NodeFlags(port_, nnodes, 1, {"--max-restarts=3"}, std::string(kSayRank) + "exec sleep 1000"));
+  }
+
+  const int port_ = FreePort();
+  std::unique_ptr<Process> server_;
+};
+
+TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
+  StartServer();
+  const auto a = Node("2");
+  const auto b = Node("2");
+  ASSERT_TRUE(a->WaitForOut("/2 local=")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("/2 local=")) << b->Err();
+
+  const Answer jobs = Ctl({"jobs"});
+  EXPECT_EQ(jobs.exit, 0) << jobs.err;
+  EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
+  EXPECT_EQ(Lines(jobs.out), 2) << jobs.out;
+  EXPECT_EQ(Json({"jobs"})["jobs"][0]["job_id"], "job");
+  const nlohmann::json nodes = Json({"nodes"})["nodes"];
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0]["state"], "running");
+  EXPECT_EQ(nodes[0]["job_id"], "job");
+  EXPECT_EQ(Lines(Ctl({"spares"}).out), 1);
+
+  Process watch(CtlCommand({"events", "--follow", "job"}));
+  ASSERT_TRUE(watch.WaitForOut("round.assigned")) << watch.Err();
+  const Answer stop = Ctl({"stop", "job"});
+  EXPECT_EQ(stop.exit, 0) << stop.err;
+  EXPECT_EQ(a->Wait(), 143) << a->Err();
+  EXPECT_EQ(b->Wait(), 143) << b->Err();
+  EXPECT_TRUE(absl::StrContains(a->Err(), "stopped by 127.0.0.1")) << a->Err();
+  EXPECT_TRUE(watch.WaitForOut("job.stopped")) << watch.Err();
+  EXPECT_EQ(Json({"show", "job"})["verdict"]["exit_code"], 143);
+
+  const Answer again = Ctl({"stop", "job"});
+  EXPECT_EQ(again.exit, 1);
+  EXPECT_TRUE(absl::StrContains(again.err, "job job has ended: stopped by 127.0.0.1")) << again.err;
+  // The server ends its streams at once.
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  EXPECT_EQ(watch.Wait(), 1);
+}
+
+TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
+  StartServer();
+  const auto a = Node("2");
+  const auto b = Node("2");
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
+  const auto c = Node("2");
+  ASSERT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << c->Err();
+  std::string victim;
+  const nlohmann::json nodes = Json({"nodes", "job"});
+  for (const auto& node : nodes["nodes"]) {
+    if (node["group_rank"] == 1) victim = node["node_id"];
+  }
+  const Answer kick = Ctl({"kick", "job", victim});
+  ASSERT_EQ(kick.exit, 0) << kick.err;
+  EXPECT_TRUE(c->WaitForOut("round=2")) << c->Err();
+  EXPECT_TRUE(Eventually([&] { return JobIs("running", 2); }));
+  const Answer nobody = Ctl({"kick", "job", victim});
+  EXPECT_EQ(nobody.exit, 3) << nobody.err;
+  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
+  EXPECT_EQ(c->Wait(), 143);
+  EXPECT_EQ(a->Wait(), 143);
+  EXPECT_EQ(b->Wait(), 143);
+}
+
+TEST_F(CtlTest, Resize_JobGrowsAndShrinks) {
+  StartServer();
+  const auto a = Node("1");
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  const auto b = Node("1");
+  ASSERT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
+  EXPECT_EQ(Ctl({"resize", "job", "1:2"}).exit, 0);
+  ASSERT_TRUE(b->WaitForOut("rank=1/2")) << b->Err();
+  EXPECT_EQ(Ctl({"resize", "job", "1"}).exit, 0);
+  ASSERT_TRUE(a->WaitForOut("round=3")) << a->Err();
+  EXPECT_TRUE(absl::StrContains(a->Out(), "rank=0/1 local=0/1 group=0/1 attempt=0 round=3")) << a->Out();
+  EXPECT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
+  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
+  EXPECT_EQ(a->Wait(), 143);
+  EXPECT_EQ(b->Wait(), 143);
+}
+
+TEST_F(CtlTest, WrongCalls_ExitCodes) {
+  StartServer();
+  EXPECT_EQ(Ctl({"frob"}).exit, 2);
+  EXPECT_EQ(Ctl({"stop"}).exit, 2);
+  EXPECT_EQ(Ctl({"--tls-ca=/nonexistent", "jobs"}).exit, 2);
+  for (const char* command : {"show", "stop"}) {
+    const Answer missing = Ctl({command, "nix"});
+    EXPECT_EQ(missing.exit, 3) << missing.err;
+    EXPECT_EQ(Lines(missing.err), 1) << missing.err;
+  }
+  EXPECT_EQ(Ctl({"undrain", "nix"}).exit, 3);
+  EXPECT_EQ(Ctl({"jobs"}).exit, 0);
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  const Answer nobody = Ctl({"jobs"});
+  EXPECT_EQ(nobody.exit, 1);
+  EXPECT_TRUE(absl::StrContains(nobody.err, "no answer from the rendezvous server")) << nobody.err;
+}
+
+TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
+  TempDir folder;
+  const std::string file = folder.File("token");
+  FILE* out = fopen(file.c_str(), "w");
+  fputs("0123456789abcdef0123456789abcdef\n", out);
+  fclose(out);
+  chmod(file.c_str(), 0600);
+  StartServer({absl::StrCat("--token-file=", file)});
+  const Answer without = Ctl({"drain", "a"});
+  EXPECT_EQ(without.exit, 1);
+  EXPECT_TRUE(absl::StrContains(without.err, "token")) << without.err;
+  EXPECT_EQ(Ctl({"events"}).exit, 1);
+  const Answer with = Ctl({"drain", "a", absl::StrCat("--token-file=", file)});
+  EXPECT_EQ(with.exit, 0) << with.err;
+  EXPECT_EQ(Json({"hosts", absl::StrCat("--token-file=", file)})["hosts"][0]["drained"], true);
+}
+
+}  // namespace
+}  // namespace ddprun::testing
