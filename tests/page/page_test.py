@@ -255,7 +255,7 @@ def take_pictures(page, server, folder):
     job = Crowd(server, "llama-8b-pretrain", 4, 8)
     job.await_round()
     page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    page.size(1280, 1000)
+    page.size(1280, 880)
     page.open(server.url("/#/jobs/llama-8b-pretrain"))
     page.js("localStorage.clear(); location.reload()")
     for step in range(2, 242, 8):
