@@ -11,6 +11,7 @@ fi
 promtool check rules packaging/monitoring/alerts.yaml
 promtool test rules packaging/monitoring/alerts_test.yaml
 coproc server { exec rendezvous/server/rendezvousd --listen=127.0.0.1:0 --http=127.0.0.1:0; }
+# shellcheck disable=SC2154 # coproc sets it
 trap 'kill "$server_PID"' EXIT
 port=
 while [[ -z $port ]] && read -r line <&"${server[0]}"; do
