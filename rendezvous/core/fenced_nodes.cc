@@ -30,6 +30,11 @@ bool FencedNodes::StreamClosed(absl::string_view node_id, uint64_t incarnation) 
   return true;
 }
 
+bool FencedNodes::IsOvertaken(absl::string_view node_id, uint64_t incarnation) const {
+  const auto it = nodes_.find(node_id);
+  return it != nodes_.end() && incarnation <= it->second.incarnation;
+}
+
 void FencedNodes::CameBack(absl::string_view node_id) {
   const auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return;

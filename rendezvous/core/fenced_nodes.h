@@ -34,6 +34,9 @@ class FencedNodes {
   // The launcher's process has ended, if this was its last stream, and its workers with it. Whether it was known here.
   bool StreamClosed(absl::string_view node_id, uint64_t incarnation);
 
+  // Whether a stream of this incarnation is older than the node's last one, or that one itself.
+  bool IsOvertaken(absl::string_view node_id, uint64_t incarnation) const;
+
   // The node has joined again, and says by itself where its workers stand.
   void CameBack(absl::string_view node_id);
 

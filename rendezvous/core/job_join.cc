@@ -35,6 +35,9 @@ void Job::OnJoin(const Join& join, const Turn& turn) {
     }
     return OnRejoin(node, join, turn);
   }
+  if (fence_.IsOvertaken(join)) {
+    return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);
+  }
   if (join.node_rank) {
     const Node* holder = members_.FindByRequestedRank(*join.node_rank);
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {

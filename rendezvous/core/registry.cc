@@ -72,6 +72,11 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     if (ended != nullptr && !ended->IsTrueNode(join)) {
       return refuse(Close::Why::kRefused, OtherLaunchersId(join.job_id, join.host));
     }
+    if (ended != nullptr && ended->gone.IsOvertaken(join.node_id, join.incarnation)) {
+      effects->emplace_back(Close{join.job_id, join.node_id, join.incarnation, Close::Why::kReplaced,
+                                  "replaced by a newer incarnation of this node"});
+      return;
+    }
     if (auto why = NoRoomFor(join)) return refuse(Close::Why::kFull, *std::move(why));
     // Whoever still runs the last round of a job that ended with nobody left brings that job back.
     Job::Past past;

@@ -129,6 +129,8 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   if (!(join.settings == settings_)) return lines->push_back(who + " rejected");
   if (old != nullptr && join.incarnation <= old->join.incarnation) return lines->push_back(who + " close");
   if (old != nullptr) return Rejoin(old, join, now);
+  const auto left = gone.find(join.node_id);
+  if (left != gone.end() && join.incarnation <= left->second.incarnation) return lines->push_back(who + " close");
   for (Node& other : nodes) {
     if (!join.node_rank || other.join.node_rank != join.node_rank) continue;
     if (other.connected && !Silent(other, settings_.heartbeat_timeout, now)) return lines->push_back(who + " rejected");

@@ -63,6 +63,8 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
     if (told && (belonged || (join->current && RoundOf(*join) <= it->second.highest))) {
       return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
     }
+    const auto left = past.gone.find(node_id);
+    if (left != past.gone.end() && incarnation <= left->second.incarnation) return lines->push_back(who + " close");
     past.recover_from = told ? it->second.highest + 1 : it->second.highest;
     past.restarts = told ? 0 : it->second.restarts;
     replaced_.insert_or_assign(job_id, it->second);
