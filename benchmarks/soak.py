@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Ten thousand jobs, one after another, at one rendezvousd with --state-dir: does anything of it grow?
+
+usage: benchmarks/soak.py [--jobs N]
+
+Jobs have two launchers, all of them in one process with real gRPC streams (benchmarks/fleet/soak_main.cc); 50 jobs run at a
+time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its state folder
+ten times. What the server remembers of ended jobs is bounded (1,000 jobs), so nothing may grow once twice as many have
+ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000 events, those of some
+25,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SETTLED = 2000  # jobs
+WINDOW = 5  # looks
+
+
+def build_soak():
+    bazel = os.environ.get("BAZEL", "bazel").split()
+    target = "//benchmarks/fleet:soak"
+    done = subprocess.run([*bazel, "build", "--color=no", "--curses=no", target], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"soak.py: can't build {target}:\n{done.stderr[-2000:]}")
+    return ROOT / ".bazel/bin/benchmarks/fleet/soak"
+
+
+def look_at(pid, folder):
+    """The server's memory in KB, its descriptors and threads, and the size of its state folder in KB."""
+    status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    size = sum(path.stat().st_size for path in pathlib.Path(folder).iterdir())
+    descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    return int(status["VmRSS"].split()[0]), descriptors, int(status["Threads"]), size // 1024
+
+
+def find_growth(samples, jobs):
+    """What is more at the end than when the server had settled, beyond what may vary. `samples`: (jobs ended, values)."""
+    settled = [values for ended, values in samples if ended >= min(SETTLED, jobs // 2)]
+    if len(settled) < 2 * WINDOW:
+        return ["too few jobs to tell"]
+    # Some connections are just being closed whenever one looks.
+    first, last = (tuple(map(min, zip(*part))) for part in (settled[:WINDOW], settled[-WINDOW:]))
+    history = 0.5 * min(jobs, 25_000)
+    allowed = (first[0] * 1.1 + 4096, first[1] + 8, first[2] + 4, first[3] + history + 1024)
+    names = ("memory (KB)", "descriptors", "threads", "state folder (KB)")
+    return [f"{name}: {a} to {b}" for name, a, b, most in zip(names, first, last, allowed) if b > most]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"))
+    parser.add_argument("--soak", help="the launchers' program, already built")
+    args = parser.parse_args()
+    soak = args.soak or build_soak()
+    samples = []
+    with tempfile.TemporaryDirectory(prefix="ddprun_soak_") as folder:
+        command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING", f"--state-dir={folder}"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            address = server.stdout.readline().split()[-1]
+            launchers = subprocess.Popen(
+                [soak, f"--server={address}", f"--jobs={args.jobs}"], stdout=subprocess.PIPE, text=True
+            )
+            print("| jobs ended | memory (KB) | descriptors | threads | state folder (KB) |\n|---|---|---|---|---|")
+            shown = 0
+            for line in launchers.stdout:
+                jobs = int(line.split()[1])
+                samples.append((jobs, look_at(server.pid, folder)))
+                if jobs >= shown + args.jobs / 10 or jobs >= args.jobs:
+                    shown = jobs
+                    print(f"| {jobs} | " + " | ".join(str(value) for value in samples[-1][1]) + " |", flush=True)
+            failed = launchers.wait() != 0
+        finally:
+            server.kill()
+            server.wait()
+    growth = find_growth(samples, args.jobs)
+    for line in growth:
+        print(f"soak.py: it grows: {line}", file=sys.stderr)
+    sys.exit(1 if failed or growth else 0)
+
+
+if __name__ == "__main__":
+    main()
