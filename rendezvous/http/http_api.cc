@@ -72,6 +72,8 @@ Response HttpApi::Route(const Request& request, const Target& target) {
     return Response{.type = std::string(asset->type), .body = std::string(asset->text)};
   }
   if (!login_.Allows(request, SteadyNow())) {
+    // A page that was not logged in yet shows nothing.
+    if (!request.Header("authorization").empty()) LogRefusal(request);
     Response response = Error(401, "a token is required: Authorization: Bearer TOKEN, or log in");
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
     return response;
@@ -133,6 +135,10 @@ Response HttpApi::Events(const Request& request, const Target& target) const {
   return Response{.type = "text/event-stream", .body = "retry: 1000\n\n", .more = [stream] { return stream->Next(); }};
 }
 
+void HttpApi::LogRefusal(const Request& request) {
+  refusals_.Warn(absl::StrCat("refused an HTTP request from ", request.peer, ": invalid token"));
+}
+
 Response HttpApi::LogIn(const Request& request) {
   absl::string_view body = request.body;
   std::string token;
@@ -140,6 +146,7 @@ Response HttpApi::LogIn(const Request& request) {
     return Error(400, "the body must be token=TOKEN");
   }
   const std::optional<std::string> cookie = login_.Begin(token, tls_, SteadyNow());
+  if (!cookie.has_value() && login_.required()) LogRefusal(request);
   if (!cookie.has_value()) return Error(401, login_.required() ? "invalid token" : "this server has no token");
   return Response{.status = 204, .headers = {{"Set-Cookie", *cookie}}};
 }

@@ -13,6 +13,7 @@
 #include "rendezvous/http/login.h"
 #include "rendezvous/http/server_view.h"
 #include "rendezvous/server/event_log.h"
+#include "rendezvous/server/refusal_log.h"
 
 namespace ddprun::http {
 
@@ -25,7 +26,8 @@ struct Sources {
   const rendezvous::EventLog* events = nullptr;  // outlives whoever uses the sources
 };
 
-// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Thread-compatible.
+// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Wrong tokens are logged, at most
+// one line in ten seconds. Thread-compatible.
 class HttpApi {
  public:
   static constexpr size_t kMaxJobsPerPage = 1000;
@@ -43,12 +45,14 @@ class HttpApi {
   Response Events(const Request& request, const Target& target) const;
   Response Job(const std::string& job_id) const;
   Response LogIn(const Request& request);
+  void LogRefusal(const Request& request);
 
   const Sources sources_;
   const bool check_host_;
   const bool tls_;
   const std::string server_id_;  // see EventStream
   Login login_;
+  rendezvous::RefusalLog refusals_;
 };
 
 }  // namespace ddprun::http

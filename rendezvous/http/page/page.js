@@ -7,11 +7,12 @@ const SETTLE_MS = 120;     // events that come together cause one refresh
 const RETRY_MS = 1000;     // after a lost connection
 const ROW = 30;            // pixels of a row of the table of nodes; as in page.css
 const MAX_EVENTS = 200;
+const MAX_JOBS = 500;
 const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
 
 const state = {
   view: "list", job: "", jobs: [], nodes: [], phases: [], loss: [], events: [], filter: "", stream: null, busy: false,
-  again: false, settle: 0, newest: -1, painted: 0,
+  again: false, more: false, settle: 0, newest: -1, painted: 0,
 };
 const $ = (id) => document.getElementById(id);
 
@@ -89,7 +90,11 @@ async function refresh() {
   try {
     const server = await fetchJson("/api/v1/server");
     setText($("server"), server.not_ready ? server.not_ready : `version ${server.version}, ${server.launchers} launchers`);
-    if (view === "list") paintJobs((await fetchJson("/api/v1/jobs?limit=500")).jobs);
+    if (view === "list") {
+      const answer = await fetchJson(`/api/v1/jobs?limit=${MAX_JOBS}`);
+      state.more = answer.next !== undefined;
+      paintJobs(answer.jobs);
+    }
     else {
       const answer = await fetchJson(`/api/v1/jobs/${encodeURIComponent(job)}`);
       if (state.job === job) paintJob(answer);
@@ -172,7 +177,8 @@ function paintJobs(jobs) {
     last = row;
   }
   for (const row of rows.values()) row.remove();
-  setText($("list-count"), shown.length === jobs.length ? String(jobs.length) : `${shown.length} of ${jobs.length}`);
+  const all = state.more ? `the first ${jobs.length}` : String(jobs.length);
+  setText($("list-count"), shown.length === jobs.length ? all : `${shown.length} of ${all}`);
   $("list-empty").hidden = jobs.length > 0;
 }
 function newJobRow(id) {
