@@ -26,6 +26,7 @@
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
+#include "rendezvous/server/event_file.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/ha_server.h"
 #include "rendezvous/server/rendezvousd_options.h"
@@ -80,18 +81,19 @@ void EndAtOnce(const std::string& reason) {
 
 // Reloads at each SIGHUP, and returns at another signal, with its number. Credential files need no reload: they are read
 // again when they change.
-int AwaitSignal(const sigset_t& signals) {
+int AwaitSignal(const sigset_t& signals, EventFile* file = nullptr) {
   int signal_number = 0;
   for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
     NotifyServiceManager(ReloadingState());
+    if (file != nullptr) file->Reopen();
     Log(LogLevel::kInfo, "received SIGHUP; reloaded");
     NotifyServiceManager("READY=1");
   }
   return signal_number;
 }
 
-void AwaitEnd(const sigset_t& signals) {
-  const int signal_number = AwaitSignal(signals);
+void AwaitEnd(const sigset_t& signals, EventFile* file) {
+  const int signal_number = AwaitSignal(signals, file);
   Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
   NotifyServiceManager("STOPPING=1");
 }
@@ -154,6 +156,12 @@ void SayListening(const std::vector<std::string>& addresses, const http::HttpSer
 
 // Serves launchers, and over HTTP, until a signal comes. A server that has followed already listens for HTTP.
 int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
+  std::unique_ptr<EventFile> file;
+  if (!options.event_log.empty()) {
+    absl::StatusOr<std::unique_ptr<EventFile>> opened = EventFile::Open(options.event_log, place.events.get());
+    if (!opened.ok()) return Fail(opened.status(), kExitFailed);
+    file = *std::move(opened);
+  }
   Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
@@ -165,7 +173,7 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
     place.http = *std::move(http);
     SayListening((*server)->addresses(), place.http.get());
   }
-  AwaitEnd(signals);
+  AwaitEnd(signals, file.get());
   // Before the streams are closed: their end must not be recorded as nodes leaving.
   place.stop_store();
   (*server)->Shutdown();

@@ -41,6 +41,13 @@ void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
       ->type_name("DIR");
 }
 
+void AddEventOptions(CLI::App& app, RendezvousdOptions* options) {
+  app.add_option(
+         "--event-log", options->event_log,
+         "File to which what happens to jobs and nodes is appended, one JSON object per line; reopened on SIGHUP")
+      ->type_name("FILE");
+}
+
 void AddCredentialOptions(CLI::App& app, Credentials* credentials) {
   app.add_option("--token-file", credentials->token_file,
                  "File with the accepted tokens, one per line (also DDPRUN_TOKEN_FILE, or the token itself in "
@@ -199,6 +206,7 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   CLI::App app("Rendezvous server for ddprun: assigns rounds, ranks and the master address, for any number of jobs.",
                "rendezvousd");
   AddServerOptions(app, &line.options);
+  AddEventOptions(app, &line.options);
   AddCredentialOptions(app, &line.options.credentials);
   AddHttpOptions(app, &line.options);
   AddEtcdOptions(app, &line.options.etcd);

@@ -70,7 +70,9 @@ class CtlTest : public ::testing::Test {
 };
 
 TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
-  StartServer();
+  const TempDir folder;
+  const std::string event_log = folder.File("events");
+  StartServer({absl::StrCat("--event-log=", event_log)});
   const auto a = Node("2");
   const auto b = Node("2");
   ASSERT_TRUE(a->WaitForOut("/2 local=")) << a->Err();
@@ -104,6 +106,11 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_EQ(watch.Wait(), 1);
+  std::string names;
+  for (absl::string_view line : absl::StrSplit(ReadFile(event_log), '\n', absl::SkipEmpty())) {
+    names += nlohmann::json::parse(line)["event.name"].get<std::string>() + " ";
+  }
+  EXPECT_TRUE(absl::StartsWith(names, "job.created node.joined node.joined round.assigned job.stopped ")) << names;
 }
 
 TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
@@ -146,6 +153,24 @@ TEST_F(CtlTest, Resize_JobGrowsAndShrinks) {
   EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
   EXPECT_EQ(a->Wait(), 143);
   EXPECT_EQ(b->Wait(), 143);
+}
+
+TEST_F(CtlTest, Drain_OutlivesTheServer) {
+  const TempDir folder;
+  const std::string state = absl::StrCat("--state-dir=", folder.path());
+  StartServer({state});
+  EXPECT_EQ(Ctl({"drain", "node-a"}).exit, 0);
+  EXPECT_EQ(Ctl({"drain", "node-b"}).exit, 0);
+  EXPECT_EQ(Ctl({"undrain", "node-b"}).exit, 0);
+  server_->Signal(SIGTERM);
+  ASSERT_EQ(server_->Wait(), 0);
+  StartServer({state});
+  const nlohmann::json hosts = Json({"hosts"})["hosts"];
+  ASSERT_EQ(hosts.size(), 1u) << hosts;
+  EXPECT_EQ(hosts[0]["name"], "node-a");
+  EXPECT_EQ(hosts[0]["drained"], true);
+  EXPECT_EQ(Lines(Ctl({"jobs"}).out), 1) << "the server's own record is no job";
+  EXPECT_EQ(Ctl({"undrain", "node-a"}).exit, 0);
 }
 
 TEST_F(CtlTest, WrongCalls_ExitCodes) {

@@ -1,0 +1,101 @@
+#include "rendezvous/server/event_file.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "rendezvous/server/event_line.h"
+#include "tests/testing/process.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using testing::Eventually;
+using testing::ReadFile;
+using testing::TempDir;
+
+Event JobEvent(Event::Kind kind) {
+  Event event;
+  event.kind = kind;
+  event.job_id = "job";
+  return event;
+}
+
+int Lines(const std::string& path) {
+  int lines = 0;
+  for (const char c : ReadFile(path)) lines += c == '\n' ? 1 : 0;
+  return lines;
+}
+
+TEST(EventLine, Failure_HasOpenTelemetrysNames) {
+  LoggedEvent logged;
+  logged.number = 7;
+  logged.time = absl::FromUnixMicros(1'700'000'000'250'000);
+  logged.event = JobEvent(Event::Kind::kWorkerFailed);
+  logged.event.round = 3;
+  logged.event.host = "node-a";
+  logged.event.node_id = "secret";
+  logged.event.detail = "rank 3 \"died\"\n\xff";
+  logged.event.failure =
+      WorkerFailure{.host = "node-a", .rank = 3, .local_rank = 1, .pid = 77, .signal = 9, .message = "boom"};
+  const std::string line = EventLine(logged);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_EQ(line.find("secret"), std::string::npos);
+  const nlohmann::json value = nlohmann::json::parse(line);
+  EXPECT_EQ(value["time"], "2023-11-14T22:13:20.250000Z");
+  EXPECT_EQ(value["event.name"], "worker.failed");
+  EXPECT_EQ(value["severity"], "WARN");
+  EXPECT_EQ(value["service.name"], "rendezvousd");
+  EXPECT_EQ(value["host.name"], "node-a");
+  EXPECT_EQ(value["process.pid"], 77);
+  EXPECT_EQ(value["error.type"], "SIGKILL");
+  EXPECT_EQ(value["exception.message"], "boom");
+  EXPECT_EQ(value["ddprun.job.id"], "job");
+  EXPECT_EQ(value["ddprun.event.number"], 7);
+  EXPECT_EQ(value["ddprun.round"], 3);
+  EXPECT_FALSE(value.contains("ddprun.actor"));
+}
+
+TEST(EventFile, MovedAndReopened_NothingIsLost) {
+  const TempDir folder;
+  const std::string path = folder.File("events"), old = folder.File("events.1");
+  EventLog log;
+  log.Append(JobEvent(Event::Kind::kJobCreated), absl::Now());
+  {
+    auto file = EventFile::Open(path, &log);
+    ASSERT_TRUE(file.ok()) << file.status();
+    log.Append(JobEvent(Event::Kind::kRoundAssigned), absl::Now());
+    EXPECT_TRUE(Eventually([&] { return Lines(path) == 2; }));
+    ASSERT_EQ(rename(path.c_str(), old.c_str()), 0);
+    (*file)->Reopen();
+    EXPECT_TRUE(Eventually([&] { return access(path.c_str(), F_OK) == 0; }));
+    log.Append(JobEvent(Event::Kind::kJobFinished), absl::Now());
+    EXPECT_EQ((*file)->lost(), 0u);
+  }  // what is there is written first
+  EXPECT_EQ(Lines(old), 2);
+  EXPECT_EQ(Lines(path), 1);
+  EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
+}
+
+TEST(EventFile, DiskIsFull_LinesAreCounted) {
+  EventLog log;
+  auto file = EventFile::Open("/dev/full", &log);
+  ASSERT_TRUE(file.ok()) << file.status();
+  for (int i = 0; i < 3; ++i) log.Append(JobEvent(Event::Kind::kJobCreated), absl::Now());
+  EXPECT_TRUE(Eventually([&] { return (*file)->lost() == 3; })) << (*file)->lost();
+}
+
+TEST(EventFile, CantBeOpened_SaysWhy) {
+  EventLog log;
+  const auto file = EventFile::Open("/nonexistent/events", &log);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().message(), "can't open --event-log /nonexistent/events: No such file or directory");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
