@@ -171,9 +171,29 @@ void RendezvousLink::Connect() {
 rendezvous::Client::Handler RendezvousLink::ForwardToLoop() {
   return [this, generation = generation_](rendezvous::ClientEvent event) {
     loop_->Post([this, generation, event = std::move(event)] {
-      if (generation == generation_) handler_(event);
+      if (generation == generation_) Handle(event);
     });
   };
+}
+
+void RendezvousLink::Handle(const rendezvous::ClientEvent& event) {
+  const auto* message = std::get_if<rendezvous::ServerMessage>(&event);
+  if (message != nullptr && !hosting_ && host_.may_host) {
+    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
+      server_process_.OnServer(welcome->server_process);
+    }
+    if (const auto* assign = std::get_if<rendezvous::Assign>(message)) {
+      server_process_.OnRound(assign->assignment.round);
+    }
+  }
+  handler_(event);
+}
+
+void RendezvousLink::Send(rendezvous::LauncherMessage message) {
+  if (auto* join = std::get_if<rendezvous::Join>(&message); join != nullptr && hosting_ && join->current) {
+    join->server_node_ended = server_process_.HasEnded(join->current->round);
+  }
+  client_->Send(std::move(message));
 }
 
 void RendezvousLink::TakeOver() {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/server_process.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/server/driver.h"
@@ -47,7 +48,7 @@ class RendezvousLink {
                                                               EventLoop* loop, Handler handler);
   ~RendezvousLink();
 
-  void Send(rendezvous::LauncherMessage message) { client_->Send(std::move(message)); }
+  void Send(rendezvous::LauncherMessage message);
   void Reset() { client_->Reset(); }
 
   // For messages, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
@@ -70,12 +71,14 @@ class RendezvousLink {
   absl::Status Host();
   void Connect();
   rendezvous::Client::Handler ForwardToLoop();
+  void Handle(const rendezvous::ClientEvent& event);
 
   const LaunchConfig* const config_;
   const HostPlace host_;
   EventLoop* const loop_;
   const Handler handler_;
   bool hosting_ = false;
+  ServerProcess server_process_;  // of the server that is lost, if this launcher has taken it over
   std::string serving_;
   uint64_t generation_ = 0;      // of client_: events of an older one are dropped
   rendezvous::EventLog events_;  // of the server that it hosts

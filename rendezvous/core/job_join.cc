@@ -229,6 +229,12 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
     Keep(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
   if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) fence_.LatestRoundRuns();
+  // With the process of the server before this one its node has ended.
+  const bool lost_node = join.server_node_ended && a.server_node && !recovery_.HasReported(*a.server_node);
+  if (lost_node) {
+    recovery_.Gone(*a.server_node);
+    restart_at_ = std::max(restart_at_, turn.now + settings_.reconnect_grace);  // as of any node whose stream has ended
+  }
   switch (join.phase) {
     case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
     case Phase::kSucceeded:
@@ -243,6 +249,11 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       TakePhase(node, join, turn);
       LeaveInRecovery(absl::StrCat("round ", reported, " was stopping when the server restarted"), std::nullopt, turn);
       return;
+  }
+  if (lost_node && !recovery_.leaving()) {
+    return LeaveInRecovery(
+        absl::StrCat("node lost: the launcher on ", node->host, " that hosted the rendezvous server has ended"),
+        std::nullopt, turn);
   }
   if (recovery_.leaving()) StopAll(turn);
 }

@@ -163,6 +163,9 @@ void Job::Assign(const Turn& turn) {
   }
   round_.GiveOut(*nodes[table.order[0]], static_cast<int32_t>(nodes.size()), table.world_size, std::move(next_reason_),
                  std::move(recorded), StateSourceOf(nodes, table));
+  for (const size_t i : table.order) {
+    if (nodes[i]->in_process) round_.SetServerNode(table.places[i].group_rank);
+  }
   waiting_since_.reset();
   held_.Drop();
   loss_.reset();

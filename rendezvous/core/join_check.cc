@@ -80,6 +80,7 @@ Problem CheckCurrent(const Join& join) {
   if (auto p = CheckText("current.reason", a.reason, 0, 2 * kMaxTextBytes)) return p;
   if (auto p = CheckRange("current.state_source", a.state_source.value_or(0), 0, a.world_size - 1)) return p;
   if (auto p = CheckRange("current.state_step", a.state_step.value_or(0), 0, INT64_MAX)) return p;
+  if (auto p = CheckRange("current.server_node", a.server_node.value_or(0), 0, a.group_world_size - 1)) return p;
   return CheckRange("current.restart_count", a.restart_count, 0, INT32_MAX);
 }
 

@@ -33,6 +33,8 @@ inline constexpr size_t kMaxTopologyBytes = 4096;
 inline constexpr int kMaxCapabilities = 64;
 inline constexpr size_t kMaxCapabilityBytes = 64;
 
+inline constexpr size_t kMaxProcessNameBytes = 128;
+
 inline constexpr size_t kMinSecretBytes = 16;
 inline constexpr size_t kMaxSecretBytes = 64;
 

@@ -92,6 +92,8 @@ struct Assignment {
   // RANK of the survivor whose training state all take, and its committed step. Unset: no survivor has one.
   std::optional<int32_t> state_source;
   std::optional<int64_t> state_step;
+  // Group rank of the node in whose process the server is that has given out the round, if it has a place.
+  std::optional<int32_t> server_node;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
@@ -145,6 +147,8 @@ struct Join {
   bool can_reform = false;  // as in Ready
   std::string peer;         // the address that it comes from; set by the server, empty if unknown
   bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
+  // Of a node in the server's own process: the process of `current`'s server_node has ended, and with it its workers.
+  bool server_node_ended = false;
 
   friend bool operator==(const Join&, const Join&) = default;
 };
@@ -229,6 +233,7 @@ struct Welcome {
   // The last round that this server gave out without the node; 0: none. Unset: the server does not know of
   // Join::in_touch, and may leave out a node in spite of it.
   std::optional<uint64_t> missed_round = std::nullopt;
+  std::string server_process;  // of a server in a launcher, for launchers on its machine (base/process_name.h)
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

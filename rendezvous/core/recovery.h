@@ -33,8 +33,10 @@ class Recovery {
     leaving_ = failed_ = left_before_ = false;
   }
 
-  // The node of this place in the round is gone, as the record says: it is not waited for.
+  // The node of this place in the round is gone, as the record says, or is certain: it is not waited for.
+  // REQUIRES: it has not reported.
   void Gone(int32_t group_rank) { gone_.insert(group_rank); }
+  bool HasReported(int32_t group_rank) const { return reported_.contains(group_rank); }
 
   // The node of this place in the round has reported. False: another node has said the same of itself.
   bool Report(int32_t group_rank) {

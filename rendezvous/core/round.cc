@@ -38,6 +38,7 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
                        .reason = std::move(reason),
                        .nodes = std::move(nodes)};
   source_ = source;
+  server_node_.reset();
   at_step_end_ = false;
   succeeded_ = 0;
   last_given_out_ = facts_.number;
@@ -54,6 +55,7 @@ void Round::TakeUp(const Assignment& assignment) {
                        .store_secret = assignment.store_secret,
                        .reason = assignment.reason};
   source_.reset();
+  server_node_ = assignment.server_node;
   at_step_end_ = false;
   highest_ = std::max(highest_, assignment.round);
   succeeded_ = 0;
@@ -94,6 +96,7 @@ Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {
   a.restart_count = restart_count;
   a.reason = facts_.reason;
   a.keeps_workers = node.keeps_workers;
+  a.server_node = server_node_;
   if (source_) {
     a.state_source = source_->rank;
     a.state_step = source_->step;

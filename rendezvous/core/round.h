@@ -35,6 +35,9 @@ class Round {
   void GiveOut(const Node& master, int32_t group_world_size, int32_t world_size, std::string reason,
                std::vector<RoundNodeRecord> nodes = {}, std::optional<StateSource> source = std::nullopt);
 
+  // The node of this group rank is in the server's process.
+  void SetServerNode(int32_t group_rank) { server_node_ = group_rank; }
+
   // Goes on with a round of a server before this one, as one of its nodes reports it.
   void TakeUp(const Assignment& assignment);
 
@@ -85,6 +88,7 @@ class Round {
   uint64_t last_given_out_ = 0;
   // Not for the record: who did not receive its Assign before the server ended is given another one.
   std::optional<StateSource> source_;
+  std::optional<int32_t> server_node_;  // servers with records are in no node's process
   bool at_step_end_ = false;
   uint64_t max_reported_ = 0;
   int32_t succeeded_ = 0;

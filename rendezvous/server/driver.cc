@@ -9,6 +9,7 @@
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/process_name.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
@@ -46,6 +47,7 @@ Driver::Driver(Host host) : Driver(host, SavedState(), nullptr) {}
 
 Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
     : host_(host),
+      process_name_(host == Host::kLauncher ? ProcessName() : ""),
       store_(store),
       events_(events),
       registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
@@ -206,6 +208,7 @@ void Driver::QueueLocked(Tell tell) {
     return QueueInOrderLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
   }
   welcome->by_launcher = host_ == Host::kLauncher;
+  welcome->server_process = process_name_;
   // The first message of a stream, which depends on no record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
   if (!store_trouble_.empty() && held_.contains(tell.job_id)) {

@@ -145,8 +145,9 @@ class Driver {
   void RunTimer();
 
   const Host host_;
-  StateStore* const store_;  // nullptr: nothing is kept
-  EventLog* const events_;   // nullptr: nobody is told of events
+  const std::string process_name_;  // of this process; empty: it is no launcher's
+  StateStore* const store_;         // nullptr: nothing is kept
+  EventLog* const events_;          // nullptr: nobody is told of events
   mutable Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<const Session*, Peer> peers_ ABSL_GUARDED_BY(mutex_);

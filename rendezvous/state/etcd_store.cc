@@ -74,8 +74,8 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
       if (!stored.ParseFromString(kv.value())) return absl::DataLossError(absl::StrCat(kv.key(), ": damaged"));
       absl::StatusOr<JobRecord> record = RecordFromBytes(stored.record());
       if (!record.ok()) return absl::DataLossError(absl::StrCat(kv.key(), ": ", record.status().message()));
-      // For people only, so that a wall clock will do.
-      record->age += std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(stored.saved_at_ms()));
+      // Nothing depends on it that has to be certain, so that a wall clock will do.
+      AddAge(std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(stored.saved_at_ms())), &*record);
       if (stored.ended() == 0) {
         live.push_back(*std::move(record));
       } else {

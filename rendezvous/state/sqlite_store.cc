@@ -103,7 +103,7 @@ absl::Status SqliteStore::ReadSaved() {
     while (rows.Step()) {
       absl::StatusOr<JobRecord> record = RecordFromBytes(rows.Blob(0));
       if (!record.ok()) return record.status();
-      // For people only, so that a wall clock will do.
+      // Nothing depends on it that has to be certain, so that a wall clock will do.
       AddAge(std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(rows.Number(1))), &*record);
       saved_.jobs.push_back(*std::move(record));
     }

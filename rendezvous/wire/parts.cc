@@ -159,6 +159,7 @@ v1::Assignment ToProto(const Assignment& assignment) {
   proto.set_keeps_workers(assignment.keeps_workers);
   if (assignment.state_source.has_value()) proto.set_state_source(*assignment.state_source);
   if (assignment.state_step.has_value()) proto.set_state_step(*assignment.state_step);
+  if (assignment.server_node.has_value()) proto.set_server_node(*assignment.server_node);
   return proto;
 }
 
@@ -184,6 +185,9 @@ Assignment FromProto(const v1::Assignment& proto, FieldReader fields) {
     assignment.state_source = fields.Number("state_source", proto.state_source(), 0, assignment.world_size - 1);
   }
   if (proto.has_state_step()) assignment.state_step = fields.Step("state_step", proto.state_step());
+  if (proto.has_server_node()) {
+    assignment.server_node = fields.Number("server_node", proto.server_node(), 0, assignment.group_world_size - 1);
+  }
   return assignment;
 }
 

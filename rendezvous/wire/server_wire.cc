@@ -27,6 +27,7 @@ struct Writer {
       SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
     }
     if (welcome.missed_round.has_value()) out->set_missed_round(*welcome.missed_round);
+    out->set_server_process(welcome.server_process);
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
   void operator()(const Waiting& waiting) const {
@@ -77,6 +78,7 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
     welcome.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
   }
   if (proto.has_missed_round()) welcome.missed_round = proto.missed_round();
+  welcome.server_process = fields.OptionalName("server_process", proto.server_process(), kMaxProcessNameBytes);
   return welcome;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "absl/time/clock.h"
 #include "tests/e2e/launch.h"
 
 namespace ddprun::testing {
@@ -193,6 +194,25 @@ TEST(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPlace
   host.Signal(SIGKILL);
   ASSERT_TRUE(other.WaitForErr("took over the rendezvous server")) << other.Err();
   ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
+  gate.Open();
+  EXPECT_EQ(other.Wait(), 0) << other.Err();
+}
+
+// The node of the old server is gone for certain (protocol 4.4): nobody waits for it for three heartbeat timeouts.
+TEST(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
+  const int port = FreePort();
+  Gate gate;
+  const std::string script = kSayRank + gate.Wait();
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=600"};
+  Launcher host(NodeFlags(port, "1:2", 1, flags, script));
+  ASSERT_TRUE(Eventually([&] { return CanConnect(port); })) << host.Err();
+  Launcher other(NodeFlags(port, "1:2", 1, flags, script));
+  ASSERT_TRUE(other.WaitForOut("rank=1/2")) << other.Err();
+  const absl::Time killed = absl::Now();
+  host.Signal(SIGKILL);
+  ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
+  std::printf("a new round %s after the kill\n", absl::FormatDuration(absl::Now() - killed).c_str());
+  EXPECT_NE(other.Err().find("that hosted the rendezvous server has ended"), std::string::npos) << other.Err();
   gate.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }

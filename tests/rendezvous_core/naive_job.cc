@@ -87,6 +87,10 @@ void NaiveJob::Say(const Node& node, const std::string& what) {
   if (node.connected) lines_->push_back(absl::StrCat(node.join.node_id, "#", node.join.incarnation, " ", what));
 }
 
+void NaiveJob::SayAssign(const Node& node) {
+  Say(node, absl::StrCat("assign ", node.place, server_node_ ? absl::StrCat(" server ", *server_node_) : ""));
+}
+
 void NaiveJob::Touch(Node* node, SteadyTime now) {
   node->stamp = now;
   node->allowance = lateness_->Allowance();
@@ -194,7 +198,7 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
       broken_ = true;
     } else {
       node->claims = true;
-      Say(*node, absl::StrCat("assign ", node->place));
+      SayAssign(*node);
     }
   } else if (RoundOf(join) == round && join.phase != Phase::kIdle) {
     // In step: what it says is believed, but a success is not taken back.
@@ -231,6 +235,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
     for (Node& other : nodes) other.rank = -1;
     round = a.round;
     world_nodes_ = a.group_world_size;
+    server_node_ = a.server_node;
     master_ = absl::StrCat(a.master_addr, ":", a.master_port);
     succeeded_.clear();
     reported_.clear();
@@ -258,6 +263,11 @@ void NaiveJob::Report(Node* node, const Join& join) {
     broken_ = round_left_ = true;
   }
   if (join.phase == Phase::kSucceeded) succeeded_.insert(join.node_id);
+  if (!join.server_node_ended || !a.server_node || reported_.count(*a.server_node) > 0) return;
+  lost_.insert(*a.server_node);
+  not_before_ = std::max(not_before_, now_ + settings_.reconnect_grace);
+  if (!broken_) has_cause_ = false;
+  broken_ = round_left_ = true;
 }
 
 SteadyTime NaiveJob::WorkersGone(const Node& node) const {
@@ -680,6 +690,10 @@ void NaiveJob::AssignAll() {
   }
   round = given_out_ = ++highest;
   world_nodes_ = n;
+  server_node_.reset();
+  for (int r = 0; r < n; ++r) {
+    if (order[r]->join.in_process) server_node_ = r;
+  }
   members_.clear();
   restored_ = false;
   if (keeps_records_) {
@@ -712,7 +726,7 @@ void NaiveJob::AssignAll() {
     node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",
                                master_, node->survivors.empty() ? "" : " keep", source);
     node->survivors.clear();
-    Say(*node, absl::StrCat("assign ", node->place));
+    SayAssign(*node);
   }
 }
 

@@ -87,6 +87,7 @@ class NaiveJob {
  private:
   Node* Find(const std::string& node_id);
   void Say(const Node& node, const std::string& what);
+  void SayAssign(const Node& node);
   void Touch(Node* node, SteadyTime now);
   void TakePhase(Node* node, const Join& join);
   void Rejoin(Node* node, const Join& join, SteadyTime now);
@@ -129,6 +130,7 @@ class NaiveJob {
   uint64_t counter_ = 0;
   int world_nodes_ = 0;  // of the round
   std::string master_;
+  std::optional<int> server_node_;
   SteadyTime began_;         // the server
   SteadyTime unknown_gone_;  // nodes of a server before
   bool keeps_records_;

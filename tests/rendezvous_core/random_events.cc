@@ -19,7 +19,7 @@ RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 
   if (Below(3) == 0) settings_.restart_window = absl::Seconds(1 + Below(4));
   if (Below(3) == 0) settings_.restart_backoff = absl::Milliseconds(Below(3) * 500);
   settings_.max_failures_at_step = Below(4);
-  settings_.node_cooldown = absl::Seconds(Below(3));
+  settings_.node_cooldown = absl::Milliseconds(Below(3) * 200);
   unlucky_ = OneIn(2);
   if (unlucky_) {
     settings_.max_restarts += 6;
@@ -81,6 +81,7 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
   if (lies_ && said.current && OneIn(10)) said.survivors = SomeSurvivors(join.slots);
   said.in_touch = OneIn(2) && !launcher->left_out;
+  said.server_node_ended = said.in_process && OneIn(2);
   launcher->joined = launcher->connected = true;
   return Said{said.job_id, said.node_id, said.incarnation, said};
 }

@@ -29,7 +29,8 @@ struct Renderer {
         "assign round=", a.round, " group=", a.group_rank, "/", a.group_world_size, " base=", a.base_rank, "/",
         a.world_size, " role=", a.base_role_rank, "/", a.role_world_size, " master=", a.master_addr, ":", a.master_port,
         " restarts=", a.restart_count, " (", a.reason, ")", a.keeps_workers ? " keeps workers" : "",
-        a.state_source ? absl::StrCat(" state of rank ", *a.state_source, " at step ", a.state_step.value_or(-1)) : "");
+        a.state_source ? absl::StrCat(" state of rank ", *a.state_source, " at step ", a.state_step.value_or(-1)) : "",
+        a.server_node ? absl::StrCat(" server in node ", *a.server_node) : "");
   }
   std::string operator()(const StopRound& m) const {
     return absl::StrCat("stop_round: leave round ", m.round, m.at_step_end ? " at its step's end" : "", " (", m.reason,

@@ -229,6 +229,7 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
   join.in_process = words.Number("in-process", join.in_process ? 1 : 0) != 0;
   join.settings.max_restarts = words.Number("restarts", join.settings.max_restarts);
   join.in_touch = words.Number("in-touch", 0) != 0;
+  join.server_node_ended = words.Number("server-node-ended", 0) != 0;
   if (auto timeout = words.Text("timeout")) join.heartbeat_timeout = Duration(*timeout);
   if (auto phase = words.Text("phase")) join.phase = PhaseOf(*phase);
   if (words.named.count("round") > 0) {

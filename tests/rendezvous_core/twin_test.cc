@@ -73,7 +73,8 @@ std::string Words(const ServerMessage& message) {
         "assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size, " ",
         a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":", a.master_port,
         a.keeps_workers ? " keep" : "",
-        a.state_source ? absl::StrCat(" from ", *a.state_source, " at ", a.state_step.value_or(-1)) : "");
+        a.state_source ? absl::StrCat(" from ", *a.state_source, " at ", a.state_step.value_or(-1)) : "",
+        a.server_node ? absl::StrCat(" server ", *a.server_node) : "");
   }
   if (const auto* m = std::get_if<StopRound>(&message)) {
     return absl::StrCat("stop_round ", m->round, m->first_cause ? " cause" : "", m->keep_workers ? " keep" : "",

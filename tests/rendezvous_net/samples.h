@@ -62,6 +62,7 @@ inline Assignment SampleAssignment() {
   assignment.keeps_workers = true;
   assignment.state_source = 11;
   assignment.state_step = int64_t{1} << 40;
+  assignment.server_node = 2;
   return assignment;
 }
 

@@ -181,11 +181,15 @@ void Launcher::Step(Call call) {
 
 void Launcher::Execute(const launcher::AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) {
+    // Of the servers before this one, and the nodes in their processes, none is left.
+    rendezvous::LauncherMessage message = send->message;
+    auto* join = std::get_if<rendezvous::Join>(&message);
+    if (join != nullptr) join->server_node_ended = took_over_;
     if (client_ != nullptr) {
       const std::optional<uint64_t> stream = client_->Admit(send->message);
       if (stream) network_->Put(streams_.at(*stream), kUp, send->message);
     } else if (local_ != nullptr && local_join_first_.Admits(send->message)) {
-      network_->Put(local_, kUp, send->message);
+      network_->Put(local_, kUp, std::move(message));
     }
   } else if (std::holds_alternative<effect::ResetConnection>(e)) {
     if (client_ != nullptr) return client_->Reset(timeline_->now());
@@ -363,6 +367,7 @@ void Launcher::TakeOver() {
   std::shared_ptr<Server> server = settings_.host_server(settings_.host);
   if (server == nullptr) return;
   Note("takes over the server");
+  took_over_ = true;
   StepClient([](Reconnector* client, Reconnector::Effects* effects) { client->Close(true, effects); });
   for (const auto& [unused, connection] : std::exchange(streams_, {})) network_->Put(connection, kUp, StreamEnd{});
   connecting_.clear();

@@ -119,6 +119,7 @@ class Launcher {
   std::shared_ptr<Connection> local_;  // to hosted_
   rendezvous::JoinFirst local_join_first_;
   bool may_take_over_ = true;
+  bool took_over_ = false;
   Workers workers_;
   SteadyTime guard_kills_ = SteadyTime::InfiniteFuture();
   SteadyTime timer_from_;  // the timer is not looked at before: a busy machine is late
