@@ -7,7 +7,7 @@ Jobs have two launchers, all of them in one process with real gRPC streams (benc
 time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its state folder
 ten times. What the server remembers of ended jobs is bounded (1,000 jobs), so nothing may grow once twice as many have
 ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000 events, those of some
-25,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
+33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def find_growth(samples, jobs):
         return ["too few jobs to tell"]
     # Some connections are just being closed whenever one looks.
     first, last = (tuple(map(min, zip(*part))) for part in (settled[:WINDOW], settled[-WINDOW:]))
-    history = 0.5 * min(jobs, 25_000)
+    history = 0.5 * min(jobs, 33_000)
     allowed = (first[0] * 1.1 + 4096, first[1] + 8, first[2] + 4, first[3] + history + 1024)
     names = ("memory (KB)", "descriptors", "threads", "state folder (KB)")
     return [f"{name}: {a} to {b}" for name, a, b, most in zip(names, first, last, allowed) if b > most]
