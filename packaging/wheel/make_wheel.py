@@ -91,7 +91,8 @@ def link_preloaded(parts, out, target):
 
 def put_licences(archives, folder):
     """The notices of the packages that the archives belong to."""
-    owners = subprocess.run(["dpkg", "-S", *archives, *HEADER_ONLY_FILES], capture_output=True, text=True, check=True).stdout
+    search = ["dpkg", "-S", *archives, *HEADER_ONLY_FILES]
+    owners = subprocess.run(search, capture_output=True, text=True, check=True).stdout
     packages = {line.split(":")[0] for line in owners.splitlines()}
     for package in sorted(packages | set(HEADER_ONLY)):
         notice = Path("/usr/share/doc") / package / "copyright"
