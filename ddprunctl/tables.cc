@@ -118,6 +118,12 @@ std::string DescribeJob(const v1::Job& job) {
                             {"workers", absl::StrCat(job.world_size())},
                             {"restarts", absl::StrCat(job.restart_count(), "/", job.settings().max_restarts())},
                             {"age", Ago(job.age())}});
+  if (job.has_goodput()) {
+    const v1::Goodput& time = job.goodput();
+    absl::StrAppend(&text, "time      waiting ", Ago(time.waiting()), ", starting ", Ago(time.starting()),
+                    ", training ", Ago(time.training()), ", re-forming ", Ago(time.re_forming()), ", lost ",
+                    Ago(time.lost()), "\n");
+  }
   if (job.has_verdict()) absl::StrAppend(&text, Table({{"exit code", absl::StrCat(job.verdict().exit_code())}}));
   if (job.nodes().empty()) return text;
   std::vector<std::vector<std::string>> rows = {

@@ -51,6 +51,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       budget_(settings_),
       round_(past.round_floor, past.max_reported),
       cooldowns_(settings_.node_cooldown),
+      goodput_(now),
       waiting_since_(now) {}
 
 Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained)
@@ -72,6 +73,7 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
       budget_(settings_),
       round_(std::move(record.round), record.highest_round),
       cooldowns_(settings_.node_cooldown, record, server_began),
+      goodput_(server_began),
       waiting_since_(server_began) {
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
@@ -128,6 +130,9 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   const auto* progress = std::get_if<Progress>(&message);
   if (progress != nullptr && node->in_round() && progress->round == round_.number()) {
     progress_.Add(*node, *progress, turn.now);
+    const auto furthest = std::max_element(progress->ranks.begin(), progress->ranks.end(),
+                                           [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (state_ == JobState::kRunning && furthest != progress->ranks.end()) goodput_.OnStep(furthest->step, turn.now);
   }
 }
 
@@ -355,7 +360,8 @@ void Job::Keep(std::string event, const Turn& turn) const {
   turn.effects->emplace_back(Persist{std::make_shared<const JobRecord>(Record(turn.now)), std::move(event)});
 }
 
-void Job::Say(Event event, const Turn& turn) const {
+void Job::Say(Event event, const Turn& turn) {
+  goodput_.OnEvent(event.kind, turn.now);
   event.job_id = job_id_;
   event.round = round_.number();
   event.restart_count = budget_.used();
@@ -365,14 +371,14 @@ void Job::Say(Event event, const Turn& turn) const {
   turn.effects->emplace_back(Report{std::move(event)});
 }
 
-void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) const {
+void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) {
   Event event;
   event.kind = kind;
   event.detail = std::move(detail);
   Say(std::move(event), turn);
 }
 
-void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) const {
+void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
   Event event;
   event.kind = kind;
   event.node_id = node.node_id;
@@ -381,7 +387,7 @@ void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn
   Say(std::move(event), turn);
 }
 
-void Job::SayCreated(const Turn& turn) const {
+void Job::SayCreated(const Turn& turn) {
   Event event;
   event.kind = Event::Kind::kJobCreated;
   event.min_nodes = size_.min_nodes;
@@ -402,6 +408,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.world_size = round_.world_size();
   view.age = now - created_;
   view.verdict = verdict_;
+  view.goodput = goodput_.At(now);
   if (!with_nodes) {
     progress_.Show(now, &view);
     return view;

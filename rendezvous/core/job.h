@@ -18,6 +18,7 @@
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/goodput.h"
 #include "rendezvous/core/job_progress.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
@@ -78,7 +79,7 @@ class Job {
   // Each is answered in every state but the end's.
   void OnJoin(const Join& join, const Turn& turn);
   // The job has just begun: to be called before its first OnJoin.
-  void SayCreated(const Turn& turn) const;
+  void SayCreated(const Turn& turn);
   void OnMessage(absl::string_view node_id, uint64_t incarnation, const LauncherMessage& message, const Turn& turn);
   void OnStreamClosed(absl::string_view node_id, uint64_t incarnation, const Turn& turn);
   void OnDeadline(const Turn& turn);
@@ -132,9 +133,9 @@ class Job {
   // To be called after a change of what a record has, before anybody is told.
   void Keep(std::string event, const Turn& turn) const;
   // Something happened, in the job's latest round; to be called after Keep.
-  void Say(Event event, const Turn& turn) const;
-  void Say(Event::Kind kind, std::string detail, const Turn& turn) const;
-  void Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) const;
+  void Say(Event event, const Turn& turn);
+  void Say(Event::Kind kind, std::string detail, const Turn& turn);
+  void Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn);
 
   // job_join.cc
   void OnNewcomer(const Join& join, const Turn& turn);
@@ -242,6 +243,7 @@ class Job {
   HeldFailure held_;
   std::string held_node_;  // whose worker's failure is held
   JobProgress progress_;
+  Goodput goodput_;
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
   std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began

@@ -310,6 +310,7 @@ void Job::CompleteRecovery(const Turn& turn) {
   if (round_.all_succeeded()) return End(Succeeded(round_.world_size()), turn);
   waiting_since_.reset();
   Enter(JobState::kRunning, round_.reason());
+  goodput_.OnEvent(Event::Kind::kRoundAssigned, turn.now);  // by the server before
   ConsiderAllLate(turn);
 }
 

@@ -42,6 +42,15 @@ struct TrainingView {
   std::vector<std::pair<int64_t, double>> losses;
 };
 
+// Where a job's time went since this server knows it.
+struct GoodputView {
+  absl::Duration waiting;     // for nodes
+  absl::Duration starting;    // from the first round until a rank reports a step
+  absl::Duration training;    // without `lost`
+  absl::Duration re_forming;  // from the end of a round until a rank reports a step of the next one
+  absl::Duration lost;        // steps that were made again, each for as long as steps take
+};
+
 struct JobView {
   std::string job_id;
   JobState state = JobState::kWaiting;
@@ -53,6 +62,7 @@ struct JobView {
   int32_t world_size = 0;          // of `round`
   absl::Duration age;              // since its first node joined
   std::optional<Verdict> verdict;  // of an ended job
+  std::optional<GoodputView> goodput;
   std::vector<NodeView> nodes;
   std::optional<TrainingView> training;  // unset: no rank of the latest round has reported anything
 };

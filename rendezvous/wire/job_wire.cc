@@ -63,6 +63,14 @@ v1::Job ToProto(const JobView& job) {
   proto.set_world_size(job.world_size);
   SetDuration(job.age, proto.mutable_age());
   if (job.verdict.has_value()) *proto.mutable_verdict() = ToProto(*job.verdict);
+  if (job.goodput.has_value()) {
+    v1::Goodput* goodput = proto.mutable_goodput();
+    SetDuration(job.goodput->waiting, goodput->mutable_waiting());
+    SetDuration(job.goodput->starting, goodput->mutable_starting());
+    SetDuration(job.goodput->training, goodput->mutable_training());
+    SetDuration(job.goodput->re_forming, goodput->mutable_re_forming());
+    SetDuration(job.goodput->lost, goodput->mutable_lost());
+  }
   for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
   return proto;
 }

@@ -1,0 +1,55 @@
+#include "rendezvous/core/goodput.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Kind = Event::Kind;
+
+SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
+
+std::string Text(const GoodputView& view) {
+  return absl::StrCat("waiting ", absl::FormatDuration(view.waiting), " starting ", absl::FormatDuration(view.starting),
+                      " training ", absl::FormatDuration(view.training), " re-forming ",
+                      absl::FormatDuration(view.re_forming), " lost ", absl::FormatDuration(view.lost));
+}
+
+TEST(GoodputTest, OneFailure_TimeIsDivided) {
+  Goodput goodput(At(100));
+  EXPECT_EQ(Text(goodput.At(At(104))), "waiting 4s starting 0 training 0 re-forming 0 lost 0");
+  goodput.OnEvent(Kind::kRoundAssigned, At(110));
+  goodput.OnEvent(Kind::kNodeJoined, At(111));
+  goodput.OnStep(0, At(130));
+  for (int i = 1; i <= 10; ++i) goodput.OnStep(i, At(130 + 2 * i));
+  goodput.OnEvent(Kind::kWorkerFailed, At(151));
+  goodput.OnEvent(Kind::kRoundStopped, At(151));
+  goodput.OnEvent(Kind::kRoundAssigned, At(152));
+  goodput.OnStep(7, At(155));  // three steps are made again
+  goodput.OnStep(6, At(156));  // another rank
+  goodput.OnEvent(Kind::kJobFinished, At(175));
+  const std::string end = "waiting 10s starting 20s training 35s re-forming 4s lost 6s";
+  EXPECT_EQ(Text(goodput.At(At(175))), end);
+  EXPECT_EQ(Text(goodput.At(At(900))), end) << "an ended job takes no time";
+}
+
+TEST(GoodputTest, JobWaitsAgain_ThenReForms) {
+  Goodput goodput(At(0));
+  goodput.OnEvent(Kind::kRoundAssigned, At(1));
+  goodput.OnEvent(Kind::kRoundStopped, At(2));  // before anything was trained
+  goodput.OnEvent(Kind::kRoundAssigned, At(3));
+  goodput.OnStep(0, At(4));
+  goodput.OnEvent(Kind::kRoundStopped, At(5));
+  goodput.OnStep(1, At(6));  // late, of the round that was stopped: counts as the next one's, by a second
+  goodput.OnEvent(Kind::kRoundStopped, At(6));
+  goodput.OnEvent(Kind::kJobWaiting, At(6));
+  goodput.OnStep(2, At(8));
+  goodput.OnEvent(Kind::kRoundAssigned, At(16));
+  EXPECT_EQ(Text(goodput.At(At(20))), "waiting 11s starting 3s training 1s re-forming 5s lost 0");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
