@@ -14,7 +14,8 @@
 namespace ddprun::launcher {
 
 // Shows how far training is (--progress): in the terminal's last row, renewed each second, or where standard error is
-// no terminal, as a line every ten seconds. Wakes nobody while no worker reports anything. Belongs to the loop's thread.
+// no terminal, as a line every ten seconds. Wakes nobody while no worker reports anything. Belongs to the loop's
+// thread.
 class ProgressDisplay {
  public:
   // `at_work`: the workers of the round are at work: none has failed, and they are not being stopped.

@@ -70,9 +70,9 @@ using ProgressEffects = std::vector<ProgressEffect>;
 //
 // A rank in phase "finished" does not count, whatever it does after its training, until it reports another phase.
 //
-// If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes, is "evaluation"
-// or has no name, they may be waiting for another node, whose launcher knows more: the limit is doubled, and a learned one is at least
-// kElsewhere.
+// If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes, is
+// "evaluation" or has no name, they may be waiting for another node, whose launcher knows more: the limit is doubled,
+// and a learned one is at least kElsewhere.
 //
 // A call that comes more than kStall after NextDeadline() means that this process did not run: clocks begin anew.
 // Thread-compatible.

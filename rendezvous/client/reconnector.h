@@ -39,8 +39,8 @@ struct StreamEnd {
 
 // What a Reconnector tells its shell to do. Streams are numbered from 1; `target` is the shell's name of one address.
 namespace reconnect {
-// Find the addresses of the servers' names, and of `leader` (HOST:PORT) if that is none of them and not empty; OnResolved
-// answers.
+// Find the addresses of the servers' names, and of `leader` (HOST:PORT) if that is none of them and not empty;
+// OnResolved answers.
 struct Resolve {
   std::string leader;
 };
@@ -74,21 +74,23 @@ struct Tell {
 using ReconnectEffect = std::variant<reconnect::Resolve, reconnect::Connect, reconnect::Probe, reconnect::Close,
                                      reconnect::Abandon, reconnect::Tell>;
 
-// PURE: how a Client finds its server, and finds it again: rounds of tries at all addresses at once, waits between them,
-// streams that fell silent, and what proves that the server is gone. Its shell (grpc_client.h) has the connections.
+// PURE: how a Client finds its server, and finds it again: rounds of tries at all addresses at once, waits between
+// them, streams that fell silent, and what proves that the server is gone. Its shell (grpc_client.h) has the
+// connections.
 //
 //   kResolving ---> kConnecting ---> kOpen          every state -> kOver: Close, or the server refused
 //       ^            |      ^           |
 //       |  (retry)   |      +-----------+ (a stream broke that worked)
 //       +----- kPausing <---------------+ (Reset)
 //
-// The first address at which a server answers that serves launchers is taken, and the other tries are given up. Of several
-// servers only the leader does; a follower says who that is, and if it is none of the known ones, it is tried at once.
+// The first address at which a server answers that serves launchers is taken, and the other tries are given up. Of
+// several servers only the leader does; a follower says who that is, and if it is none of the known ones, it is tried
+// at once.
 //
 // A server that is gone is told from a network that is cut by what the kernel says of a connection that is begun after
 // the stream was lost: ECONNREFUSED, at the address where the server was (protocol 4.5). So when a try to connect there
-// fails at once, a probe follows it. Of several servers another one may lead meanwhile: then it takes a follower besides,
-// which says, when asked after that, that no server has led since the one that is gone (protocol 4.8).
+// fails at once, a probe follows it. Of several servers another one may lead meanwhile: then it takes a follower
+// besides, which says, when asked after that, that no server has led since the one that is gone (protocol 4.8).
 //
 // Thread-compatible. Every method may be called in every state; effects are appended.
 class Reconnector {
@@ -117,7 +119,8 @@ class Reconnector {
   void OnMessage(uint64_t stream, ServerMessage message, Effects* effects);
   // Comes once for each Connect.
   void OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, Effects* effects);
-  // `refused`: when the connection was begun of which the kernel said that nobody listens; unset: it said something else.
+  // `refused`: when the connection was begun of which the kernel said that nobody listens; unset: it said something
+  // else.
   void OnProbed(uint64_t probe, std::optional<SteadyTime> refused, SteadyTime now, Effects* effects);
   void OnDeadline(SteadyTime now, Effects* effects);
   SteadyTime NextDeadline() const { return retry_.at(); }

@@ -22,10 +22,10 @@ namespace ddprun::rendezvous {
 
 // A state store in etcd, of the server that leads: the newest record of each live job and those of the jobs that ended
 // last (as many as EndedJobs remembers), one key a job (etcd_keys.h). Events are not kept. Every write is a transaction
-// that requires this server's epoch, so that the writes of a server that was replaced change nothing. A thread of its own
-// writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries again,
-// and says so once. A record that is larger than kMaxRecordBytes can't be kept: that is reported as trouble, and its job
-// waits, while others go on. Thread-safe.
+// that requires this server's epoch, so that the writes of a server that was replaced change nothing. A thread of its
+// own writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries
+// again, and says so once. A record that is larger than kMaxRecordBytes can't be kept: that is reported as trouble, and
+// its job waits, while others go on. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
   // Below etcd's limit for a request (1.5 MiB, --max-request-bytes), with room for all else in it.

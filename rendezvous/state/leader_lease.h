@@ -53,8 +53,9 @@ using LeaseEffect = std::variant<lease::Observe, lease::Grant, lease::Campaign, 
 //
 // etcd gives the leadership to another server when the lease was not renewed for its time to live. By its own clock
 // this server stops two thirds of that after it sent the last renewal that was answered: so there never are two servers
-// for which leads() is true, as long as their clocks run at the same rate to within a third, whatever is paused or lost.
-// How long a server leads is decided by the clock, not by an event: leads() is false in time even if nothing is called.
+// for which leads() is true, as long as their clocks run at the same rate to within a third, whatever is paused or
+// lost. How long a server leads is decided by the clock, not by an event: leads() is false in time even if nothing is
+// called.
 //
 // Thread-compatible. Every method may be called in every state; effects are appended. `now` never goes back.
 class LeaderLease {

@@ -48,8 +48,8 @@ class Leadership {
   // A write was refused because another server leads.
   void OnFenced();
 
-  // Gives the leadership back, so that another server need not wait for it to expire, and ends the thread. Later calls do
-  // nothing. Not to be called from an event.
+  // Gives the leadership back, so that another server need not wait for it to expire, and ends the thread. Later calls
+  // do nothing. Not to be called from an event.
   void Stop();
 
  private:

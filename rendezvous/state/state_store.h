@@ -23,8 +23,8 @@ class StateStore {
   // when they can be again, before their `safe`. Call once, before the first Keep.
   virtual void ReportTrouble(std::function<void(const std::string& trouble)> report) = 0;
 
-  // Whether the records are this server's at this moment. Once false it stays so: another server may be about to lead, or
-  // does already, and this one must not answer anybody any more.
+  // Whether the records are this server's at this moment. Once false it stays so: another server may be about to lead,
+  // or does already, and this one must not answer anybody any more.
   virtual bool Owned() const { return true; }
 };
 

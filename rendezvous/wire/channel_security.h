@@ -26,7 +26,8 @@ inline constexpr char kMunge[] = "Munge ";
 // they can't be read, or don't fit each other, what was read before goes on to be used.
 class ClientSecurity {
  public:
-  // REQUIRES: CheckCredentials found no fault. `host`: the server's name or address as it was given; with TLS the server's certificate must be for it.
+  // REQUIRES: CheckCredentials found no fault. `host`: the server's name or address as it was given; with TLS the
+  // server's certificate must be for it.
   ClientSecurity(const Credentials& credentials, const std::string& host);
 
   bool has_tls() const { return credentials_.has_tls(); }
@@ -37,7 +38,8 @@ class ClientSecurity {
   // The value of kAuthorization for one call, empty for none; nullopt if it has to be asked for.
   std::optional<std::string> Authorization();
 
-  // The same from munge; `done` is called on another thread, or by Stop. An error: munge worked before and does not now.
+  // The same from munge; `done` is called on another thread, or by Stop. An error: munge worked before and does not
+  // now.
   // REQUIRES: Authorization() gave nullopt.
   void AskForAuthorization(std::function<void(absl::StatusOr<std::string>)> done);
 
@@ -53,8 +55,8 @@ class ClientSecurity {
   TlsTexts texts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// For a server's listening ports. REQUIRES: CheckCredentials found no fault. Certificates are read again within a second
-// after they change; connections that stand are not ended.
+// For a server's listening ports. REQUIRES: CheckCredentials found no fault. Certificates are read again within a
+// second after they change; connections that stand are not ended.
 std::shared_ptr<grpc::ServerCredentials> ServerPortCredentials(const Credentials& credentials);
 
 }  // namespace ddprun::rendezvous

@@ -20,10 +20,10 @@
 
 namespace ddprun::testing {
 
-// A cluster on simulated time: jobs of 1 to 1,000 nodes on up to 100,000 hosts, one launcher each, and one rendezvousd on a
-// host of its own, all of them the real cores (see simulation.h). For some time launchers, workers, hosts' networks, whole
-// racks and the server fail; then everything heals and every job has to come to its end. The same settings and seed give
-// the same history. Thread-compatible.
+// A cluster on simulated time: jobs of 1 to 1,000 nodes on up to 100,000 hosts, one launcher each, and one rendezvousd
+// on a host of its own, all of them the real cores (see simulation.h). For some time launchers, workers, hosts'
+// networks, whole racks and the server fail; then everything heals and every job has to come to its end. The same
+// settings and seed give the same history. Thread-compatible.
 class Cluster {
  public:
   struct Settings {
@@ -41,8 +41,8 @@ class Cluster {
   // Runs until every launcher has ended, or `violation` says something.
   void Run();
 
-  // Empty, or the first of these that was broken, by its number in docs/model.md: 1 never workers of two rounds of a job at
-  // once, 2 the ranks of a round are a permutation, 4 every job ends, and its launchers are told the same.
+  // Empty, or the first of these that was broken, by its number in docs/model.md: 1 never workers of two rounds of a
+  // job at once, 2 the ranks of a round are a permutation, 4 every job ends, and its launchers are told the same.
   const std::string& violation() const { return violation_; }
   std::string history() const { return timeline_.history(); }
 

@@ -22,8 +22,8 @@ namespace ddprun::testing {
 // until Die; its process may hang meanwhile.
 class Server : public std::enable_shared_from_this<Server> {
  public:
-  // `by_launcher`: it lives in a launcher. `records`: what it goes on with and keeps; null: it keeps nothing. A record is
-  // safe at once. `rounds_told` counts the rounds that it gives out.
+  // `by_launcher`: it lives in a launcher. `records`: what it goes on with and keeps; null: it keeps nothing. A record
+  // is safe at once. `rounds_told` counts the rounds that it gives out.
   Server(Timeline* timeline, Network* network, int host, bool by_launcher, rendezvous::SavedState* records,
          int* rounds_told);
 

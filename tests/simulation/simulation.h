@@ -13,13 +13,13 @@
 
 namespace ddprun::testing {
 
-// A job on simulated time: real AgentMachines, real Reconnectors and real Registries. What lies between them is modelled
-// after the shells: connections whose packets wait while the network is cut and come late after that (or never were
-// answered), workers that take their time to end or ignore SIGTERM, the launchers' guards, kernels that close the
+// A job on simulated time: real AgentMachines, real Reconnectors and real Registries. What lies between them is
+// modelled after the shells: connections whose packets wait while the network is cut and come late after that (or never
+// were answered), workers that take their time to end or ignore SIGTERM, the launchers' guards, kernels that close the
 // connections of dead processes, and launchers and servers that hang for a while.
 //
-// Where the server is: in the launcher of node 0, as with --rdzv-endpoint at the first node (another launcher on its host
-// may take over when it dies), or a process of its own on a host of its own.
+// Where the server is: in the launcher of node 0, as with --rdzv-endpoint at the first node (another launcher on its
+// host may take over when it dies), or a process of its own on a host of its own.
 //
 // Every event is followed by a look at all workers of all nodes: `violation()` says if two worlds ran at once. The same
 // seed gives the same history.
@@ -69,7 +69,8 @@ class Simulation {
   int running() const;
   // How many rounds servers have given out.
   int rounds_told() const { return rounds_told_; }
-  // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the server.
+  // How many times a worker was started, a launcher stopped its workers because it was cut off, and took over the
+  // server.
   int starts() const;
   int fenced() const;
   // How many times a launcher was told that a round begins without it.

@@ -59,8 +59,8 @@ class ElasticDdp final : public ElasticModel {
  public:
   using Ddp = DistributedDataParallel<M>;
 
-  // `prepare` is called for each round's DistributedDataParallel, for example to register a communication hook; its error
-  // is returned by SyncState. DdpOptions::init_sync and initial_bucket_layout are set by this class.
+  // `prepare` is called for each round's DistributedDataParallel, for example to register a communication hook; its
+  // error is returned by SyncState. DdpOptions::init_sync and initial_bucket_layout are set by this class.
   explicit ElasticDdp(std::shared_ptr<M> module, DdpOptions options = {},
                       std::function<absl::Status(Ddp&)> prepare = nullptr)
       : module_(std::move(module)), options_(std::move(options)), prepare_(std::move(prepare)) {}

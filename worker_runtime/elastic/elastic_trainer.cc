@@ -82,8 +82,8 @@ absl::Status ElasticTrainer::Check() const {
 
 absl::Status ElasticTrainer::Train() {
   DDPRUN_RETURN_IF_ERROR(Check());
-  // From here on SIGTERM does not end this process, which saves first. Without a link nothing else would end the wait for a
-  // group that others can't form any more.
+  // From here on SIGTERM does not end this process, which saves first. Without a link nothing else would end the wait
+  // for a group that others can't form any more.
   if (LauncherLink::OfProcess().connected()) TimeUntilStop();
   training_.model->set_on_pass(
       [this](bool backward) { ReportPhase(step_, backward ? kBackwardPhase : kForwardPhase); });

@@ -38,15 +38,16 @@ struct ElasticTraining {
   // before them. Returns the loss. May be called again for the same step, after a rollback of everything in `state`.
   std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
 
-  // Instead of the steps of optimizer and scheduler, for example for a GradScaler. Must not communicate. nullptr: those.
+  // Instead of the steps of optimizer and scheduler, for example for a GradScaler. Must not communicate. nullptr:
+  // those.
   std::function<absl::Status()> update = nullptr;
 
-  // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples that it does
-  // not learn from. Called on all ranks, which may communicate; with the model in evaluation mode (Module::eval) and
-  // without gradients, which is undone afterwards. If a rank dies in it, all that are left make it again from its beginning
-  // in the next round, with what it changed in `state` rolled back. It is made again, too, after a resume from the
-  // checkpoint of its step, which is written before it. Call the module itself, not the ElasticDdp, unless all ranks call
-  // it equally often. nullptr: none.
+  // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples that it
+  // does not learn from. Called on all ranks, which may communicate; with the model in evaluation mode (Module::eval)
+  // and without gradients, which is undone afterwards. If a rank dies in it, all that are left make it again from its
+  // beginning in the next round, with what it changed in `state` rolled back. It is made again, too, after a resume
+  // from the checkpoint of its step, which is written before it. Call the module itself, not the ElasticDdp, unless all
+  // ranks call it equally often. nullptr: none.
   std::function<absl::Status(int64_t steps)> evaluate = nullptr;
 
   // Called when `steps` steps are committed, with the loss of the last. All ranks call it, unless they got the step's
@@ -62,13 +63,13 @@ struct ElasticTrainerOptions {
   int64_t checkpoint_every = 100;       // steps; the last one is always saved
   int64_t evaluate_every = 100;         // steps; the last one is always evaluated
 
-  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted: not before they have trained
-  // for so long (AgreementSchedule). Costs a round trip. Zero: before each step.
+  // How often the ranks agree on whether the job is being stopped or a checkpoint is wanted: not before they have
+  // trained for so long (AgreementSchedule). Costs a round trip. Zero: before each step.
   absl::Duration agree_every = absl::Milliseconds(50);
 };
 
-// Trains, whatever workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged number
-// of ranks the losses are, bit for bit, those of a training without failures.
+// Trains, whatever workers die, join or leave, as long as one survives or there is a checkpoint; with an unchanged
+// number of ranks the losses are, bit for bit, those of a training without failures.
 //
 //   ddprun::RunElasticWorker({.device = "auto", .seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status {
 //     Net net;
@@ -93,11 +94,11 @@ struct ElasticTrainerOptions {
 //
 // Before each step it seeds LibTorch's generators; after backward it sets buffers to rank 0's (FinishBackward), then
 // makes the optimizer's step and commits. It reports to the launcher what it does (docs/worker_protocol.md 3.2): phases
-// "forward", "backward", "optimizer", "sync" (the ranks agree), "checkpoint", "evaluation", and "finished" after the last
-// step; and the loss of the step before. With steps of a few milliseconds only steps, checkpoints and evaluations.
-// When a round ends, it rolls back the step that was interrupted, takes part in the next round and makes the step again. If
-// nobody holds a state, all resume from the newest checkpoint. When the job is being stopped it saves and returns; when
-// only some nodes leave, their workers do.
+// "forward", "backward", "optimizer", "sync" (the ranks agree), "checkpoint", "evaluation", and "finished" after the
+// last step; and the loss of the step before. With steps of a few milliseconds only steps, checkpoints and evaluations.
+// When a round ends, it rolls back the step that was interrupted, takes part in the next round and makes the step
+// again. If nobody holds a state, all resume from the newest checkpoint. When the job is being stopped it saves and
+// returns; when only some nodes leave, their workers do.
 // Threads: the training thread.
 class ElasticTrainer {
  public:
@@ -105,8 +106,8 @@ class ElasticTrainer {
 
   // Returns OK after the last step, or after the save before a stop. Call it once.
   // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid; what
-  // `step`, `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is no
-  // launcher to begin another round.
+  // `step`, `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is
+  // no launcher to begin another round.
   absl::Status Train();
 
  private:

@@ -22,8 +22,8 @@
 
 namespace ddprun {
 
-// When what happened on this worker from one round to the next. CLOCK_MONOTONIC, so times of processes of one host can be
-// compared. Not set: it did not happen.
+// When what happened on this worker from one round to the next. CLOCK_MONOTONIC, so times of processes of one host can
+// be compared. Not set: it did not happen.
 struct RecoveryTimes {
   uint64_t round = 0;                      // that began
   int64_t step = 0;                        // that training went on from
@@ -37,8 +37,8 @@ struct RecoveryTimes {
 
 // What a Commit is for.
 struct CommitOptions {
-  // How far the training is between this step and the next: 0 after the step itself, more after what follows it and must
-  // be repeated as a whole if a rank dies, such as an evaluation. Grows; begins anew with the next step.
+  // How far the training is between this step and the next: 0 after the step itself, more after what follows it and
+  // must be repeated as a whole if a rank dies, such as an evaluation. Grows; begins anew with the next step.
   int64_t part = 0;
   // Whether the next step adds to the gradients that are left of this one, so that they are kept for a rollback.
   bool gradients = true;
@@ -84,8 +84,8 @@ class ElasticWorker {
   const c10::Device& device() const { return worker_.device; }
 
   // The first call returns at once: this worker's place is that of its environment. Later ones leave the round: end the
-  // DistributedDataParallel and the group, roll the state back to the last Commit, tell the launcher and wait for the next
-  // round, however long that takes.
+  // DistributedDataParallel and the group, roll the state back to the last Commit, tell the launcher and wait for the
+  // next round, however long that takes.
   // Errors: Unavailable: the launcher ended; Cancelled: it stops this worker.
   absl::Status NextRendezvous(TrainingState& state, ElasticModel& ddp);
 
@@ -93,17 +93,18 @@ class ElasticWorker {
   // Errors: those of ProcessGroup::Create; Cancelled if the round ends meanwhile.
   absl::Status InitProcessGroup();
 
-  // Collective, the first of a round: all ranks get the state of the one that has committed most (the largest step, and of
-  // that the largest part), the lowest among equals, and build `ddp` with its buckets. If no rank holds a state, all call `resume`, as at a start: it loads
-  // the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
-  // Returns the number of steps that the state contains, and commits it; see committed_part().
-  // Errors: those of TrainingState::Broadcast, of `resume` and of the group. DataLoss: no rank holds a state, there is no
-  // checkpoint, and a rank has lost its initial state in an earlier attempt.
+  // Collective, the first of a round: all ranks get the state of the one that has committed most (the largest step, and
+  // of that the largest part), the lowest among equals, and build `ddp` with its buckets. If no rank holds a state, all
+  // call `resume`, as at a start: it loads the newest checkpoint and returns its step, the same on all ranks, or
+  // nullopt if there is none. Returns the number of steps that the state contains, and commits it; see
+  // committed_part().
+  // Errors: those of TrainingState::Broadcast, of `resume` and of the group. DataLoss: no rank holds a state, there is
+  // no checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
 
-  // Marks the state as containing `step` steps whole: TrainingState::Commit. Call it after the optimizer's step, without
-  // a collective in between. Throws like that.
+  // Marks the state as containing `step` steps whole: TrainingState::Commit. Call it after the optimizer's step,
+  // without a collective in between. Throws like that.
   void Commit(TrainingState& state, int64_t step, const CommitOptions& options = {});
   // nullopt: this worker holds no state.
   std::optional<int64_t> committed_step() const {
@@ -148,8 +149,9 @@ class ElasticWorker {
 //     ddprun::RunElasticWorker({.seed = 1}, [](ddprun::ElasticWorker& worker) -> absl::Status { ... });
 //   }
 //
-// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: such a worker hears of them over the worker link,
-// and they must not end it. REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested, RunWorker).
+// Warning signals (SIGUSR1, SIGUSR2) are ignored unless a handler is set: such a worker hears of them over the worker
+// link, and they must not end it. REQUIRES: nobody has used the worker link before (ReportProgress, StopRequested,
+// RunWorker).
 [[noreturn]] void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body);
 
 }  // namespace ddprun

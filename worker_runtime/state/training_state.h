@@ -44,8 +44,8 @@ struct StateParts {
   StatePart rest;
   std::vector<std::string> parameters;  // names, in the module's order; the rest of the model are buffers
 
-  // OK if all parameters and the optimizer's state are finite and no buffer has a NaN. (An infinite value in a buffer may
-  // be meant, as in an attention mask.) An optimizer that is stored as an archive is not looked at.
+  // OK if all parameters and the optimizer's state are finite and no buffer has a NaN. (An infinite value in a buffer
+  // may be meant, as in an attention mask.) An optimizer that is stored as an archive is not looked at.
   // Errors: FailedPrecondition names the first parameter, in the module's order, that is not, and how many others.
   absl::Status CheckFinite() const;
 };
@@ -99,8 +99,8 @@ class TrainingState {
     // What a step changes before the optimizer's: buffers (BatchNorm), gradients (accumulated under no_sync), random
     // numbers, learning rates, and everything added. Cheap.
     kStep,
-    // The same without a copy of the gradients, for a step that sets them to zero before it adds to them. A rollback sets
-    // those to zero that there were, and removes others.
+    // The same without a copy of the gradients, for a step that sets them to zero before it adds to them. A rollback
+    // sets those to zero that there were, and removes others.
     kStepFromZeroGradients,
     // Parameters and the optimizer's state as well, at the cost of a copy of them.
     kEverything,
@@ -108,12 +108,13 @@ class TrainingState {
   void Commit(Scope scope = Scope::kStep);
 
   // Returns to the last Commit, so that an interrupted step can be made again with the same result.
-  // Errors: FailedPrecondition: there was no Commit, or, with kStep, parameters have changed since (seen from a few values
-  // of each): the optimizer's step had begun.
+  // Errors: FailedPrecondition: there was no Commit, or, with kStep, parameters have changed since (seen from a few
+  // values of each): the optimizer's step had begun.
   absl::Status Rollback();
 
   // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks. With `take`
-  // false this rank gets nothing, because it holds the same state already: should root be lost on the way, it still does.
+  // false this rank gets nothing, because it holds the same state already: should root be lost on the way, it still
+  // does.
   // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
   // the process group; FailedPrecondition: it is sharded, so that no rank has all of it.
   absl::Status Broadcast(ProcessGroup& group, int root, bool take = true);

@@ -13,8 +13,8 @@
 // What elastic_program has printed.
 namespace ddprun::testing {
 
-// For each step ("step"), or after each number of steps ("evaluation"), the loss that each rank printed. One that a rank
-// printed twice must be the same.
+// For each step ("step"), or after each number of steps ("evaluation"), the loss that each rank printed. One that a
+// rank printed twice must be the same.
 std::map<int64_t, std::map<int, std::string>> LossesIn(const std::string& out, const std::string& what = "step");
 
 // The hash of its model that each rank printed at the end.

@@ -1,4 +1,5 @@
-// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints, each as one line:
+// A small elastic training for tests: convolution, BatchNorm, dropout, AdamW, several buckets. Prints, each as one
+// line:
 //   rank R pid P begins                    the process has started
 //   step N rank R loss X                   N steps are committed; X with all its bits
 //   from N                                 a round of this process after the first begins with N steps
@@ -10,17 +11,18 @@
 //   batch S rank R of W round N epoch E: I ...  samples of step S, before it is made
 //   commit S round N                       a rank has committed step S
 //
-//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...] [--fail=...]
-//                   [--gate=STEP:FILE ...] [--ledger] [--evaluate=N] [--pause=MS] [--crash=RANK:STEP] [--linger=S]
+//   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...]
+//   [--fail=...] [--gate=STEP:FILE ...] [--ledger] [--evaluate=N] [--pause=MS] [--crash=RANK:STEP] [--linger=S]
 //
 // --gate: from step STEP on, waits in each step until the file exists, the round ends, or this process is told to stop.
 //
 // A process that was started for round 1 holds in step STEP of rank RANK: in round 1 at "forward", "backward" (in the
 // middle of it, some gradients have been reduced), "reduced" (before the buffers are set to rank 0's), "committed",
-// "evaluation" (in the middle of the one after STEP steps), or "save" (in the middle of writing a checkpoint); in round 2 at "sending" (it is the source of the state). It waits there
-// until it is killed or its group is aborted. --fail=RANK:STEP: that step returns an error of its own. --crash=RANK:STEP:
-// whoever makes that step is killed in it. --evaluate: every so many steps. --pause: each step takes so much longer.
-// --linger: rank 0 does something else for so many seconds after its training.
+// "evaluation" (in the middle of the one after STEP steps), or "save" (in the middle of writing a checkpoint); in round
+// 2 at "sending" (it is the source of the state). It waits there until it is killed or its group is aborted.
+// --fail=RANK:STEP: that step returns an error of its own. --crash=RANK:STEP: whoever makes that step is killed in it.
+// --evaluate: every so many steps. --pause: each step takes so much longer. --linger: rank 0 does something else for so
+// many seconds after its training.
 #include <ATen/Functions.h>
 #include <fcntl.h>
 #include <signal.h>

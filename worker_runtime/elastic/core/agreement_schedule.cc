@@ -5,8 +5,8 @@
 namespace ddprun {
 namespace {
 
-// Phases that were left out are reported again only if they are this much fewer, so that a training whose steps take just
-// about so long does not change its mind all the time.
+// Phases that were left out are reported again only if they are this much fewer, so that a training whose steps take
+// just about so long does not change its mind all the time.
 constexpr double kFewer = 0.8;
 
 }  // namespace

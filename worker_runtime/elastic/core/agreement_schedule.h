@@ -7,13 +7,13 @@
 
 namespace ddprun {
 
-// PURE: before which steps the ranks of an elastic training agree on stops and checkpoints, and which of their phases they
-// report to the launcher. All ranks must decide alike without asking each other, so what is decided here follows from
-// numbers of steps and from what the ranks agreed on, never from a rank's own clock.
+// PURE: before which steps the ranks of an elastic training agree on stops and checkpoints, and which of their phases
+// they report to the launcher. All ranks must decide alike without asking each other, so what is decided here follows
+// from numbers of steps and from what the ranks agreed on, never from a rank's own clock.
 //
 // Agreements are `interval` of training apart. How many steps that is, is measured from one agreement to the next. It
-// grows to twice as many at most, so that a pause of one step does not count for long, and is never more than kMostSteps,
-// so that a stop is not noticed too late if steps suddenly take much longer.
+// grows to twice as many at most, so that a pause of one step does not count for long, and is never more than
+// kMostSteps, so that a stop is not noticed too late if steps suddenly take much longer.
 //
 // Phases are reported as long as a rank would not report more than kMostReports a second: beyond the limit of the link
 // reports are left out, other ones on each rank, and a rank would look further behind than it is
