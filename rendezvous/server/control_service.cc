@@ -50,8 +50,9 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
 absl::Status ControlService::Do(const grpc::ServerContextBase& context, const Command& command) {
   if (!guard_->checks_callers() && !IsLoopback(AddressOfPeer(context.peer()))) {
     return absl::PermissionDeniedError(
-        "this server does not check who calls it, so it takes commands from its own host only: configure a token "
-        "(--token-file) or client certificates (--tls-ca), or run the command there");
+        "this server does not check who calls it, so it takes commands only over its own host's loopback: run the "
+        "command there with --server=127.0.0.1:PORT, or give the server a token (--token-file) or client certificates "
+        "(--tls-ca)");
   }
   return driver_->OnCommand(command, guard_->ActorOf(context));
 }

@@ -1,9 +1,7 @@
 // ddprunctl against a real rendezvousd and real launchers.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/stat.h>
 
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/e2e/launch.h"
+#include "tests/security/certificates.h"
 
 namespace ddprun::testing {
 namespace {
@@ -39,8 +38,8 @@ class CtlTest : public ::testing::Test {
     int exit = 0;
     std::string out, err;
   };
-  Answer Ctl(std::vector<std::string> arguments) const {
-    Process ctl(CtlCommand(std::move(arguments)));
+  Answer Ctl(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) const {
+    Process ctl(CtlCommand(std::move(arguments)), std::move(environment));
     Answer answer;
     answer.exit = ctl.Wait();
     answer.out = ctl.Out();
@@ -52,6 +51,13 @@ class CtlTest : public ::testing::Test {
     const Answer answer = Ctl(std::move(arguments));
     EXPECT_EQ(answer.exit, 0) << answer.err;
     return nlohmann::json::parse(answer.out, nullptr, false);
+  }
+  // One line that says why, and nothing else.
+  static void ExpectRefused(const Answer& answer, const std::string& why) {
+    EXPECT_EQ(answer.exit, 1) << answer.err;
+    EXPECT_TRUE(absl::StrContains(answer.err, why)) << answer.err;
+    EXPECT_EQ(Lines(answer.err), 1) << answer.err;
+    EXPECT_EQ(answer.out, "");
   }
   // The job is in this state, round and has so many nodes.
   bool JobIs(const std::string& state, int nodes) const {
@@ -193,20 +199,63 @@ TEST_F(CtlTest, WrongCalls_ExitCodes) {
 }
 
 TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
-  TempDir folder;
-  const std::string file = folder.File("token");
-  FILE* out = fopen(file.c_str(), "w");
-  fputs("0123456789abcdef0123456789abcdef\n", out);
-  fclose(out);
-  chmod(file.c_str(), 0600);
+  constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+  constexpr char kWrong[] = "fedcba9876543210fedcba9876543210";
+  const std::string folder = NewFolder("token"), file = folder + "/token";
+  WriteFile(file, kToken);
   StartServer({absl::StrCat("--token-file=", file)});
-  const Answer without = Ctl({"drain", "a"});
-  EXPECT_EQ(without.exit, 1);
-  EXPECT_TRUE(absl::StrContains(without.err, "token")) << without.err;
+  for (const char* command : {"drain", "show"}) {
+    ExpectRefused(Ctl({command, "a"}), "no token given; this server requires one");
+    ExpectRefused(Ctl({command, "a"}, {{"DDPRUN_TOKEN", kWrong}}), "invalid token");
+  }
   EXPECT_EQ(Ctl({"events"}).exit, 1);
-  const Answer with = Ctl({"drain", "a", absl::StrCat("--token-file=", file)});
+  const Answer missing = Ctl({"drain", "a", "--token-file=/nonexistent"});
+  EXPECT_EQ(missing.exit, 2) << missing.err;
+  EXPECT_EQ(Lines(missing.err), 1) << missing.err;
+  const std::string flag = absl::StrCat("--token-file=", file);
+  const Answer with = Ctl({"drain", "a", flag});
   EXPECT_EQ(with.exit, 0) << with.err;
-  EXPECT_EQ(Json({"hosts", absl::StrCat("--token-file=", file)})["hosts"][0]["drained"], true);
+  EXPECT_EQ(Json({"hosts", flag})["hosts"][0]["drained"], true);
+  const Answer by_variable = Ctl({"undrain", "a"}, {{"DDPRUN_TOKEN", kToken}});
+  EXPECT_EQ(by_variable.exit, 0) << by_variable.err;
+  // Whoever has the token is known by the address only; it stays a secret.
+  const Answer events = Ctl({"events", flag, "--output=json"});
+  EXPECT_EQ(Count(events.out, "\"actor\":\"127.0.0.1\""), 2) << events.out;
+  EXPECT_FALSE(absl::StrContains(events.out + server_->Out() + server_->Err(), kToken));
+}
+
+TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
+  TestCa ca(NewFolder("ca")), other_ca(NewFolder("other_ca"));
+  ca.Issue("server", "IP:127.0.0.1");
+  for (const char* name : {"alice", "bob", "node"}) ca.Issue(name, absl::StrCat("DNS:", name, ".example"));
+  other_ca.Issue("alice", "DNS:alice.example");
+  const auto shown = [](const TestCa& own, const std::string& name, const TestCa& servers) {
+    return std::vector<std::string>{"--tls-cert=" + own.cert(name), "--tls-key=" + own.key(name),
+                                    "--tls-ca=" + servers.ca()};
+  };
+  const auto with = [](std::vector<std::string> command, const std::vector<std::string>& flags) {
+    command.insert(command.end(), flags.begin(), flags.end());
+    return command;
+  };
+  StartServer(with({"--tls-allowed-names=alice.example,node.example"}, shown(ca, "server", ca)));
+  Launcher node(NodeFlags(port_, "1", 1, with({"--rdzv-conf=is_host=false"}, shown(ca, "node", ca)),
+                          std::string(kSayRank) + "exec sleep 1000"));
+  ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
+
+  for (const char* command : {"stop", "show"}) {
+    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "bob", ca))), "no name in the client certificate is allowed");
+    ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "no answer from the rendezvous server");
+    ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "no answer from the rendezvous server");
+    ExpectRefused(Ctl({command, "job"}), "no answer from the rendezvous server");
+    // A server that only pretends to be it.
+    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "no answer from the rendezvous server");
+  }
+  const Answer stop = Ctl(with({"stop", "job"}, shown(ca, "alice", ca)));
+  EXPECT_EQ(stop.exit, 0) << stop.err;
+  EXPECT_EQ(node.Wait(), 143) << node.Err();
+  EXPECT_TRUE(absl::StrContains(node.Err(), "stopped by alice.example")) << node.Err();
+  const Answer events = Ctl(with({"events", "job", "--output=json"}, shown(ca, "alice", ca)));
+  EXPECT_EQ(Count(events.out, "\"actor\":\"alice.example\""), 1) << events.out;
 }
 
 }  // namespace

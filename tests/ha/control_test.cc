@@ -1,0 +1,105 @@
+// ddprunctl and several rendezvousd on a real etcd: whichever server is named, the one that leads is commanded.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/launch.h"
+#include "tests/ha/etcd_cluster.h"
+
+namespace ddprun::testing {
+namespace {
+
+struct Answer {
+  int exit = 0;
+  std::string out, err;
+};
+
+Answer Ctl(const std::string& servers, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", absl::StrCat("--server=", servers)});
+  Process ctl(std::move(arguments));
+  const int exit = ctl.Wait();
+  return {exit, ctl.Out(), ctl.Err()};
+}
+
+class ControlTest : public ::testing::Test {
+ protected:
+  // Server 0 leads, 1 follows.
+  void SetUp() override {
+    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
+    etcd_ = std::make_unique<EtcdCluster>();
+    for (int server : {0, 1}) {
+      servers_[server] = std::make_unique<Process>(
+          std::vector<std::string>{"rendezvous/server/rendezvousd", absl::StrCat("--listen=", Address(server)),
+                                   "--etcd=" + etcd_->Endpoints(), "--lease-ttl=2", "--log-level=INFO"});
+      ASSERT_TRUE(servers_[server]->WaitForOut("listening")) << servers_[server]->Err();
+      if (server == 0) {
+        ASSERT_TRUE(AwaitLead(0));
+      }
+    }
+  }
+
+  bool AwaitLead(int server) { return servers_[server]->WaitForErr("leads since revision"); }
+  std::string Address(int server) const { return absl::StrCat("127.0.0.1:", ports_[server]); }
+
+  const std::array<int, 3> ports_ = {FreePort(), FreePort(), FreePort()};  // nobody has the last one
+  std::unique_ptr<EtcdCluster> etcd_;
+  std::array<std::unique_ptr<Process>, 2> servers_;
+};
+
+TEST_F(ControlTest, FollowerIsNamed_LeaderIsCommanded) {
+  Launcher node({"--nnodes=1", "--rdzv-endpoint=" + Address(0) + "," + Address(1), "--rdzv-id=job", "--no-python", "sh",
+                 "-c", std::string(kSayRank) + "exec sleep 1000"});
+  ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
+  const std::string nobody = Address(2);
+  for (const std::string& servers :
+       {Address(1), Address(0) + "," + Address(1), Address(1) + "," + Address(0), nobody + "," + Address(1)}) {
+    const Answer jobs = Ctl(servers, {"jobs"});
+    EXPECT_EQ(jobs.exit, 0) << jobs.err;
+    EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << servers << "\n" << jobs.out;
+    EXPECT_EQ(Ctl(servers, {"drain", "gone"}).exit, 0) << servers;
+    EXPECT_EQ(Ctl(servers, {"undrain", "gone"}).exit, 0) << servers;
+    EXPECT_EQ(Ctl(servers, {"show", "nix"}).exit, 3) << servers;
+  }
+  const Answer events = Ctl(Address(1), {"events"});
+  EXPECT_EQ(events.exit, 0) << events.err;
+  EXPECT_EQ(Count(events.out, "host.drained"), 4) << events.out;
+  EXPECT_TRUE(absl::StrContains(events.out, "round.assigned")) << events.out;
+  EXPECT_EQ(Ctl(Address(1), {"stop", "job"}).exit, 0);
+  EXPECT_EQ(node.Wait(), 143) << node.Err();
+}
+
+TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
+  EXPECT_EQ(Ctl(Address(1), {"drain", "broken"}).exit, 0);
+  Process watch({"ddprunctl/ddprunctl", "--server=" + Address(1), "events", "--follow"});
+  ASSERT_TRUE(watch.WaitForOut("host.drained")) << watch.Err();
+  servers_[0]->Signal(SIGKILL);
+  servers_[0]->Wait();
+  EXPECT_EQ(watch.Wait(), 1) << watch.Out();
+  ASSERT_TRUE(AwaitLead(1)) << servers_[1]->Err();
+  const std::string all = Address(0) + "," + Address(1);
+  Answer hosts;
+  ASSERT_TRUE(Eventually([&] {
+    hosts = Ctl(all, {"hosts"});
+    return hosts.exit == 0;
+  })) << hosts.err;
+  EXPECT_TRUE(absl::StrContains(hosts.out, "broken")) << hosts.out;
+  EXPECT_EQ(Ctl(all, {"undrain", "broken"}).exit, 0);
+
+  // Nobody leads: one line that names all that were asked.
+  servers_[1]->Signal(SIGKILL);
+  servers_[1]->Wait();
+  const Answer none = Ctl(all, {"stop", "job"});
+  EXPECT_EQ(none.exit, 1);
+  EXPECT_EQ(Lines(none.err), 1) << none.err;
+  EXPECT_TRUE(absl::StrContains(none.err, Address(0)) && absl::StrContains(none.err, Address(1))) << none.err;
+}
+
+}  // namespace
+}  // namespace ddprun::testing
