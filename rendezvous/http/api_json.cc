@@ -75,6 +75,14 @@ json ToJson(const rendezvous::TrainingView& training) {
   return value;
 }
 
+json ToJson(const rendezvous::GoodputView& goodput) {
+  return {{"waiting_seconds", Seconds(goodput.waiting)},
+          {"starting_seconds", Seconds(goodput.starting)},
+          {"training_seconds", Seconds(goodput.training)},
+          {"re_forming_seconds", Seconds(goodput.re_forming)},
+          {"lost_seconds", Seconds(goodput.lost)}};
+}
+
 json ToJson(const NodeView& node) {
   json value = {{"node_id", ShownId(node.node_id)},
                 {"host", node.host},
@@ -119,6 +127,7 @@ json ToJson(const JobView& job) {
                   {"last_call_seconds", Seconds(settings.last_call)},
                   {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
   if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
+  if (job.goodput.has_value()) value["goodput"] = ToJson(*job.goodput);
   if (job.training.has_value()) {
     value["training"] = ToJson(*job.training);
     if (!rendezvous::IsEnd(job.state)) value["training"]["since_seconds"] = Seconds(job.training->ago);

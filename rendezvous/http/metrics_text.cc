@@ -169,6 +169,25 @@ void AddTraining(const std::vector<const JobView*>& shown, Text* text) {
          of([](const TrainingView& view) { return std::optional<double>(absl::ToDoubleSeconds(view.ago)); }), text);
 }
 
+// A job's time by what it was spent on: no counters, since steps that are made again turn from training into lost.
+void AddGoodput(const std::vector<const JobView*>& shown, Text* text) {
+  using rendezvous::GoodputView;
+  constexpr std::pair<absl::string_view, absl::Duration GoodputView::*> kPhases[] = {
+      {"waiting", &GoodputView::waiting},
+      {"starting", &GoodputView::starting},
+      {"training", &GoodputView::training},
+      {"re_forming", &GoodputView::re_forming},
+      {"lost", &GoodputView::lost}};
+  text->Family("ddprun_job_time_seconds", "gauge", "Time of the job, as far as this server knows it, by phase.");
+  for (const JobView* job : shown) {
+    if (!job->goodput.has_value()) continue;
+    for (const auto& [phase, time] : kPhases) {
+      const double seconds = absl::ToDoubleSeconds((*job->goodput).*time);
+      text->Sample(seconds, {{"job_id", job->job_id}, {"phase", std::string(phase)}});
+    }
+  }
+}
+
 // Those that get series.
 std::vector<const JobView*> JobsWithSeries(const std::vector<JobView>& jobs) {
   std::vector<const JobView*> shown;
@@ -187,6 +206,7 @@ std::string MetricsText(const ServerView& server, const EventCounts& counts, con
   const std::vector<const JobView*> shown = JobsWithSeries(jobs);
   AddJobs(jobs, shown, &text);
   AddTraining(shown, &text);
+  AddGoodput(shown, &text);
   AddProcess(process, &text);
   return text.Take();
 }

@@ -124,6 +124,7 @@ def show_jobs(page, server):
     page.wait("document.getElementById('job-title').textContent === 'gpt/small <b>'")
     page.wait("document.querySelectorAll('#nodes-space .node').length === 2")
     assert "not reported" in page.text("#nodes-space"), page.text("#nodes-space")
+    page.wait("!document.getElementById('time-note').hidden")
     return job
 
 
@@ -136,6 +137,12 @@ def show_progress(page, job):
     page.wait("document.querySelectorAll('#nodes-space .rank.late').length === 1")
     assert "rank 1 on node0: step 37 (3 behind)" in page.text("#slow li"), page.text("#slow")
     page.wait("document.querySelector('#loss polyline')")
+    widths = "[...document.querySelectorAll('#time-bar span')].map(e => parseFloat(e.style.width))"
+    page.wait(f"{widths}[0] > 0")  # of training
+    assert 99.9 < page.js(f"return {widths}.reduce((sum, width) => sum + width)") < 100.1
+    label = page.js("return document.getElementById('time-bar').getAttribute('aria-label')")
+    assert re.match(r"Training \d+\.\d % \(.*\), Lost .*, Starting .*, Re-forming .*, Waiting for nodes ", label), label
+    assert page.js("return document.getElementById('time-note').hidden")
 
 
 def show_failure(page, job):

@@ -76,17 +76,35 @@ TEST(MetricsTextTest, JobsAreCountedAndLabelsEscaped) {
   std::vector<JobView> jobs = {SampleJob("a\"b\\c\nd"), SampleJob("w", JobState::kLastCall),
                                SampleJob("done", JobState::kFinished)};
   jobs[1].training = rendezvous::TrainingView{.step = 12, .behind = 2, .loss = 0.5, .ago = absl::Seconds(1)};
+  jobs[1].goodput = rendezvous::GoodputView{
+      .waiting = absl::Seconds(1), .training = absl::Milliseconds(2500), .re_forming = absl::Seconds(3)};
   const EventCounts counts{.events = {{"round.assigned", 7}}, .failures = {{"signal", 2}}, .restarts = 3};
-  const std::string text = MetricsText({.trouble = "disk full", .launchers = 4}, counts, {.cpu_seconds = 1.25}, jobs);
-  for (const char* line :
-       {"\nddprun_leader 1\n", "\nddprun_ready 0\n", "\nddprun_state_store_healthy 0\n",
-        "\nddprun_launchers_connected 4\n", "\nddprun_rounds_assigned_total 7\n", "\nddprun_restarts_total 3\n",
-        "\nddprun_worker_failures_total{kind=\"signal\"} 2\n", "\nddprun_jobs{state=\"running\"} 1\n",
-        "\nddprun_jobs{state=\"last_call\"} 1\n", "\nddprun_jobs{state=\"failed\"} 0\n", "\nddprun_nodes 4\n",
-        "\nddprun_workers 8\n", "\nddprun_job_round{job_id=\"a\\\"b\\\\c\\nd\"} 3\n",
-        "\nddprun_job_age_seconds{job_id=\"w\"} 90\n", "\nprocess_cpu_seconds_total 1.25\n",
-        "\nddprun_job_step{job_id=\"w\"} 12\n", "\nddprun_job_loss{job_id=\"w\"} 0.5\n",
-        "\nddprun_job_steps_behind{job_id=\"w\"} 2\n"}) {
+  const std::string text =
+      MetricsText({.trouble = "disk full", .launchers = 4, .events_dropped = 6}, counts, {.cpu_seconds = 1.25}, jobs);
+  for (const char* line : {"\nddprun_leader 1\n",
+                           "\nddprun_ready 0\n",
+                           "\nddprun_state_store_healthy 0\n",
+                           "\nddprun_launchers_connected 4\n",
+                           "\nddprun_rounds_assigned_total 7\n",
+                           "\nddprun_restarts_total 3\n",
+                           "\nddprun_worker_failures_total{kind=\"signal\"} 2\n",
+                           "\nddprun_jobs{state=\"running\"} 1\n",
+                           "\nddprun_jobs{state=\"last_call\"} 1\n",
+                           "\nddprun_jobs{state=\"failed\"} 0\n",
+                           "\nddprun_nodes 4\n",
+                           "\nddprun_workers 8\n",
+                           "\nddprun_job_round{job_id=\"a\\\"b\\\\c\\nd\"} 3\n",
+                           "\nddprun_job_age_seconds{job_id=\"w\"} 90\n",
+                           "\nprocess_cpu_seconds_total 1.25\n",
+                           "\nddprun_job_step{job_id=\"w\"} 12\n",
+                           "\nddprun_job_loss{job_id=\"w\"} 0.5\n",
+                           "\nddprun_job_steps_behind{job_id=\"w\"} 2\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"waiting\"} 1\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"starting\"} 0\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"training\"} 2.5\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"re_forming\"} 3\n",
+                           "\nddprun_job_time_seconds{job_id=\"w\",phase=\"lost\"} 0\n",
+                           "\nddprun_event_log_dropped_total 6\n"}) {
     EXPECT_TRUE(absl::StrContains(text, line)) << line << "\nin\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "done"));
@@ -133,6 +151,18 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   EXPECT_EQ(value["age_seconds"], 90);
   EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
   EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
+  EXPECT_FALSE(value.contains("goodput"));
+}
+
+TEST(ApiJsonTest, Goodput_IsSeconds) {
+  JobView job = SampleJob("j");
+  job.goodput = rendezvous::GoodputView{.waiting = absl::Seconds(1),
+                                        .starting = absl::Seconds(2),
+                                        .training = absl::Milliseconds(2500),
+                                        .re_forming = absl::Seconds(4),
+                                        .lost = absl::Seconds(5)};
+  EXPECT_EQ(json::parse(JobJson(job))["goodput"], json::parse(R"({"waiting_seconds": 1, "starting_seconds": 2,
+      "training_seconds": 2.5, "re_forming_seconds": 4, "lost_seconds": 5})"));
 }
 
 Event RoundEvent(Event::Kind kind, const std::string& job, uint64_t round, int restarts) {

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,8 @@ def main():
                 assert loss == 1.0 / at, (at, loss)
             metrics = fetch(port, "/metrics")
             assert 'ddprun_job_step{job_id="shown"} ' in metrics, metrics
+            assert re.search('ddprun_job_time_seconds{job_id="shown",phase="training"} [0-9.]*[1-9]', metrics), metrics
+            assert later["goodput"]["training_seconds"] > 0 == later["goodput"]["lost_seconds"], later["goodput"]
             pathlib.Path(environment["END_FILE"]).touch()
             assert launcher.wait(PATIENCE) == 0
             ended = await_job(port, lambda job: job["state"] == "finished")

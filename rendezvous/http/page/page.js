@@ -203,6 +203,10 @@ function fillJobRow(row, job) {
 
 // ---- one job
 
+// What a job's time is spent on, and each part's color.
+const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)", "p4"], ["starting", "Starting", "p0"],
+  ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
+
 function paintJob(job) {
   state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
   const training = job.training || {};
@@ -216,12 +220,33 @@ function paintJob(job) {
     ["Age", seconds(job.age_seconds)],
     ["Behind", training.step === undefined ? DASH : `${training.steps_behind} steps`],
   ]);
+  paintTime(job);
   state.loss = training.losses || state.loss;
   paintLoss();
   paintNodes();
   paintSlow();
   paintCauses(job);
   state.painted += 1;
+}
+function paintTime(job) {
+  const times = TIMES.map(([name]) => (job.goodput || {})[`${name}_seconds`] || 0);
+  const total = times.reduce((sum, time) => sum + time, 0);
+  $("time").hidden = total <= 0;
+  if (total <= 0) return;
+  const bar = $("time-bar"), legend = $("time-legend");
+  if (!bar.firstChild) {
+    for (const [, , color] of TIMES) {
+      bar.append(el("span", { class: color }));
+      legend.append(el("span", {}, el("span", { class: `key ${color}` }), el("span")));
+    }
+  }
+  const texts = TIMES.map(([, title], i) => `${title} ${(100 * times[i] / total).toFixed(1)} % (${seconds(times[i])})`);
+  texts.forEach((text, i) => {
+    bar.children[i].style.width = `${(100 * times[i] / total).toFixed(2)}%`;
+    setText(legend.children[i].lastChild, text);
+  });
+  bar.setAttribute("aria-label", texts.join(", "));
+  $("time-note").hidden = times[0] > 0 || Boolean(job.training);
 }
 // Nodes with ranks first, in their order.
 function order(node) {
