@@ -19,7 +19,7 @@ struct ServerView {
   size_t connections = 0;    // of HTTP
   size_t event_streams = 0;  // of HTTP
   uint64_t refused_connections = 0;
-  uint64_t events_dropped = 0;  // lines that --event-log could not write
+  uint64_t events_dropped = 0;  // events that --event-log could not write
   absl::Duration age;           // of this process
 
   // "": it can serve launchers and keep their jobs' records; else why it can't.

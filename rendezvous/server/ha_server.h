@@ -28,7 +28,8 @@ struct HaOptions {
   Credentials credentials;
 };
 
-// One of several servers with one etcd: follows until it leads. A process leads once; when it leads no more it has to end.
+// One of several servers with one etcd: follows until it leads. A process leads once; when it leads no more it has to
+// end.
 //
 //   Start --> (on_lead) --> Lead --> the caller serves launchers with store() and epoch() --> Stop
 //                                       (on_step_down: the caller ends the process at once)
@@ -50,8 +51,11 @@ class HaServer {
   // With their true ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Reads the records, and stops listening: from here on another Server may serve at addresses(). REQUIRES: on_lead came.
-  // Errors as of EtcdStore::Open.
+  // Of a follower: who leads, as Leadership::leader. Any thread.
+  std::string leader() const { return leadership_->leader(); }
+
+  // Reads the records, and stops listening: from here on another Server may serve at addresses(). REQUIRES: on_lead
+  // came. Errors as of EtcdStore::Open.
   absl::Status Lead();
 
   // Of the leader. REQUIRES: Lead was called.

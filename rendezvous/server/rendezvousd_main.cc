@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -24,6 +25,7 @@
 #include "rendezvous/base/service_manager.h"
 #include "rendezvous/base/signal_name.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/http/http_service.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_file.h"
@@ -98,11 +100,24 @@ void AwaitEnd(const sigset_t& signals, EventFile* file) {
   NotifyServiceManager("STOPPING=1");
 }
 
-// What the HTTP server shows: the jobs of the driver, once there is one. A server that follows has none.
+// The record of the server itself is no job.
+std::string CountedJobs(const SavedState& saved) {
+  const auto jobs = std::count_if(saved.jobs.begin(), saved.jobs.end(),
+                                  [](const JobRecord& record) { return record.job_id != kServerRecordId; });
+  return Counted(jobs, "job");
+}
+
+// What the HTTP server shows: the jobs of the driver, once there is one. A server that follows has none, and names the
+// leader. What is given here outlives the HTTP server.
 class HttpView {
  public:
-  // `driver` outlives the HTTP server.
-  void Show(const Driver* driver) { driver_ = driver; }
+  // `ha`: of one of several servers. Before the HTTP server starts.
+  void Follow(const HaServer* ha) { ha_ = ha; }
+  // `file` may be nullptr.
+  void Show(const Driver* driver, const EventFile* file) {
+    file_ = file;
+    driver_ = driver;
+  }
 
   http::Sources Sources() {
     http::Sources sources;
@@ -116,14 +131,19 @@ class HttpView {
     };
     sources.server = [this] {
       const Driver* const driver = driver_;
-      if (driver == nullptr) return http::ServerView{.leads = false};
-      return http::ServerView{.trouble = driver->StoreTrouble(), .launchers = static_cast<size_t>(driver->Launchers())};
+      if (driver == nullptr) return http::ServerView{.leads = false, .leader = ha_ == nullptr ? "" : ha_->leader()};
+      const EventFile* const file = file_;
+      return http::ServerView{.trouble = driver->StoreTrouble(),
+                              .launchers = static_cast<size_t>(driver->Launchers()),
+                              .events_dropped = file == nullptr ? 0 : file->lost()};
     };
     return sources;
   }
 
  private:
-  std::atomic<const Driver*> driver_ = nullptr;
+  const HaServer* ha_ = nullptr;
+  std::atomic<const EventFile*> file_ = nullptr;
+  std::atomic<const Driver*> driver_ = nullptr;  // set last
 };
 
 // Serves HTTP if it is to. The view and the events outlive the result.
@@ -166,7 +186,7 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
   if (!server.ok()) return Fail(server.status(), kExitFailed);
-  place.view->Show(&driver);
+  place.view->Show(&driver, file.get());
   if (place.epoch == 0) {
     absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get(), place.events.get());
     if (!http.ok()) return Fail(http.status(), kExitFailed);
@@ -191,8 +211,7 @@ int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
     place.saved = store->TakeSaved();
     place.store = store.get();
     place.stop_store = [&store] { store->Stop(); };
-    Log(LogLevel::kInfo,
-        absl::StrCat("restored ", Counted(place.saved.jobs.size(), "job"), " from ", options.state_dir));
+    Log(LogLevel::kInfo, absl::StrCat("restored ", CountedJobs(place.saved), " from ", options.state_dir));
   }
   return Serve(options, std::move(place), signals);
 }
@@ -205,6 +224,7 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
   if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
   auto events = std::make_unique<EventLog>();
   auto view = std::make_unique<HttpView>();
+  view->Follow(ha->get());
   absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get(), events.get());
   if (!http.ok()) return Fail(http.status(), kExitFailed);
   SayListening((*ha)->addresses(), http->get());
@@ -229,8 +249,8 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
               .events = std::move(events),
               .view = std::move(view),
               .http = *std::move(http)};
-  Log(LogLevel::kInfo, absl::StrCat("leads since revision ", place.epoch, "; restored ",
-                                    Counted(place.saved.jobs.size(), "job"), " from etcd"));
+  Log(LogLevel::kInfo,
+      absl::StrCat("leads since revision ", place.epoch, "; restored ", CountedJobs(place.saved), " from etcd"));
   return Serve(options, std::move(place), signals);
 }
 

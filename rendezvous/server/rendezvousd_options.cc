@@ -187,6 +187,28 @@ absl::Status CheckStateDir(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status CheckEventLog(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const auto error = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("--event-log ", path, what));
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return error(" is a directory: name a file");
+  if (std::filesystem::exists(path, ignored)) {
+    return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : error(absl::StrCat(": ", strerror(errno)));
+  }
+  // It will be created.
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    return error(absl::StrCat(": there is no directory ", folder, "; create it"));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    return error(absl::StrCat(": can't create a file in ", folder, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
 // Nobody is to find out by accident that all of the network reads it.
 absl::Status CheckHttp(const RendezvousdOptions& options) {
   const absl::StatusOr<Endpoint> address = ParseHostPort(options.http);
@@ -246,6 +268,7 @@ absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vec
   }
   if (absl::Status status = CheckHttp(options); !status.ok()) return status;
   if (absl::Status status = CheckEtcd(options); !status.ok()) return status;
+  if (absl::Status status = CheckEventLog(options.event_log); !status.ok()) return status;
   return CheckStateDir(options.state_dir);
 }
 

@@ -41,6 +41,11 @@ void Leadership::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+std::string Leadership::leader() const {
+  MutexLock lock(&mutex_);
+  return leader_;
+}
+
 void Leadership::OnFenced() {
   {
     MutexLock lock(&mutex_);
@@ -106,6 +111,10 @@ void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
   NoteAnswer(view.status());
   std::optional<bool> leader;
   if (view.ok()) leader = !view->address.empty();
+  {
+    MutexLock lock(&mutex_);
+    leader_ = view.ok() ? view->address : "";
+  }
   lease_.OnObserved(leader, SteadyNow(), more);
 }
 

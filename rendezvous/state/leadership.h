@@ -45,6 +45,10 @@ class Leadership {
   // Whether this server may act as the leader at this moment. Once false after on_lead, it stays false.
   bool MayAct() const { return SteadyNow().since_start() < absl::Nanoseconds(valid_until_ns_.load()); }
 
+  // While this server follows: HOST:PORT of the leader as etcd last said, a moment ago; empty: none, or etcd does not
+  // answer.
+  std::string leader() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // A write was refused because another server leads.
   void OnFenced();
 
@@ -73,8 +77,9 @@ class Leadership {
   LeaderLease lease_;                               // of the thread
   bool etcd_answers_ = true;                        // of the thread
   std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar wake_;
+  std::string leader_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool fenced_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -171,6 +171,7 @@ TEST_F(CtlTest, Drain_OutlivesTheServer) {
   server_->Signal(SIGTERM);
   ASSERT_EQ(server_->Wait(), 0);
   StartServer({state});
+  EXPECT_TRUE(server_->WaitForErr("restored 0 jobs")) << server_->Err();
   const nlohmann::json hosts = Json({"hosts"})["hosts"];
   ASSERT_EQ(hosts.size(), 1u) << hosts;
   EXPECT_EQ(hosts[0]["name"], "node-a");

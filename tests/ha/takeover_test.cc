@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/launch.h"
 #include "tests/ha/etcd_cluster.h"
+#include "tests/rendezvous_http/http_client.h"
 #include "tests/rendezvous_net/tcp_proxy.h"
 #include "tests/testing/process.h"
 
@@ -179,6 +180,27 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   }
   EXPECT_EQ(steady->rounds(), 1) << steady->Logs();
   EXPECT_EQ(failing->rounds(), 3) << failing->Logs();
+}
+
+TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
+  StartServer(0);
+  ASSERT_TRUE(AwaitLead(0));
+  Process follower({"rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--etcd=" + etcd_->Endpoints(),
+                    "--lease-ttl=2", "--http=127.0.0.1:0"});
+  constexpr char kPort[] = "HTTP on port ";
+  ASSERT_TRUE(follower.WaitForOut(kPort)) << follower.Err();
+  const int port = std::stoi(follower.Out().substr(follower.Out().find(kPort) + sizeof kPort - 1));
+  const auto await_answer = [&](const std::string& status, const std::string& text) {
+    std::string answer;
+    const bool came = Eventually([&] {
+      answer = HttpClient(port).Get("/readyz");
+      return absl::StartsWith(answer, absl::StrCat("HTTP/1.1 ", status, " ")) && absl::EndsWith(answer, text);
+    });
+    EXPECT_TRUE(came) << answer << follower.Err();
+  };
+  await_answer("503", absl::StrCat("\r\n\r\nthis server does not lead; ", Address(0), " does\n"));
+  servers_[0]->Signal(SIGTERM);
+  await_answer("200", "\r\n\r\nready\n");
 }
 
 TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -157,6 +158,20 @@ TEST_F(OptionsTest, Check_CredentialsAndDirectories) {
   EXPECT_EQ(CheckError(options), "");
   options.state_dir = dir_.File("token");
   EXPECT_EQ(CheckError(options), absl::StrCat("--state-dir ", dir_.File("token"), " is not a directory"));
+}
+
+TEST_F(OptionsTest, EventLog_MustBeWritable) {
+  const auto error = [](const std::string& path) { return CheckError({.event_log = path}); };
+  EXPECT_EQ(error(dir_.File("to_be_created")), "");
+  EXPECT_EQ(error("in_the_working_directory"), "");
+  EXPECT_EQ(error(Write("events", "x")), "");
+  EXPECT_EQ(error(dir_.path()), absl::StrCat("--event-log ", dir_.path(), " is a directory: name a file"));
+  const std::string no_folder = dir_.File("none/events");
+  EXPECT_EQ(error(no_folder),
+            absl::StrCat("--event-log ", no_folder, ": there is no directory ", dir_.File("none"), "; create it"));
+  if (geteuid() == 0) return;  // who may write everywhere
+  EXPECT_EQ(error("/etc/passwd"), "--event-log /etc/passwd: Permission denied");
+  EXPECT_EQ(error("/etc/events"), "--event-log /etc/events: can't create a file in /etc: Permission denied");
 }
 
 TEST_F(OptionsTest, Token_FlagWinsOverVariablesWhichAreTaken) {
