@@ -79,7 +79,8 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   resized_ = true;
   size_ = size;
   const std::string what = absl::StrCat("resized to ", size.min_nodes, ":", size.max_nodes, " nodes by ", actor);
-  Keep(what, turn);
+  // Before a first round the record is that of the job before, which must not be forgotten: its rounds may still run.
+  if (round_.number() > 0) Keep(what, turn);
   Event event;
   event.kind = Event::Kind::kJobResized;
   event.actor = actor;
