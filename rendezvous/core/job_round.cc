@@ -112,6 +112,8 @@ void Job::TellLeftOut(const Turn& turn) {
 }
 
 void Job::TryAssign(const Turn& turn) {
+  // A node of a drained host counts until it has answered that it is left out, or reconnects without its peers.
+  if (TooFew()) return EnterWaiting(next_reason_, turn);
   TellLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= LargestSize()) fence_.Complete();
