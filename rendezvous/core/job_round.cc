@@ -225,6 +225,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFailed: return;
   }
   const WorkerFailure failure = Bounded(message.failure);
+  if (failure.restartable && state_ == JobState::kRecovering && !recovery_.Fail()) return;  // followed from the first
   Event failed;
   failed.kind = Event::Kind::kWorkerFailed;
   failed.node_id = node->node_id;
@@ -232,12 +233,9 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   failed.detail = DescribeFailure(failure);
   failed.failure = failure;
   Say(std::move(failed), turn);
-  if (failure.restartable) {
-    if (state_ == JobState::kRunning && held_.Hold(failure, members_)) {
-      held_node_ = node->node_id;
-      return LeaveRound(DescribeFailure(failure), failure, turn);
-    }
-    if (state_ == JobState::kRecovering && !recovery_.Fail()) return;
+  if (failure.restartable && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+    held_node_ = node->node_id;
+    return LeaveRound(DescribeFailure(failure), failure, turn);
   }
   if (auto verdict = Charge(node->node_id, failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
