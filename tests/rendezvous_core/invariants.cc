@@ -2,14 +2,21 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace ddprun::rendezvous {
 
 void Invariants::ServerRestarted(bool with_records) {
-  if (!with_records) return seen_.clear();
+  if (!with_records) {
+    reported_.clear();
+    return seen_.clear();
+  }
+  for (auto& [unused, reported] : reported_) reported = Reported{.assigned = reported.assigned};
   for (auto& [unused, seen] : seen_) seen.connected.clear();
 }
 
@@ -29,6 +36,7 @@ void Invariants::CheckKept(const Effects& effects) {
       EXPECT_EQ(kept_[tell->job_id].restarts_charged, assign->assignment.restart_count);
     }
     if (const auto* finish = std::get_if<Finish>(&tell->message)) {
+      if (absl::StartsWith(finish->verdict.reason, "kicked by ")) continue;  // the node's end, not the job's
       EXPECT_EQ(kept_[tell->job_id].verdict, finish->verdict);
     }
   }
@@ -46,6 +54,7 @@ void Invariants::Check(const Registry& registry, bool keeps_records, const std::
     CheckJob(*view, effects);
     if (!IsEnd(view->state) && view->state != JobState::kRunning) somebody_waits = true;
   }
+  CheckReported(registry, effects, now);
   if (somebody_waits) {
     EXPECT_LT(registry.NextDeadline(), SteadyTime::InfiniteFuture()) << "somebody would wait for ever";
   }
@@ -64,6 +73,7 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
       if (!job_id.empty()) {
         EXPECT_EQ(report->event.job_id, job_id) << "jobs mix";
       }
+      CheckEvent(report->event);
       continue;
     }
     const auto* tell = std::get_if<Tell>(&effect);
@@ -84,6 +94,52 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
     }
   }
   EXPECT_TRUE(rejected.empty()) << "a Rejected and its end go together";
+}
+
+void Invariants::CheckEvent(const Event& event) {
+  SCOPED_TRACE(absl::StrCat(Name(event.kind), " of ", event.job_id));
+  if (event.job_id.empty()) {
+    EXPECT_TRUE(event.kind == Event::Kind::kHostDrained || event.kind == Event::Kind::kHostUndrained);
+    EXPECT_FALSE(event.host.empty());
+    return;
+  }
+  Reported& reported = reported_[event.job_id];
+  if (event.kind == Event::Kind::kJobCreated) {
+    EXPECT_FALSE(reported.lives.value_or(false)) << "created while it lives";
+    reported = Reported{.lives = true, .assigned = reported.assigned};
+    return;
+  }
+  EXPECT_TRUE(reported.lives.value_or(false)) << "reported of a job that has ended, or never began";
+  const auto once = [&event](uint64_t* last) {
+    EXPECT_GT(event.round, std::exchange(*last, event.round)) << "reported twice, or of an older round";
+  };
+  if (event.kind == Event::Kind::kRoundAssigned) once(&reported.assigned);
+  if (event.kind == Event::Kind::kRoundStopped) once(&reported.stopped);
+  // One that is not restartable ends the job, whatever came before it.
+  if (event.kind == Event::Kind::kWorkerFailed && event.failure.value().restartable) once(&reported.failed);
+  EXPECT_GE(event.round, std::exchange(reported.latest, event.round)) << "of an older round";
+  EXPECT_EQ(event.exit_code.has_value(), IsEnd(event.kind));
+  if (IsEnd(event.kind)) reported.lives = false;
+}
+
+void Invariants::CheckReported(const Registry& registry, const Effects& effects, SteadyTime now) {
+  std::set<std::string> live;
+  for (const JobView& view : registry.ListJobs(now)) {
+    if (!IsEnd(view.state)) live.insert(view.job_id);
+    std::optional<bool>& lives = reported_[view.job_id].lives;
+    if (!lives.has_value()) lives = !IsEnd(view.state);  // as the server before has kept it
+  }
+  for (const auto& [job_id, reported] : reported_) {
+    EXPECT_EQ(reported.lives.value_or(false), live.contains(job_id)) << job_id << ": its begin or end was not reported";
+  }
+  for (const Effect& effect : effects) {
+    const auto* report = std::get_if<Report>(&effect);
+    if (report == nullptr || !IsEnd(report->event.kind)) continue;
+    const std::optional<JobView> view = registry.GetJob(report->event.job_id, now);
+    if (!view.has_value() || !view->verdict.has_value()) continue;
+    EXPECT_EQ(report->event.exit_code, view->verdict->exit_code);
+    EXPECT_EQ(report->event.kind == Event::Kind::kJobFinished, view->verdict->succeeded);
+  }
 }
 
 void Invariants::CheckJob(const JobView& view, const Effects& effects) {
@@ -162,6 +218,14 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
   if (newest == 0) return;
   EXPECT_GE(newest, before) << "an old round was given out";
   if (newest == before || IsEnd(view.state)) return;  // told again, or over within the event
+  const bool is_reported = std::any_of(effects.begin(), effects.end(), [&](const Effect& effect) {
+    const auto* report = std::get_if<Report>(&effect);
+    return report != nullptr && report->event.kind == Event::Kind::kRoundAssigned &&
+           report->event.job_id == view.job_id && report->event.round == newest &&
+           report->event.nodes == static_cast<int>(assignments.size()) &&
+           report->event.workers == assignments[0].world_size;
+  });
+  EXPECT_TRUE(is_reported) << "round " << newest << " was given out, but not reported so";
   for (const Assignment& a : assignments) {
     EXPECT_EQ(a.round, newest) << "two rounds at once";
     EXPECT_EQ(a.group_world_size, assignments.size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -36,14 +37,28 @@ class Invariants {
     std::set<std::string> connected;  // nodes before the event
   };
 
+  // What was reported of a job (design 0013, section 2), in this server's life but for the round.
+  struct Reported {
+    std::optional<bool> lives;  // unknown right after a restart
+    uint64_t assigned = 0;      // the last round.assigned
+    uint64_t stopped = 0;
+    uint64_t failed = 0;
+    uint64_t latest = 0;  // round of any event
+  };
+
   // Nobody is told what has not been kept. Of a server that keeps records.
   void CheckKept(const Effects& effects);
   void CheckEffects(const std::string& job_id, const Effects& effects, const std::set<Stream>& open);
+  // Each round is reported once and rounds ascend; a job ends once, and nothing is reported of it afterwards.
+  void CheckEvent(const Event& event);
+  // What was reported is what happened.
+  void CheckReported(const Registry& registry, const Effects& effects, SteadyTime now);
   void CheckRound(const JobView& view, const Effects& effects);
   void CheckJob(const JobView& view, const Effects& effects);
 
   std::map<std::string, Seen> seen_;
   std::map<std::string, JobRecord> kept_;
+  std::map<std::string, Reported> reported_;
 };
 
 }  // namespace ddprun::rendezvous

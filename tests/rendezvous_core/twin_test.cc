@@ -3,7 +3,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -97,9 +100,35 @@ std::string Line(const Effect& effect) {
   return absl::StrCat(close->node_id, "#", close->incarnation, " close");
 }
 
+// Of an operator.
+Command RandomCommand(std::mt19937_64* random) {
+  const auto below = [random](int n) { return static_cast<int32_t>((*random)() % n); };
+  const std::string job_id = below(5) == 0 ? "other" : "job", host = absl::StrCat("host", below(12));
+  const int32_t min_nodes = 1 + below(4);
+  switch (below(8)) {
+    case 0: return StopJob{job_id};
+    case 1: return KickNode{job_id, host};
+    case 2:
+    case 3: return ResizeJob{job_id, min_nodes, min_nodes + below(3)};
+    case 4: return UndrainHost{host};
+    default: return DrainHost{host};
+  }
+}
+
 class SideBySide {
  public:
-  explicit SideBySide(uint64_t seed) : keeps_records_(seed % 3 != 0), launchers_(seed) {}
+  explicit SideBySide(uint64_t seed) : keeps_records_(seed % 3 != 0), launchers_(seed), commands_(seed) {}
+
+  // From now on without the twin, which knows no commands.
+  void DoCommand() {
+    twin_ = nullptr;
+    const Command command = RandomCommand(&commands_);
+    history_.push_back(absl::StrCat(absl::FormatDuration(now_.since_start()), " command ", command.index()));
+    Effects effects;
+    const absl::Status status = registry_->OnCommand(command, "operator", now_, &effects);
+    EXPECT_TRUE(status.ok() || effects.empty()) << status;
+    After("", effects, {});
+  }
 
   void Do() {
     const RandomEvent event = launchers_.Next();
@@ -111,12 +140,12 @@ class SideBySide {
       job_id = said->job_id;
       open_.insert({job_id, said->node_id, said->incarnation});
       registry_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &effects);
-      twin_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &lines);
+      if (twin_ != nullptr) twin_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &lines);
     } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
       job_id = closed->job_id;
       open_.erase({job_id, closed->node_id, closed->incarnation});
       registry_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &effects);
-      twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &lines);
+      if (twin_ != nullptr) twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &lines);
     } else if (const auto* passes = std::get_if<TimePasses>(&event)) {
       const SteadyTime due = registry_->NextDeadline();
       if (!passes->to_deadline) {
@@ -125,20 +154,28 @@ class SideBySide {
         now_ = std::max(now_, due);
       }
       registry_->OnDeadline(now_, &effects);
-      twin_->OnTime(now_, &lines);
+      if (twin_ != nullptr) twin_->OnTime(now_, &lines);
     } else {
       registry_ = std::make_unique<Registry>(now_, keeps_records_);
-      if (keeps_records_) {
-        registry_->Restore(saved_);
-        twin_ = std::make_unique<NaiveServer>(*twin_, saved_, now_, &registry_->lateness());
-      } else {
-        twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
+      if (keeps_records_) registry_->Restore(saved_);
+      if (twin_ != nullptr) {
+        twin_ = keeps_records_ ? std::make_unique<NaiveServer>(*twin_, saved_, now_, &registry_->lateness())
+                               : std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
       }
       invariants_.ServerRestarted(keeps_records_);
       open_.clear();
     }
+    After(job_id, effects, std::move(lines));
+  }
+
+  // All that happened, for people to read.
+  std::string history() const { return absl::StrJoin(history_, "\n"); }
+
+ private:
+  // `lines`: what the twin says.
+  void After(const std::string& job_id, const Effects& effects, NaiveJob::Lines lines) {
     invariants_.Check(*registry_, keeps_records_, job_id, effects, open_, now_);
-    Compare(effects, lines);
+    if (twin_ != nullptr) Compare(effects, std::move(lines));
     for (const Effect& effect : effects) {
       if (const auto* close = std::get_if<Close>(&effect)) {
         open_.erase({close->job_id, close->node_id, close->incarnation});
@@ -149,10 +186,6 @@ class SideBySide {
     for (const Effect& effect : effects) history_.push_back(absl::StrCat("    ", Render(effect, "job")));
   }
 
-  // All that happened, for people to read.
-  std::string history() const { return absl::StrJoin(history_, "\n"); }
-
- private:
   void Compare(const Effects& effects, NaiveJob::Lines lines) {
     NaiveJob::Lines real;
     for (const Effect& effect : effects) {
@@ -195,6 +228,7 @@ class SideBySide {
   SavedState saved_;
   std::vector<std::string> history_;
   RandomLaunchers launchers_;
+  std::mt19937_64 commands_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_, keeps_records_);
   std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
@@ -202,9 +236,10 @@ class SideBySide {
   std::set<Invariants::Stream> open_;
 };
 
-// DDPRUN_TWIN_SEED=first[:lists] runs other lists than those of every day.
-TEST(TwinTest, SaysTheSameOnRandomEventLists) {
-  uint64_t first = 1, lists = kLists;
+// DDPRUN_TWIN_SEED=first[:lists] runs other lists than those of every day. Between events there may be a command, one
+// in so many; 0: never.
+void RunLists(uint64_t lists, int one_command_in) {
+  uint64_t first = 1;
   if (const char* text = std::getenv("DDPRUN_TWIN_SEED"); text != nullptr) {
     const std::string given = text;
     const size_t colon = given.find(':');
@@ -220,11 +255,16 @@ TEST(TwinTest, SaysTheSameOnRandomEventLists) {
     SideBySide run(seed);
     for (int i = 0; i < kEvents; ++i) {
       SCOPED_TRACE(absl::StrCat("seed ", seed, ", event ", i));
+      if (one_command_in != 0 && i % one_command_in == 0) run.DoCommand();
       run.Do();
       if (testing::Test::HasFailure()) FAIL() << run.history();
     }
   }
 }
+
+TEST(TwinTest, SaysTheSameOnRandomEventLists) { RunLists(kLists, 0); }
+
+TEST(TwinTest, Commands_InvariantsHold) { RunLists(kLists / 4, 8); }
 
 }  // namespace
 }  // namespace ddprun::rendezvous
