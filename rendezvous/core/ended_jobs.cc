@@ -25,6 +25,9 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   ended.gone_are_all = NamesAll(record.round, record.highest_round);
   ended.told = !record.told.empty();
   ended.node_ids = std::move(record.told);
+  for (const RoundNodeRecord& node : record.round.nodes) {
+    if (!node.gone && !ended.Has(node.node_id)) ended.unreported = true;
+  }
   for (const FencedNodeRecord& node : record.fenced) {
     ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began), node.session);
   }
@@ -83,9 +86,11 @@ bool EndedJobs::OnHeartbeat(absl::string_view job_id, const std::string& node_id
   return job.gone.StillThere(node_id, incarnation, gone) || job.Has(node_id);
 }
 
-void EndedJobs::OnTold(absl::string_view job_id, const std::string& node_id) {
-  const auto it = jobs_.find(job_id);
-  if (it != jobs_.end()) it->second.job.unheard.erase(node_id);
+void EndedJobs::OnTold(const Join& join, SteadyTime now) {
+  EndedJob& job = jobs_.find(join.job_id)->second.job;
+  job.unheard.erase(join.node_id);
+  if (job.gone.IsOvertaken(join.node_id, join.incarnation) || !job.IsTrueNode(join)) return;
+  Fence::AddTold(join, LongestTimeout(job.view.settings), now, &job.gone);
 }
 
 SteadyTime EndedJobs::UnheardUntil() const {

@@ -28,6 +28,7 @@ struct EndedJob {
   std::vector<std::string> node_ids;  // sorted: who was told
   FencedNodes gone;                   // who still had workers, before or at the end
   bool gone_are_all = false;          // nobody else had
+  bool unreported = false;            // but nodes of the last round that have not come to this server
   // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
   std::map<std::string, SteadyTime> unheard;
 
@@ -60,8 +61,8 @@ class EndedJobs {
   // A node beats that stops its workers after it left, or after the end. Whether it belonged to the job.
   bool OnHeartbeat(absl::string_view job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
-  // The node has been told the verdict of that job.
-  void OnTold(absl::string_view job_id, const std::string& node_id);
+  // The launcher of this Join, which concerns its job, is told the verdict again. REQUIRES: the job is remembered.
+  void OnTold(const Join& join, SteadyTime now);
 
   // From when on nobody is to be expected any more who has not heard the verdict of its job.
   SteadyTime UnheardUntil() const;

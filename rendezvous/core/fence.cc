@@ -46,6 +46,13 @@ void Fence::OnJobEnd(const Node& node, SteadyTime now) {
             node.connected ? WorkersGone(node, now) : node.last_heard + reconnect_grace_, node.session);
 }
 
+void Fence::AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes) {
+  if (join.phase != Join::Phase::kRunning && join.phase != Join::Phase::kStopping) return nodes->CameBack(join.node_id);
+  // In this process it is never silent: the end of its stream tells.
+  const SteadyTime gone = join.in_process ? SteadyTime::InfiniteFuture() : now + FenceTime(longest_timeout);
+  nodes->Add(join.node_id, join.incarnation, gone, Membership::SessionOf(join));
+}
+
 bool Fence::OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
   return gone_.StillThere(node_id, incarnation, now + FenceTime(longest_timeout_));
 }

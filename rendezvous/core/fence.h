@@ -56,6 +56,12 @@ class Fence {
   // The job has ended, with this node that may have workers.
   void OnJobEnd(const Node& node, SteadyTime now);
 
+  // The launcher of this Join is told that its job is over, an earlier one of the same id: it stops its workers, if it
+  // has any. REQUIRES: !IsOvertaken(join).
+  void OnToldEnd(const Join& join, SteadyTime now) { AddTold(join, longest_timeout_, now, &gone_); }
+  // The same for `nodes` that a job has left, whose nodes go by at most this heartbeat timeout.
+  static void AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes);
+
   // A heartbeat of a node that is gone. Whether it may still have workers, and so is to be answered.
   bool OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now);
   // Whether it was the stream of a node that is gone: its workers are gone now.

@@ -42,6 +42,8 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       created_(now),
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
+      earlier_round_(past.earlier_round),
+      earlier_verdict_(std::move(past.earlier_verdict)),
       keeps_records_(keeps_records),
       size_{settings_.min_nodes, settings_.max_nodes},
       lateness_(past.lateness),
@@ -52,7 +54,10 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
       round_(past.round_floor, past.max_reported),
       cooldowns_(settings_.node_cooldown),
       goodput_(now),
-      waiting_since_(now) {}
+      waiting_since_(now),
+      unreported_(past.unreported) {
+  if (unreported_) fence_.OnRestored();
+}
 
 Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const DrainedHosts* drained)
     : job_id_(std::move(record.job_id)),
@@ -451,6 +456,7 @@ EndedJob Job::Ended() const {
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();
   ended.gone_are_all = round_.names_all();
+  ended.unreported = unreported_;
   ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
   return ended;

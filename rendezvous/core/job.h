@@ -63,8 +63,12 @@ class Job {
     int32_t restarts = 0;          // charged to the job that is taken up
     FencedNodes gone;              // nodes of the last job of this id that may still have workers
     bool gone_are_all = false;     // and no others do
+    bool unreported = false;       // but nodes of its last round that have not come to this server
     Lateness* lateness = nullptr;  // of the server, which outlives the job; null: it is never late
     const DrainedHosts* drained = nullptr;  // the same; null: none is
+    // The last job of this id had rounds up to this one, and nodes that report one of them hear its verdict.
+    uint64_t earlier_round = 0;
+    Verdict earlier_verdict;
   };
 
   // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
@@ -154,6 +158,9 @@ class Job {
   void TakeReportOfOlder(Node* node, const Join& join, const Turn& turn);
   // Whether the Join may be of this node id, as far as it is known what launcher process has it.
   bool IsTrueNode(const Join& join) const;
+  // Whether it is of the last job of this id, which had a verdict; and tells it that.
+  bool IsOfEarlierJob(const Join& join) const;
+  void TellEarlierVerdict(const Join& join, const Turn& turn);
   void TakeUpRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
@@ -225,7 +232,9 @@ class Job {
   const std::string settings_host_;  // whose settings they are
   const SteadyTime created_;
   const uint64_t recover_from_;
-  const int32_t restarts_before_;  // charged to the job that is taken up, if it is
+  const int32_t restarts_before_;     // charged to the job that is taken up, if it is
+  const uint64_t earlier_round_ = 0;  // as in Past
+  const Verdict earlier_verdict_;
   const bool keeps_records_;
   JobSize size_;          // as the settings have it, or as the last command said
   bool resized_ = false;  // by a command
@@ -257,6 +266,7 @@ class Job {
   NoticeTimer notices_;
   std::optional<Verdict> verdict_;
   std::map<std::string, SteadyTime> unheard_;  // see EndedJob
+  bool unreported_ = false;                    // the same
 };
 
 }  // namespace ddprun::rendezvous

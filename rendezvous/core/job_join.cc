@@ -22,6 +22,7 @@ uint64_t ReportedRound(const Join& join) { return join.current ? join.current->r
 }  // namespace
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
+  if (IsOfEarlierJob(join)) return TellEarlierVerdict(join, turn);
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
     return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
   }
@@ -60,6 +61,21 @@ bool Job::IsTrueNode(const Join& join) const {
     if (session != nullptr && !Membership::IsOfSession(*session, join)) return false;
   }
   return true;
+}
+
+bool Job::IsOfEarlierJob(const Join& join) const {
+  const uint64_t reported = ReportedRound(join);
+  if (reported == 0 || reported > earlier_round_) return false;
+  return !HasNode(join.node_id) && !fence_.IsOvertaken(join) && IsTrueNode(join);
+}
+
+void Job::TellEarlierVerdict(const Join& join, const Turn& turn) {
+  fence_.OnToldEnd(join, turn.now);
+  const bool has_workers = join.phase == Phase::kRunning || join.phase == Phase::kStopping;
+  // Before a first round the record is the earlier job's.
+  if (has_workers && round_.number() > 0) Keep("", turn);
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, join.node_id, join.incarnation, Finish{earlier_verdict_}});
+  if (state_ == JobState::kStopping) TryAssign(turn);
 }
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {

@@ -318,6 +318,7 @@ void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
 }
 
 void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
+  if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size()) unreported_ = true;
   Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
   for (const auto& node : members_.nodes()) {
     if (!node->connected && !node->in_process) ExpectForVerdict(*node);

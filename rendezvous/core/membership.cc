@@ -7,11 +7,10 @@
 #include "rendezvous/core/beat_plan.h"
 
 namespace ddprun::rendezvous {
-namespace {
 
-std::string SessionOf(const Join& join) { return join.session_secret.empty() ? "" : SecretDigest(join.session_secret); }
-
-}  // namespace
+std::string Membership::SessionOf(const Join& join) {
+  return join.session_secret.empty() ? "" : SecretDigest(join.session_secret);
+}
 
 bool Membership::IsOfSession(absl::string_view session, const Join& join) {
   return SecretsEqual(session, SessionOf(join));

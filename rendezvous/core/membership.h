@@ -84,6 +84,8 @@ class Membership {
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
+  // The digest of the Join's session secret; empty: it has none.
+  static std::string SessionOf(const Join& join);
   // Whether the Join is of the launcher process of whose session secret this is the digest (protocol 2.4).
   static bool IsOfSession(absl::string_view session, const Join& join);
 

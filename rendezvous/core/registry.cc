@@ -66,7 +66,7 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     const EndedJob* ended = ended_.Find(join.job_id);
     if (ended != nullptr && ended->Concerns(join)) {
       effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}});
-      ended_.OnTold(join.job_id, join.node_id);
+      ended_.OnTold(join, now);
       return;
     }
     if (ended != nullptr && !ended->IsTrueNode(join)) {
@@ -91,7 +91,12 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
       past.restarts = ended->told ? 0 : ended->view.restart_count;
       past.gone = ended->gone;
-      past.gone_are_all = past.gone_are_all || ended->gone_are_all;
+      if (ended->told) {
+        past.earlier_round = ended->last_round;
+        past.earlier_verdict = *ended->view.verdict;
+      }
+      past.gone_are_all = !ended->unreported && (past.gone_are_all || ended->gone_are_all);
+      past.unreported = ended->unreported;
     }
     auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
     ended_.Remove(join.job_id);

@@ -55,5 +55,17 @@ TEST(EndedJobTest, Concerns_WhoeverBelongedToIt) {
   EXPECT_FALSE(job.Concerns(join));
 }
 
+// Protocol 4.5: who was of the round, is not known to be gone and was not told, may have workers.
+TEST(EndedJobTest, FromRecord_KnowsWhoHasNotReported) {
+  JobRecord record;
+  record.verdict = Verdict{};
+  record.highest_round = record.round.number = 3;
+  record.round.nodes = {{"a"}, {"b", "", true}};
+  record.told = {"a"};
+  EXPECT_FALSE(EndedJob::FromRecord(record, SteadyTime::InfinitePast()).unreported);
+  record.round.nodes[1].gone = false;
+  EXPECT_TRUE(EndedJob::FromRecord(record, SteadyTime::InfinitePast()).unreported);
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -59,6 +59,7 @@ class Invariants {
   std::map<std::string, Seen> seen_;
   std::map<std::string, JobRecord> kept_;
   std::map<std::string, Reported> reported_;
+  std::map<std::string, Verdict> kept_verdicts_;  // the last one of each job id
 };
 
 }  // namespace ddprun::rendezvous

@@ -30,12 +30,16 @@ NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
       gone(past.gone),
       settings_(first.settings),
       recover_from_(past.recover_from),
+      earlier_round_(past.earlier_round),
+      earlier_verdict_(past.earlier_verdict),
       restarts_before_(past.restarts),
       lateness_(past.lateness),
       began_(past.server_began),
       unknown_gone_(past.gone_are_all ? SteadyTime::InfinitePast() : began_ + 1.5 * settings_.heartbeat_timeout),
       keeps_records_(past.keeps_records),
-      waiting_since_(now) {}
+      waiting_since_(now) {
+  unreported = veterans_ = past.unreported;
+}
 
 void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord& record) {
   lateness_ = lateness;
@@ -44,8 +48,14 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   unknown_gone_ = names_all() ? SteadyTime::InfinitePast() : fenced_until;
   gone.clear();
   for (const FencedNodeRecord& node : record.fenced) gone[node.node_id] = {node.incarnation, fenced_until};
-  if (ended()) return;
+  unreported = false;
+  if (ended()) {
+    for (const RoundNodeRecord& node : record.round.nodes)
+      unreported = unreported || (!node.gone && !Find(node.node_id));
+    return;
+  }
   restored_ = veterans_ = true;
+  earlier_round_ = 0;
   lost_.clear();
   for (size_t r = 0; r < record.round.nodes.size(); ++r) {
     if (record.round.nodes[r].gone) lost_.insert(static_cast<int>(r));
@@ -130,11 +140,17 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   now_ = now;
   const std::string who = absl::StrCat(join.node_id, "#", join.incarnation);
   Node* old = Find(join.node_id);
+  const auto before = gone.find(join.node_id);
+  const bool overtaken = before != gone.end() && join.incarnation <= before->second.incarnation;
+  if (join.current && RoundOf(join) <= earlier_round_ && RoundOf(join) > 0 && old == nullptr && !overtaken) {
+    ToldEnd(join, now);
+    lines->push_back(absl::StrCat(who, " ", earlier_verdict_));
+    return Settle(now);
+  }
   if (!(join.settings == settings_)) return lines->push_back(who + " rejected");
   if (old != nullptr && join.incarnation <= old->join.incarnation) return lines->push_back(who + " close");
   if (old != nullptr) return Rejoin(old, join, now);
-  const auto left = gone.find(join.node_id);
-  if (left != gone.end() && join.incarnation <= left->second.incarnation) return lines->push_back(who + " close");
+  if (overtaken) return lines->push_back(who + " close");
   for (Node& other : nodes) {
     if (!join.node_rank || other.join.node_rank != join.node_rank) continue;
     if (other.connected && !Silent(other, settings_.heartbeat_timeout, now)) return lines->push_back(who + " rejected");
@@ -272,6 +288,13 @@ void NaiveJob::Report(Node* node, const Join& join) {
 
 SteadyTime NaiveJob::WorkersGone(const Node& node) const {
   return node.join.in_process ? SteadyTime::InfiniteFuture() : now_ + settings_.heartbeat_timeout * 7 / 6;
+}
+
+void NaiveJob::ToldEnd(const Join& join, SteadyTime now) {
+  gone.erase(join.node_id);
+  if (join.phase != Phase::kRunning && join.phase != Phase::kStopping) return;
+  const SteadyTime until = now + settings_.heartbeat_timeout * 7 / 6;
+  gone[join.node_id] = {join.incarnation, join.in_process ? SteadyTime::InfiniteFuture() : until};
 }
 
 bool NaiveJob::BeatOfGone(const std::string& node_id, uint64_t incarnation, SteadyTime now) {
@@ -477,6 +500,8 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
 }
 
 void NaiveJob::End(State to, const std::string& line) {
+  const int reported = static_cast<int>(reported_.size() + lost_.size());
+  if (state == State::kRecovering && reported < world_nodes_) unreported = true;
   for (const Node& node : nodes) {
     Say(node, line);
     if (!MayHaveWorkers(node)) continue;

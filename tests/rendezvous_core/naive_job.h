@@ -39,8 +39,11 @@ class NaiveJob {
     int restarts = 0;
     std::map<std::string, GoneNode> gone;
     bool gone_are_all = false;
+    bool unreported = false;
     const Lateness* lateness = nullptr;
     bool keeps_records = false;
+    uint64_t earlier_round = 0;   // of the job of this id before
+    std::string earlier_verdict;  // the line that tells it
   };
   NaiveJob(const Join& first, const Past& past, SteadyTime now);
   // The same job on a server that was started again at `now` and remembers it. Who was lost before, and which of those
@@ -53,6 +56,8 @@ class NaiveJob {
   void OnStreamClosed(const std::string& node_id, uint64_t incarnation, SteadyTime now, Lines* lines);
   void OnTime(SteadyTime now, Lines* lines);
 
+  // It is told that its job is over, this one or an earlier one of the same id.
+  void ToldEnd(const Join& join, SteadyTime now);
   // Of a node that left or was told the end, and stops its workers.
   bool BeatOfGone(const std::string& node_id, uint64_t incarnation, SteadyTime now);
 
@@ -60,7 +65,8 @@ class NaiveJob {
   uint64_t round = 0;
   uint64_t highest = 0;  // round known of
   int restarts = 0;
-  std::string verdict;  // the line that tells it
+  std::string verdict;      // the line that tells it
+  bool unreported = false;  // it ended before all nodes of its round came to this server
   bool ended() const { return state == State::kFinished || state == State::kFailed; }
   // The last round was given out by a server that keeps records, and nobody has heard of a later one.
   bool names_all() const { return !members_.empty() && round == highest; }
@@ -123,6 +129,8 @@ class NaiveJob {
 
   JobSettings settings_;
   uint64_t recover_from_;
+  uint64_t earlier_round_;
+  std::string earlier_verdict_;
   int restarts_before_;
   const Lateness* lateness_;
   Lines* lines_ = nullptr;

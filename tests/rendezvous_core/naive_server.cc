@@ -59,13 +59,18 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
     const bool told = !it->second.nodes.empty();
     past.floor = it->second.highest;
     past.gone = it->second.gone;
-    past.gone_are_all = it->second.names_all();
+    past.gone_are_all = it->second.names_all() && !it->second.unreported;
+    past.unreported = it->second.unreported;
+    const auto left = past.gone.find(node_id);
+    const bool overtaken = left != past.gone.end() && incarnation <= left->second.incarnation;
     if (told && (belonged || (join->current && RoundOf(*join) <= it->second.highest))) {
+      if (!overtaken) it->second.ToldEnd(*join, now);
       return lines->push_back(absl::StrCat(who, " ", it->second.verdict));
     }
-    const auto left = past.gone.find(node_id);
-    if (left != past.gone.end() && incarnation <= left->second.incarnation) return lines->push_back(who + " close");
+    if (overtaken) return lines->push_back(who + " close");
     past.recover_from = told ? it->second.highest + 1 : it->second.highest;
+    past.earlier_round = told ? it->second.highest : 0;
+    past.earlier_verdict = it->second.verdict;
     past.restarts = told ? 0 : it->second.restarts;
     replaced_.insert_or_assign(job_id, it->second);
     jobs.erase(it);
