@@ -11,8 +11,8 @@
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/http/server_view.h"
 
-// PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is not
-// known is null or left out.
+// PURE: what /api/v1 answers, as JSON (docs/rendezvousd.md has the fields). Durations are numbers of seconds; what is
+// not known is null or left out.
 namespace ddprun::http {
 
 // {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes.

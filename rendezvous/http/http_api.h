@@ -26,8 +26,8 @@ struct Sources {
   const rendezvous::EventLog* events = nullptr;  // outlives whoever uses the sources
 };
 
-// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Wrong tokens are logged, at most
-// one line in ten seconds. Thread-compatible.
+// Answers the requests of rendezvousd's HTTP server (docs/rendezvousd.md lists the paths). Wrong tokens are logged, at
+// most one line in ten seconds. Thread-compatible.
 class HttpApi {
  public:
   static constexpr size_t kMaxJobsPerPage = 1000;

@@ -57,8 +57,8 @@ absl::string_view ReasonPhrase(int status);
 // length is that of the body, unless the response has no end.
 std::string FormatHead(const Response& response, bool keep_alive);
 
-// Whether a Host header ("localhost:80", "127.0.0.1", "[::1]:8080") names this machine's loopback. A page of another site
-// that has its name resolved to 127.0.0.1 (DNS rebinding) shows a name of its own here.
+// Whether a Host header ("localhost:80", "127.0.0.1", "[::1]:8080") names this machine's loopback. A page of another
+// site that has its name resolved to 127.0.0.1 (DNS rebinding) shows a name of its own here.
 bool IsLoopbackHost(absl::string_view host);
 
 }  // namespace ddprun::http

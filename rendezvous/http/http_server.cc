@@ -31,8 +31,8 @@
 #include "rendezvous/server/listen.h"
 #include "rendezvous/wire/credential_files.h"
 
-// The only file that includes Boost: it takes half a minute to compile. Boost's calls that would throw are given an error
-// code to fill in; what may throw in spite of that (memory) is caught in Run().
+// The only file that includes Boost: it takes half a minute to compile. Boost's calls that would throw are given an
+// error code to fill in; what may throw in spite of that (memory) is caught in Run().
 namespace ddprun::http {
 namespace {
 
@@ -269,8 +269,8 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
     });
   }
 
-  // What the client still sends is read, because unread bytes would make the kernel reset the connection, and the client
-  // would not see the answer.
+  // What the client still sends is read, because unread bytes would make the kernel reset the connection, and the
+  // client would not see the answer.
   void Linger() {
     state_ = State::kLingering;
     error_code ignored;

@@ -32,8 +32,8 @@ struct ServerLimits {
   int stream_buffer_bytes = 64 * 1024;  // of the kernel, for what a client has not taken
 };
 
-// An HTTP/1.1 server on one thread, with everything bounded: sizes, connections, times. What is malformed or too large is
-// answered with an error and its connection closed. HEAD is answered as GET without a body. Thread-safe.
+// An HTTP/1.1 server on one thread, with everything bounded: sizes, connections, times. What is malformed or too large
+// is answered with an error and its connection closed. HEAD is answered as GET without a body. Thread-safe.
 class Server {
  public:
   struct Counts {
@@ -44,8 +44,8 @@ class Server {
   // Answers a request. Called on the server's thread, so it must not wait; throws nothing.
   using Handler = std::function<Response(const Request&)>;
 
-  // Listens at `address` (port 0: any free port); with a certificate in `credentials` it speaks TLS only. The certificate
-  // is read again when its files change.
+  // Listens at `address` (port 0: any free port); with a certificate in `credentials` it speaks TLS only. The
+  // certificate is read again when its files change.
   //   INVALID_ARGUMENT  the certificate does not fit its key.
   //   others            as Listen (rendezvous/server/listen.h).
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Endpoint& address,

@@ -73,16 +73,16 @@ HaOptions MakeHaOptions(const RendezvousdOptions& options) {
                    .credentials = options.credentials};
 }
 
-// The lease may be another server's in a moment, or is already. Nothing is closed in order: what a server that ends says
-// to its launchers is not for one that does not lead.
+// The lease may be another server's in a moment, or is already. Nothing is closed in order: what a server that ends
+// says to its launchers is not for one that does not lead.
 void EndAtOnce(const std::string& reason) {
   Log(LogLevel::kError, absl::StrCat("leads no more (", reason, "); exiting, so that it can be started as a follower"));
   FlushLog(SteadyNow() + kLastWords);
   _exit(kExitFailed);
 }
 
-// Reloads at each SIGHUP, and returns at another signal, with its number. Credential files need no reload: they are read
-// again when they change.
+// Reloads at each SIGHUP, and returns at another signal, with its number. Credential files need no reload: they are
+// read again when they change.
 int AwaitSignal(const sigset_t& signals, EventFile* file = nullptr) {
   int signal_number = 0;
   for (sigwait(&signals, &signal_number); signal_number == SIGHUP; sigwait(&signals, &signal_number)) {
