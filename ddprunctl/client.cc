@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/host_port.h"
 #include "rendezvous/wire/leader_hint.h"
@@ -29,14 +29,26 @@ absl::StatusOr<std::string> AuthorizationOf(rendezvous::ClientSecurity* security
   return answer.get();
 }
 
+// Why a server that did not answer did not: "127.0.0.1:29400: connection refused". `connected`: it was reached before.
+std::string DescribeSilence(const std::string& server, bool connected, bool has_tls, const absl::Status& status) {
+  constexpr auto kNone = rendezvous::StreamProgress::kNone;
+  const std::string what = rendezvous::DescribeEnd(server, kNone, status).reason;
+  if (connected || !rendezvous::IsTlsFailure(kNone, status)) return what;
+  if (has_tls) return absl::StrCat(server, ": ", rendezvous::DescribeTlsFailure(status));
+  return absl::StrCat(what, " (a server with TLS needs --tls-ca, and perhaps --tls-cert and --tls-key)");
+}
+
 }  // namespace
 
-grpc::Status Client::CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader) {
+absl::Status Client::CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader,
+                             bool* answered) {
+  *answered = true;
   const absl::StatusOr<Endpoint> endpoint = rendezvous::ParseHostPort(server);
-  if (!endpoint.ok()) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, std::string(endpoint.status().message()));
+  if (!endpoint.ok()) return endpoint.status();
   rendezvous::ClientSecurity security(credentials_, endpoint->host);
   const absl::StatusOr<std::string> authorization = AuthorizationOf(&security);
-  if (!authorization.ok()) return rendezvous::ToGrpcStatus(authorization.status());
+  if (!authorization.ok()) return authorization.status();
+  *answered = false;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -57,10 +69,13 @@ grpc::Status Client::CallOne(const std::string& server, const Make& make, absl::
   if (const auto hint = trailing.find(rendezvous::kLeaderKey); hint != trailing.end()) {
     *leader = std::string(hint->second.data(), hint->second.size());
   }
-  if (trailing.count(rendezvous::kFollowerKey) > 0) {
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "does not lead");
-  }
-  return status;
+  if (trailing.count(rendezvous::kFollowerKey) > 0) return absl::UnavailableError(server + ": does not lead");
+  const absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  // While the connection stands it is the server that says so. One that was lost is idle.
+  const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);
+  *answered = !absl::IsUnavailable(result) || state == GRPC_CHANNEL_READY;
+  if (*answered) return result;
+  return absl::UnavailableError(DescribeSilence(server, state == GRPC_CHANNEL_IDLE, security.has_tls(), result));
 }
 
 absl::Status Client::Call(const Make& make, absl::Duration timeout) {
@@ -68,11 +83,10 @@ absl::Status Client::Call(const Make& make, absl::Duration timeout) {
   const size_t most = servers_.size() + kMaxRedirects;
   for (size_t i = 0; i < queue.size() && i < most; ++i) {
     std::string leader;
-    const grpc::Status status = CallOne(queue[i], make, timeout, &leader);
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-    }
-    problems.push_back(absl::StrCat(queue[i], ": ", status.error_message()));
+    bool answered = false;
+    const absl::Status status = CallOne(queue[i], make, timeout, &leader, &answered);
+    if (answered) return status;
+    problems.emplace_back(status.message());
     if (leader.empty()) continue;
     // The leader's address comes next, unless it was tried just now.
     if (std::find(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(i) + 1, leader) ==

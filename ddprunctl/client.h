@@ -34,13 +34,15 @@ class Client {
   using Make = std::function<grpc::Status(const Target& target)>;
 
   // Makes the call, on one server after the other until one answers that leads.
-  //   UNAVAILABLE  none can be reached, or none leads; the text names them.
+  //   UNAVAILABLE  none can be reached, or none leads; the text names them. Or the server that leads said so.
   //   others       as the server says.
   absl::Status Call(const Make& make, absl::Duration timeout = kTimeout);
 
  private:
-  // `leader`: what the server said of who leads, if it does not.
-  grpc::Status CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader);
+  // `leader`: what the server said of who leads, if it does not. `answered`: the status is the leader's, or no server's
+  // fault; else it says why there is no answer.
+  absl::Status CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader,
+                       bool* answered);
 
   std::vector<std::string> servers_;
   const rendezvous::Credentials credentials_;

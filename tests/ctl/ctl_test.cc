@@ -112,6 +112,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_EQ(watch.Wait(), 1);
+  EXPECT_FALSE(absl::StrContains(watch.Err(), "TLS")) << watch.Err();
   std::string names;
   for (absl::string_view line : absl::StrSplit(ReadFile(event_log), '\n', absl::SkipEmpty())) {
     names += nlohmann::json::parse(line)["event.name"].get<std::string>() + " ";
@@ -196,7 +197,22 @@ TEST_F(CtlTest, WrongCalls_ExitCodes) {
   server_->Wait();
   const Answer nobody = Ctl({"jobs"});
   EXPECT_EQ(nobody.exit, 1);
-  EXPECT_TRUE(absl::StrContains(nobody.err, "no answer from the rendezvous server")) << nobody.err;
+  EXPECT_EQ(nobody.err, absl::StrCat("ddprunctl: no answer from the rendezvous server (--server): 127.0.0.1:", port_,
+                                     ": connection refused\n"));
+}
+
+TEST_F(CtlTest, ServerSaysLater_ItsReasonIsShown) {
+  const TempDir folder;
+  const std::string state = absl::StrCat("--state-dir=", folder.path());
+  StartServer({state});
+  const auto node = Node("1");
+  ASSERT_TRUE(node->WaitForOut("round=1")) << node->Err();
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  node->Signal(SIGKILL);
+  node->Wait();
+  StartServer({state});
+  ExpectRefused(Ctl({"resize", "job", "2"}), "ddprunctl: job job waits for its nodes after a server restart");
 }
 
 TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
@@ -245,11 +261,11 @@ TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
 
   for (const char* command : {"stop", "show"}) {
     ExpectRefused(Ctl(with({command, "job"}, shown(ca, "bob", ca))), "no name in the client certificate is allowed");
-    ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "no answer from the rendezvous server");
-    ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "no answer from the rendezvous server");
-    ExpectRefused(Ctl({command, "job"}), "no answer from the rendezvous server");
+    ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "TLS handshake failed");
+    ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "TLS handshake failed");
+    ExpectRefused(Ctl({command, "job"}), "a server with TLS needs --tls-ca");
     // A server that only pretends to be it.
-    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "no answer from the rendezvous server");
+    ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "TLS handshake failed");
   }
   const Answer stop = Ctl(with({"stop", "job"}, shown(ca, "alice", ca)));
   EXPECT_EQ(stop.exit, 0) << stop.err;
