@@ -39,7 +39,7 @@ void Invariants::CheckKept(const Effects& effects) {
     if (const auto* finish = std::get_if<Finish>(&tell->message)) {
       if (absl::StartsWith(finish->verdict.reason, "kicked by ")) continue;  // the node's end, not the job's
       // A job that began anew tells the verdict of the job before, to nodes of that one.
-      EXPECT_EQ(kept_verdicts_[tell->job_id], finish->verdict);
+      EXPECT_EQ(kept_verdicts_[tell->job_id], finish->verdict) << "4: told a verdict that was not kept";
     }
   }
 }
@@ -58,7 +58,7 @@ void Invariants::Check(const Registry& registry, bool keeps_records, const std::
   }
   CheckReported(registry, effects, now);
   if (somebody_waits) {
-    EXPECT_LT(registry.NextDeadline(), SteadyTime::InfiniteFuture()) << "somebody would wait for ever";
+    EXPECT_LT(registry.NextDeadline(), SteadyTime::InfiniteFuture()) << "4: somebody would wait for ever";
   }
 }
 
@@ -152,7 +152,7 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
     EXPECT_LE(view.restart_count, view.settings.max_restarts) << "more restarts than allowed";
   }
   if (view.round != 0) {
-    EXPECT_GE(view.round, seen.round) << "rounds went back";
+    EXPECT_GE(view.round, seen.round) << "3: rounds went back";
   }
   // After an end it may be another job of that id, with a budget of its own.
   if (!IsEnd(seen.state)) {
@@ -178,7 +178,7 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
     for (const std::string& node_id : seen.connected) {
       if (!told.contains(node_id) && !gone.contains(node_id)) ++missing;
     }
-    EXPECT_LE(missing, 1u) << "somebody was not told the end";
+    EXPECT_LE(missing, 1u) << "4: somebody was not told the end";
   }
   seen.state = view.state;
   seen.round = std::max(seen.round, view.round);
@@ -196,7 +196,7 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   }
   if (workers_of_round > 0) {
     EXPECT_TRUE(view.state == JobState::kRunning || view.state == JobState::kRecovering)
-        << "workers of a round that was left: " << Name(view.state);
+        << "1: workers of a round that was left: " << Name(view.state);
   }
   EXPECT_EQ(view.node_count, view.nodes.size());
 }
@@ -218,7 +218,7 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
   }
   const uint64_t before = seen_[view.job_id].round;
   if (newest == 0) return;
-  EXPECT_GE(newest, before) << "an old round was given out";
+  EXPECT_GE(newest, before) << "3: an old round was given out";
   if (newest == before || IsEnd(view.state)) return;  // told again, or over within the event
   const bool is_reported = std::any_of(effects.begin(), effects.end(), [&](const Effect& effect) {
     const auto* report = std::get_if<Report>(&effect);
@@ -236,15 +236,15 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     EXPECT_EQ(a.restart_count, view.restart_count);
   }
   for (const NodeView& node : view.nodes) {
-    EXPECT_NE(node.state, NodeView::State::kStopping) << node.node_id << " has workers of an older round";
+    EXPECT_NE(node.state, NodeView::State::kStopping) << "1: " << node.node_id << " has workers of an older round";
   }
   EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes);
   EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes);
   std::sort(places.begin(), places.end());
   int next_rank = 0, next_base = 0;
   for (const auto& [group_rank, base_rank, slots] : places) {
-    EXPECT_EQ(group_rank, next_rank++) << "group ranks are no permutation";
-    EXPECT_EQ(base_rank, next_base) << "ranks are no permutation";
+    EXPECT_EQ(group_rank, next_rank++) << "2: group ranks are no permutation";
+    EXPECT_EQ(base_rank, next_base) << "2: ranks are no permutation";
     next_base += slots;
   }
   EXPECT_EQ(next_base, assignments[0].world_size);

@@ -12,7 +12,8 @@
 
 namespace ddprun::rendezvous {
 
-// What must hold after every event of a Registry, whatever is said to it. Failures are gtest failures.
+// What must hold after every event of a Registry, whatever is said to it. Failures are gtest failures; those of an
+// invariant of docs/model.md begin with its number there.
 class Invariants {
  public:
   // Who may be spoken to: streams that are open.
