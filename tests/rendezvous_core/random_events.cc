@@ -57,7 +57,8 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   if (!launcher->joined || OneIn(6)) {
     join = Join{};
     join.job_id = OneIn(5) ? "other" : "job";
-    join.node_id = absl::StrCat("n", random_() % 1'000'000);
+    // No two launchers have the same.
+    join.node_id = absl::StrCat("n", random_() % 150'000 * kLaunchers + (launcher - launchers_.data()));
     join.host = absl::StrCat("host", Below(12));
     join.address = join.host;
     join.slots = 1 + Below(3);
