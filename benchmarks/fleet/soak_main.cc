@@ -1,5 +1,5 @@
-// soak: job after job at a rendezvousd that runs, many at a time, of two launchers each. Every second job restarts once.
-// Prints a line "jobs COUNT" when so many have ended; benchmarks/soak.py looks at the server each time.
+// soak: job after job at a rendezvousd that runs, many at a time, of two launchers each. Every second job restarts
+// once. Prints a line "jobs COUNT" when so many have ended; benchmarks/soak.py looks at the server each time.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>

@@ -7,7 +7,8 @@
 
 #include <cstring>
 
-// The `main` functions of launcher/ddprun_main.cc, rendezvous/server/rendezvousd_main.cc and ddprunctl/ddprunctl_main.cc.
+// The `main` functions of launcher/ddprun_main.cc, rendezvous/server/rendezvousd_main.cc and
+// ddprunctl/ddprunctl_main.cc.
 int DdprunMain(int argc, char** argv);
 int DdprunctlMain(int argc, char** argv);
 int RendezvousdMain(int argc, char** argv);

@@ -11,8 +11,8 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: divides a job's time by its events and the steps that its ranks report. A job whose workers report no steps starts
-// for ever. Thread-compatible. `now` never goes back.
+// PURE: divides a job's time by its events and the steps that its ranks report. A job whose workers report no steps
+// starts for ever. Thread-compatible. `now` never goes back.
 class Goodput {
  public:
   explicit Goodput(SteadyTime created) : since_(created) {}

@@ -38,9 +38,9 @@ namespace ddprun::rendezvous {
 // One job from its first node's Join to its verdict: the round state machine (job_state.h has its diagram and its
 // transitions). It answers every event in every state; what it knows lies in its parts: who is there (Membership), the
 // round and its nodes' reports after a server's restart (Round, Recovery), whose workers may be left (Fence), which
-// failure followed from a loss (HeldFailure), what failures cost (RestartBudget), and whom (NodeCooldowns). Thread-compatible.
-// Joins were checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes back), job_round.cc
-// (rounds and the end) and job_command.cc.
+// failure followed from a loss (HeldFailure), what failures cost (RestartBudget), and whom (NodeCooldowns).
+// Thread-compatible. Joins were checked by CheckJoin. Code is in job.cc (events), job_join.cc (who joins and comes
+// back), job_round.cc (rounds and the end) and job_command.cc.
 class Job {
  public:
   // What every event comes with.
@@ -192,8 +192,8 @@ class Job {
   // Those of them that may claim to be in touch have to answer before the round begins (protocol 3.9).
   void TellLeftOut(const Turn& turn);
   void TryAssign(const Turn& turn);
-  // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all of
-  // them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
+  // Survivors that can't go on in the next round, of nodes that are about to take part in it, have to stop first: all
+  // of them if one of these nodes can't keep its workers, and those that missed a round. Whether there were any.
   bool StopSurvivors(const Turn& turn);
   // A round is not given to a node that may be gone. Whether there was one, which is lost then.
   bool RemoveQuiet(const Turn& turn);

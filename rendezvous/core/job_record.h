@@ -58,8 +58,8 @@ struct JobSize {
   friend bool operator==(const JobSize&, const JobSize&) = default;
 };
 
-// The job id of the record of what is the server's: drained_hosts. No job can have it. A server of before it takes it for
-// a job that never began.
+// The job id of the record of what is the server's: drained_hosts. No job can have it. A server of before it takes it
+// for a job that never began.
 inline constexpr char kServerRecordId[] = "ddprun:server";
 
 // What failures have cost so far (protocol 3.5), as of when the record was made.

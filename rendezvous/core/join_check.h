@@ -20,8 +20,8 @@ std::optional<std::string> CheckJoin(const Join& join);
 // The same for the settings of a job.
 std::optional<std::string> CheckSettings(const JobSettings& settings);
 
-// nullopt, or a phrase that says what is wrong with the survivors of a node with so many slots: a local rank that it does
-// not have, out of order or twice; a negative step.
+// nullopt, or a phrase that says what is wrong with the survivors of a node with so many slots: a local rank that it
+// does not have, out of order or twice; a negative step.
 std::optional<std::string> CheckSurvivors(const std::vector<Survivor>& survivors, int32_t slots);
 
 bool IsPort(int32_t port);

@@ -38,8 +38,8 @@ struct JobSettings {
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
 
-// One worker's end, as its launcher saw it. The first of a round is the job's first cause. Neither exit code nor signal:
-// the worker lives, and said itself that it can't go on (docs/worker_protocol.md 5.4).
+// One worker's end, as its launcher saw it. The first of a round is the job's first cause. Neither exit code nor
+// signal: the worker lives, and said itself that it can't go on (docs/worker_protocol.md 5.4).
 struct WorkerFailure {
   std::string host;
   int32_t rank = -1;  // -1: not a worker's failure (a lost node, a timeout)
@@ -262,8 +262,8 @@ struct Assign {
   friend bool operator==(const Assign&, const Assign&) = default;
 };
 
-// Stop the workers of `round`, then send Ready: another round follows. To a node that is Ready with survivors: stop those
-// as well, and send Ready again.
+// Stop the workers of `round`, then send Ready: another round follows. To a node that is Ready with survivors: stop
+// those as well, and send Ready again.
 struct StopRound {
   uint64_t round = 0;
   std::string reason;                        // one sentence: what happened, where

@@ -34,9 +34,9 @@ bool IsDrainedNewcomer(const Node& node, const DrainedHosts& drained);
 size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained);
 
 // Nodes that the next round begins without (protocol 3.9, 3.10): newcomers of drained hosts; nodes with a cooldown and
-// those of drained hosts, as far as `min_nodes` others are there (those with a cooldown that ends first are needed first);
-// and if the last round's nodes are more than `max_nodes`, those of the highest group ranks. Of nodes of the last round
-// whose launchers lack the capability, none.
+// those of drained hosts, as far as `min_nodes` others are there (those with a cooldown that ends first are needed
+// first); and if the last round's nodes are more than `max_nodes`, those of the highest group ranks. Of nodes of the
+// last round whose launchers lack the capability, none.
 LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules);
 
 // Nobody has to be waited for but nodes that are gone: those of the last round, who always take part unless they are
@@ -58,8 +58,8 @@ struct StateSource {
   friend bool operator==(const StateSource&, const StateSource&) = default;
 };
 
-// The survivor with the largest committed step, of equals that of the lowest rank (protocol 3.8). nullopt: none of these
-// nodes has one with a state. `table`: RanksOf(nodes).
+// The survivor with the largest committed step, of equals that of the lowest rank (protocol 3.8). nullopt: none of
+// these nodes has one with a state. `table`: RanksOf(nodes).
 std::optional<StateSource> StateSourceOf(const std::vector<Node*>& nodes, const RankTable& table);
 
 }  // namespace ddprun::rendezvous

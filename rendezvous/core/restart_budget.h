@@ -12,8 +12,8 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: how often the workers of one job may be started again because one failed, and when (protocol 3.5): one budget for
-// the whole job, whichever node the failure was on. Value type.
+// PURE: how often the workers of one job may be started again because one failed, and when (protocol 3.5): one budget
+// for the whole job, whichever node the failure was on. Value type.
 class RestartBudget {
  public:
   // A restart that comes later than this after the one before is the first of a series again.

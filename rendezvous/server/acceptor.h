@@ -21,9 +21,9 @@ namespace ddprun::rendezvous {
 
 // Accepts TCP connections for a gRPC server, within bounds (ConnectionLimits). gRPC's own listener has none, never
 // accepts again once the process was out of descriptors, and gRPC keeps for seconds what has not begun to speak HTTP/2
-// (1.51). So a connection is handed over when its first bytes are there and are what they should be; until then it costs
-// a descriptor. Some descriptors are kept free for all else that the process does: a connection beyond that takes the
-// place of those that have waited longest without a session.
+// (1.51). So a connection is handed over when its first bytes are there and are what they should be; until then it
+// costs a descriptor. Some descriptors are kept free for all else that the process does: a connection beyond that takes
+// the place of those that have waited longest without a session.
 //
 // A thread of its own accepts; it sleeps while nobody comes. Listen, Start and Stop belong to one thread, the rest is
 // thread-safe.

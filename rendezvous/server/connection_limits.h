@@ -29,12 +29,12 @@ class ConnectionLimits {
     size_t waiting = 16'384;
     size_t per_address = 16'384;  // as for streams (StreamLimits)
     // In the long run an address may open one connection in each interval, at once as many as `burst`: thousands of
-    // launchers behind one address may all come back at once. A stream counts until it brings its Join, as it costs more
-    // than a connection: what a whole burst costs must not hold up the heartbeats of others.
+    // launchers behind one address may all come back at once. A stream counts until it brings its Join, as it costs
+    // more than a connection: what a whole burst costs must not hold up the heartbeats of others.
     absl::Duration interval = absl::Milliseconds(1);
     int burst = 16'384;
-    // So many more of an address than have brought a Join are handed to gRPC at once, and one in each interval: gRPC takes
-    // in all streams of a connection before one is counted.
+    // So many more of an address than have brought a Join are handed to gRPC at once, and one in each interval: gRPC
+    // takes in all streams of a connection before one is counted.
     int entries = 32;
     absl::Duration entry_interval = absl::Milliseconds(20);
     int streams = 16;         // that are opened on a connection before one brings its Join; a launcher needs one

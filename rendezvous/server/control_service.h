@@ -19,7 +19,8 @@ namespace ddprun::rendezvous {
 
 class EventStream;
 
-// Events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the queue's thread.
+// Events and commands of a Driver (proto/control.proto) on a completion queue. Thread-safe. Outlives the queue's
+// thread.
 class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;

@@ -23,8 +23,9 @@ struct ServerOptions {
 };
 
 // Offers a Driver to launchers in other processes over gRPC (proto/rendezvous.proto), with the standard health and
-// reflection services. Messages, queues and memory are bounded. With credentials every call is authenticated; reflection,
-// which can't be, is then only offered where TLS alone decides. Thread-safe. The driver outlives the server.
+// reflection services. Messages, queues and memory are bounded. With credentials every call is authenticated;
+// reflection, which can't be, is then only offered where TLS alone decides. Thread-safe. The driver outlives the
+// server.
 class Server {
  public:
   // Listens on every address given ("127.0.0.1:29400", "[::1]:0": port 0 is a free one).

@@ -1,6 +1,6 @@
-// Several rendezvousd on a real etcd, with real launchers and workers, while leaders are killed, paused and cut off, and
-// members of etcd die. Whatever happens: every launcher ends with its job's code, rounds only grow, no charge is lost or
-// counted twice, and no worker of a round starts before all workers of the one before have ended.
+// Several rendezvousd on a real etcd, with real launchers and workers, while leaders are killed, paused and cut off,
+// and members of etcd die. Whatever happens: every launcher ends with its job's code, rounds only grow, no charge is
+// lost or counted twice, and no worker of a round starts before all workers of the one before have ended.
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
 //
 //   crowd SERVER JOB NODES SLOTS
 //
-// Joins with NODES nodes from one process, each a client of its own on one connection, and prints "round N" when all have
-// their ranks. Reads lines of standard input:
+// Joins with NODES nodes from one process, each a client of its own on one connection, and prints "round N" when all
+// have their ranks. Reads lines of standard input:
 //   progress STEP PHASE LOSS   every rank is there; rank 1 is 3 steps behind
 //   fail NODE MESSAGE          a worker of that node fails
 //   finish                     all workers succeed

@@ -12,7 +12,8 @@
 
 namespace ddprun::testing {
 
-// A blocking TCP connection to an HTTP server on this host. Whoever waits for what does not come gives up after a minute.
+// A blocking TCP connection to an HTTP server on this host. Whoever waits for what does not come gives up after a
+// minute.
 class HttpClient {
  public:
   explicit HttpClient(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

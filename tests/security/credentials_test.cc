@@ -14,8 +14,8 @@
 #include "tests/rendezvous_net/test_launcher.h"
 #include "tests/security/certificates.h"
 
-// What OpenSSL keeps for each thread. gRPC's threads may still run when the process ends, and LeakSanitizer then reports
-// it; leaks of ours would be found in credential_files_test.
+// What OpenSSL keeps for each thread. gRPC's threads may still run when the process ends, and LeakSanitizer then
+// reports it; leaks of ours would be found in credential_files_test.
 extern "C" const char* __lsan_default_suppressions() { return "leak:CRYPTO_zalloc\nleak:ERR_add_error_vdata\n"; }
 
 namespace ddprun::rendezvous {
