@@ -49,7 +49,7 @@ while True:
         signal.pause()  # until SIGTERM
     if in_first_round("DIES_SUSPENDED"):
         os.kill(os.getpid(), signal.SIGKILL)
-    print("suspended", worker.suspend_requested(), ".", flush=True)
+    print(f"suspended {worker.suspend_requested()} .\n", end="", flush=True)
     round = worker.next_round()
     if round is None:
         signal.pause()
