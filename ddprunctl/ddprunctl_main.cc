@@ -15,7 +15,6 @@
 #include "ddprunctl/json.h"
 #include "ddprunctl/options.h"
 #include "ddprunctl/tables.h"
-#include "rendezvous/base/secret.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/credential_files.h"
 
@@ -220,12 +219,7 @@ int Main(int argc, char** argv) {
   if (!line.ok()) return Fail(line.status(), kExitUsage);
   if (!line->answer.empty()) return Print(line->answer), 0;
   rendezvous::Credentials& credentials = line->options.credentials;
-  const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
-  const std::optional<std::string> token_file = TakeVariable(rendezvous::kTokenFileVariable);
-  if (credentials.token_file.empty()) {
-    credentials.token = token.value_or("");
-    if (!token.has_value()) credentials.token_file = token_file.value_or("");
-  }
+  rendezvous::TakeTokenFromEnvironment(&credentials);
   // As the launchers do inside a SLURM job; where munge does not work it has no effect.
   credentials.munge = !credentials.has_token() && !credentials.has_tls() && getenv("SLURM_JOB_ID") != nullptr;
   std::vector<std::string> warnings;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "rendezvous/base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -32,9 +33,7 @@ json MessageToJson(const Message& message) {
     return static_cast<double>(duration->seconds()) + duration->nanos() * 1e-9;
   }
   if (const auto* time = dynamic_cast<const google::protobuf::Timestamp*>(&message)) {
-    return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ",
-                            absl::FromUnixSeconds(time->seconds()) + absl::Nanoseconds(time->nanos()),
-                            absl::UTCTimeZone());
+    return UtcText(absl::FromUnixSeconds(time->seconds()) + absl::Nanoseconds(time->nanos()));
   }
   return ToJson(message);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -134,8 +135,8 @@ std::string DescribeJob(const v1::Job& job) {
 
 std::string EventLine(const v1::Event& event) {
   const absl::Time time = absl::FromUnixSeconds(event.time().seconds()) + absl::Nanoseconds(event.time().nanos());
-  return absl::StrCat(event.number(), "  ", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()), "  ",
-                      Cell(event.kind()), event.job_id().empty() ? "" : absl::StrCat("  ", Cell(event.job_id())),
+  return absl::StrCat(event.number(), "  ", UtcText(time), "  ", Cell(event.kind()),
+                      event.job_id().empty() ? "" : absl::StrCat("  ", Cell(event.job_id())),
                       event.round() == 0 ? "" : absl::StrCat("  round ", event.round()),
                       event.host().empty() ? "" : absl::StrCat("  ", Cell(event.host())), "  ", Cell(event.detail()),
                       "\n");

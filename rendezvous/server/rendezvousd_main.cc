@@ -35,6 +35,7 @@
 #include "rendezvous/server/server.h"
 #include "rendezvous/state/sqlite_store.h"
 #include "rendezvous/state/state_store.h"
+#include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -250,14 +249,6 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
     if (absl::Status status = ApplyConfig(line.options.config_file, app); !status.ok()) return status;
   }
   return line;
-}
-
-void TakeTokenFromEnvironment(Credentials* credentials) {
-  const std::optional<std::string> token = TakeVariable(kTokenVariable);
-  const std::optional<std::string> token_file = TakeVariable(kTokenFileVariable);
-  if (!credentials->token_file.empty()) return;
-  credentials->token = token.value_or("");
-  credentials->token_file = token ? "" : token_file.value_or("");
 }
 
 void TakeEtcdUserFromEnvironment(EtcdFlags* etcd) { etcd->user = TakeVariable("DDPRUN_ETCD_USER").value_or(""); }

@@ -47,11 +47,8 @@ struct RendezvousdCommandLine {
 //   INVALID_ARGUMENT  a wrong flag or value; the file can't be read, or has a wrong line ("FILE:LINE: what is wrong").
 absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector<std::string>& arguments);
 
-// Where no flag gives a token: DDPRUN_TOKEN, or else DDPRUN_TOKEN_FILE. Takes both out of the environment. Call before
-// other threads exist.
-void TakeTokenFromEnvironment(Credentials* credentials);
-
-// The same of DDPRUN_ETCD_USER, NAME:PASSWORD of etcd's own authentication.
+// Takes DDPRUN_ETCD_USER, NAME:PASSWORD of etcd's own authentication, out of the environment. Call before other threads
+// exist.
 void TakeEtcdUserFromEnvironment(EtcdFlags* etcd);
 
 // What can be told without starting: credentials, and that directories exist or can be created. `warnings`: one line

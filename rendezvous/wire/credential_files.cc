@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -145,6 +146,14 @@ absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
 }
 
 }  // namespace
+
+void TakeTokenFromEnvironment(Credentials* credentials) {
+  const std::optional<std::string> token = TakeVariable(kTokenVariable);
+  const std::optional<std::string> token_file = TakeVariable(kTokenFileVariable);
+  if (!credentials->token_file.empty()) return;
+  credentials->token = token.value_or("");
+  credentials->token_file = token ? "" : token_file.value_or("");
+}
 
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings) {
   if (absl::Status status = CheckParts(credentials, side); !status.ok()) return status;

@@ -23,6 +23,10 @@ enum class CredentialSide {
   kBoth,  // a launcher that may host the server
 };
 
+// Where no flag gives a token: DDPRUN_TOKEN, or else DDPRUN_TOKEN_FILE. Takes both out of the environment. Call before
+// other threads exist.
+void TakeTokenFromEnvironment(Credentials* credentials);
+
 // Reads everything once, so that what is wrong is said before anything begins. `warnings`: one line for each secret that
 // other users of this host can read.
 //   INVALID_ARGUMENT  a file can't be read, holds nothing of use, or does not fit another one; something is missing.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/server/config_text.h"
 #include "rendezvous/server/rendezvousd_options.h"
+#include "rendezvous/wire/credential_files.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {
