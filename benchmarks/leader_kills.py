@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a takeover takes: kills the leader of several rendezvousd with one etcd, again and again, while jobs run.
 
-    bazel build //launcher:ddprun //rendezvous/server:rendezvousd
+    bazel build //launcher:ddprun //rendezvous/daemon:rendezvousd
     benchmarks/leader_kills.py [--kills 20] [--jobs 10] [--nodes 2] [--lease-ttl 3] [--bin .bazel/bin]
 
 Needs etcd and etcdctl. All on this host: a real etcd of three members, three rendezvousd, and the jobs' launchers, whose
@@ -78,7 +78,7 @@ class Cluster:
     def start_server(self, index):
         self.lives += 1
         self.servers[index] = self.start(
-            [f"{self.options.bin}/rendezvous/server/rendezvousd", f"--listen=127.0.0.1:{self.ports[index]}",
+            [f"{self.options.bin}/rendezvous/daemon/rendezvousd", f"--listen=127.0.0.1:{self.ports[index]}",
              f"--etcd={self.etcd}", f"--lease-ttl={self.options.lease_ttl}"], f"server{index}-{self.lives}")
 
     def leader(self):

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-// The `main` functions of launcher/ddprun_main.cc, rendezvous/server/rendezvousd_main.cc and
+// The `main` functions of launcher/ddprun_main.cc, rendezvous/daemon/rendezvousd_main.cc and
 // ddprunctl/ddprunctl_main.cc.
 int DdprunMain(int argc, char** argv);
 int DdprunctlMain(int argc, char** argv);

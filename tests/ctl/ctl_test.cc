@@ -18,7 +18,7 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr char kServer[] = "rendezvous/server/rendezvousd";
+constexpr char kServer[] = "rendezvous/daemon/rendezvousd";
 constexpr char kCtl[] = "ddprunctl/ddprunctl";
 
 class CtlTest : public ::testing::Test {

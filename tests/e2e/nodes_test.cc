@@ -26,7 +26,7 @@ class Gate {
 class Rendezvousd : public Process {
  public:
   explicit Rendezvousd(int port)
-      : Process({"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
+      : Process({"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port)}) {
     EXPECT_TRUE(WaitForOut("listening")) << Err();
   }
 };

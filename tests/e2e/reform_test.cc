@@ -260,7 +260,7 @@ class ThreeNodesTest : public ReformE2eTest {
     return second;
   }
 
-  Process server_{{"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_)}};
+  Process server_{{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_)}};
   std::vector<std::unique_ptr<Launcher>> nodes_;
   std::map<int, Said> first_;
 };

@@ -25,7 +25,7 @@ class RollingUpgradeTest : public ::testing::Test {
   }
 
   std::string Ddprun(bool old) const { return old ? old_ + "/ddprun" : "launcher/ddprun"; }
-  std::string Rendezvousd(bool old) const { return old ? old_ + "/rendezvousd" : "rendezvous/server/rendezvousd"; }
+  std::string Rendezvousd(bool old) const { return old ? old_ + "/rendezvousd" : "rendezvous/daemon/rendezvousd"; }
 
   std::unique_ptr<Process> StartServer(bool old, int port) const {
     auto server = std::make_unique<Process>(

@@ -137,7 +137,7 @@ class ServerKillsTest : public ::testing::Test {
  protected:
   void StartServer() {
     server_ = std::make_unique<Process>(
-        std::vector<std::string>{"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
+        std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
                                  "--state-dir=" + dir_.File("state"), "--log-level=INFO"});
     ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
   }
@@ -225,7 +225,7 @@ TEST_F(ServerKillsTest, ARunningJob_NoticesNothing) {
 // Two servers would give out the same rounds.
 TEST_F(ServerKillsTest, SecondServerOnTheFolder_IsRefused) {
   StartServer();
-  Process second({"rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")});
+  Process second({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")});
   EXPECT_EQ(second.Wait(), 1);
   EXPECT_EQ(Lines(second.Err()), 1) << second.Err();
   EXPECT_NE(second.Err().find("in use by another rendezvousd"), std::string::npos) << second.Err();

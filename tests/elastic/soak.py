@@ -8,7 +8,7 @@ state folder. The next fault comes a random number of steps after the whole job 
 is measured; until the other one reaches its last step only faults come that keep the number of workers, and losses must be
 the same bits. At the end the job is stopped by SIGTERM, and resumed from its snapshot for some last steps. Exit code 1:
 something did not hold; the last lines say what.
-Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/server:rendezvousd first. Linux, standard library.
+Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/daemon:rendezvousd first. Linux, standard library.
 """
 
 import argparse
@@ -537,7 +537,7 @@ def read_arguments():
     parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt does; {folder} and {steps} are replaced")
     arguments = parser.parse_args()
     arguments.ddprun = str(BUILT / "launcher/ddprun")
-    arguments.rendezvousd = str(BUILT / "rendezvous/server/rendezvousd")
+    arguments.rendezvousd = str(BUILT / "rendezvous/daemon/rendezvousd")
     if arguments.nodes < 2:
         parser.error("--nodes must be at least 2")
     if not arguments.command:

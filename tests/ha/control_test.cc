@@ -36,7 +36,7 @@ class ControlTest : public ::testing::Test {
     etcd_ = std::make_unique<EtcdCluster>();
     for (int server : {0, 1}) {
       servers_[server] = std::make_unique<Process>(
-          std::vector<std::string>{"rendezvous/server/rendezvousd", absl::StrCat("--listen=", Address(server)),
+          std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=", Address(server)),
                                    "--etcd=" + etcd_->Endpoints(), "--lease-ttl=2", "--log-level=INFO"});
       ASSERT_TRUE(servers_[server]->WaitForOut("listening")) << servers_[server]->Err();
       if (server == 0) {

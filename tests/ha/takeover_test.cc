@@ -116,7 +116,7 @@ class TakeoverTest : public ::testing::Test {
 
   void StartServer(int server, const std::string& etcd = "") {
     servers_[server] = std::make_unique<Process>(std::vector<std::string>{
-        "rendezvous/server/rendezvousd", absl::StrCat("--listen=", Address(server)),
+        "rendezvous/daemon/rendezvousd", absl::StrCat("--listen=", Address(server)),
         "--etcd=" + (etcd.empty() ? etcd_->Endpoints() : etcd), "--lease-ttl=2", "--log-level=INFO"});
     ASSERT_TRUE(servers_[server]->WaitForOut("listening")) << servers_[server]->Err();
   }
@@ -185,7 +185,7 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
 TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
   StartServer(0);
   ASSERT_TRUE(AwaitLead(0));
-  Process follower({"rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--etcd=" + etcd_->Endpoints(),
+  Process follower({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--etcd=" + etcd_->Endpoints(),
                     "--lease-ttl=2", "--http=127.0.0.1:0"});
   constexpr char kPort[] = "HTTP on port ";
   ASSERT_TRUE(follower.WaitForOut(kPort)) << follower.Err();

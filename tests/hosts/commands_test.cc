@@ -24,7 +24,7 @@ class CommandsTest : public ::testing::Test {
     SKIP_WITHOUT_HOSTS();
     hosts_ = std::make_unique<Hosts>(4, Hosts::Addresses::kIpv4);
     server_ =
-        std::make_unique<Process>(hosts_->On(kServer, {"rendezvous/server/rendezvousd", "--listen=0.0.0.0:29400"}));
+        std::make_unique<Process>(hosts_->On(kServer, {"rendezvous/daemon/rendezvousd", "--listen=0.0.0.0:29400"}));
     ASSERT_TRUE(server_->WaitForOut("listening on")) << server_->Err();
   }
 

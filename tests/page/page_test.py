@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True
 import browser  # noqa: E402
 
 ROOT = HERE.parent.parent
-BUILT = ROOT if (ROOT / "rendezvous/server/rendezvousd").exists() else ROOT / ".bazel/bin"
+BUILT = ROOT if (ROOT / "rendezvous/daemon/rendezvousd").exists() else ROOT / ".bazel/bin"
 INSIDE = "DDPRUN_PAGE_TEST_INSIDE"
 TOKEN = "page-test-token-0123456789"
 NODES = 500
@@ -69,7 +69,7 @@ class Server:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPRUN_")}
         if self.token:
             environment["DDPRUN_TOKEN"] = self.token
-        command = [BUILT / "rendezvous/server/rendezvousd", f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}"]
+        command = [BUILT / "rendezvous/daemon/rendezvousd", f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}"]
         self.process = subprocess.Popen(
             [*command, f"--http=127.0.0.1:{self.http}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=environment,

@@ -9,13 +9,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/http/api_json.h"
 #include "rendezvous/http/event_counter.h"
 #include "rendezvous/http/event_stream.h"
 #include "rendezvous/http/http_api.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/http/metrics_text.h"
-#include "rendezvous/server/rendezvousd_options.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::http {

@@ -35,7 +35,7 @@ def fetch(port, path):
 
 
 def start_server(environment):
-    command = [BUILT / "rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--http=127.0.0.1:0"]
+    command = [BUILT / "rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--http=127.0.0.1:0"]
     command.append("--event-log=/dev/full")
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     endpoint = ""

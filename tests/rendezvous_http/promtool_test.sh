@@ -10,7 +10,7 @@ if ! command -v promtool >/dev/null; then
 fi
 promtool check rules packaging/monitoring/alerts.yaml
 promtool test rules packaging/monitoring/alerts_test.yaml
-coproc server { exec rendezvous/server/rendezvousd --listen=127.0.0.1:0 --http=127.0.0.1:0; }
+coproc server { exec rendezvous/daemon/rendezvousd --listen=127.0.0.1:0 --http=127.0.0.1:0; }
 # shellcheck disable=SC2154 # coproc sets it
 trap 'kill "$server_PID"' EXIT
 port=

@@ -54,7 +54,7 @@ class FullDiskTest : public ::testing::Test {
 
   testing::TempDir dir_;
   testing::Process server_{
-      {"rendezvous/server/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")}};
+      {"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")}};
   int port_ = 0;
 };
 

@@ -26,7 +26,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 std::string Binary() {
-  return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/rendezvous/server/rendezvousd");
+  return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/rendezvous/daemon/rendezvousd");
 }
 
 // A running rendezvousd; killed if the test forgets it.

@@ -117,7 +117,7 @@ class DaemonTest : public ::testing::Test {
  protected:
   void Start(const std::string& before) {
     server_ = std::make_unique<Process>(std::vector<std::string>{
-        "/bin/sh", "-c", absl::StrCat(before, "exec rendezvous/server/rendezvousd --listen=127.0.0.1:0")});
+        "/bin/sh", "-c", absl::StrCat(before, "exec rendezvous/daemon/rendezvousd --listen=127.0.0.1:0")});
     ASSERT_TRUE(server_->WaitForOut("\n")) << server_->Err();
     const std::string line = server_->Out();
     ASSERT_TRUE(absl::SimpleAtoi(line.substr(line.rfind(':') + 1), &port_)) << line;

@@ -18,7 +18,7 @@ const char kToken[] = "the-token-of-this-test-only";
 class Rendezvousd : public Process {
  public:
   Rendezvousd(int port, std::vector<std::string> more, std::map<std::string, std::string> environment = {})
-      : Process(Launcher::Command("rendezvous/server/rendezvousd", Flags(port, std::move(more))),
+      : Process(Launcher::Command("rendezvous/daemon/rendezvousd", Flags(port, std::move(more))),
                 std::move(environment)) {}
 
  private:

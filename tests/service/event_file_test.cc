@@ -1,4 +1,4 @@
-#include "rendezvous/server/event_file.h"
+#include "rendezvous/daemon/event_file.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "rendezvous/server/event_line.h"
+#include "rendezvous/daemon/event_line.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {

@@ -11,8 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/server/config_text.h"
-#include "rendezvous/server/rendezvousd_options.h"
+#include "rendezvous/daemon/config_text.h"
+#include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/wire/credential_files.h"
 #include "tests/testing/process.h"
 

@@ -27,7 +27,7 @@
 namespace ddprun::testing {
 namespace {
 
-constexpr char kProgram[] = "rendezvous/server/rendezvousd";
+constexpr char kProgram[] = "rendezvous/daemon/rendezvousd";
 constexpr char kUnit[] = "packaging/systemd/rendezvousd.service";
 constexpr int kSkipped = 77;
 

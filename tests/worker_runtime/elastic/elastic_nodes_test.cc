@@ -26,7 +26,7 @@ constexpr int kSamples = 50;
 class ElasticNodesTest : public ::testing::Test {
  protected:
   void StartServer(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> command = {"rendezvous/server/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
+    std::vector<std::string> command = {"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=127.0.0.1:", port_),
                                         "--log-level=INFO"};
     command.insert(command.end(), more.begin(), more.end());
     server_ = std::make_unique<Process>(command);

@@ -1,4 +1,4 @@
-#include "rendezvous/server/rendezvousd_options.h"
+#include "rendezvous/daemon/rendezvousd_options.h"
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include "absl/strings/strip.h"
 #include "rendezvous/base/secret.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/daemon/config_text.h"
 #include "rendezvous/http/http_message.h"
-#include "rendezvous/server/config_text.h"
 #include "rendezvous/wire/credential_files.h"
 #include "rendezvous/wire/host_port.h"
 

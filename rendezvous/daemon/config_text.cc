@@ -1,4 +1,4 @@
-#include "rendezvous/server/config_text.h"
+#include "rendezvous/daemon/config_text.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_
-#define DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_
+#ifndef DDPRUN_RENDEZVOUS_DAEMON_CONFIG_TEXT_H_
+#define DDPRUN_RENDEZVOUS_DAEMON_CONFIG_TEXT_H_
 
 #include <string>
 #include <vector>
@@ -26,4 +26,4 @@ absl::StatusOr<std::vector<ConfigEntry>> ParseConfigText(absl::string_view text)
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_CONFIG_TEXT_H_
+#endif  // DDPRUN_RENDEZVOUS_DAEMON_CONFIG_TEXT_H_

@@ -1,4 +1,4 @@
-#include "rendezvous/server/event_file.h"
+#include "rendezvous/daemon/event_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/server/event_line.h"
+#include "rendezvous/daemon/event_line.h"
 
 namespace ddprun::rendezvous {
 namespace {

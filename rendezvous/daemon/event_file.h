@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_EVENT_FILE_H_
-#define DDPRUN_RENDEZVOUS_SERVER_EVENT_FILE_H_
+#ifndef DDPRUN_RENDEZVOUS_DAEMON_EVENT_FILE_H_
+#define DDPRUN_RENDEZVOUS_DAEMON_EVENT_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -59,4 +59,4 @@ class EventFile {
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_EVENT_FILE_H_
+#endif  // DDPRUN_RENDEZVOUS_DAEMON_EVENT_FILE_H_

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_EVENT_LINE_H_
-#define DDPRUN_RENDEZVOUS_SERVER_EVENT_LINE_H_
+#ifndef DDPRUN_RENDEZVOUS_DAEMON_EVENT_LINE_H_
+#define DDPRUN_RENDEZVOUS_DAEMON_EVENT_LINE_H_
 
 #include <string>
 
@@ -13,4 +13,4 @@ std::string EventLine(const LoggedEvent& logged);
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_EVENT_LINE_H_
+#endif  // DDPRUN_RENDEZVOUS_DAEMON_EVENT_LINE_H_

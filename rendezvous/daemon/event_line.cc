@@ -1,4 +1,4 @@
-#include "rendezvous/server/event_line.h"
+#include "rendezvous/daemon/event_line.h"
 
 #include <nlohmann/json.hpp>
 

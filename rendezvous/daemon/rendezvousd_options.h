@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUSD_OPTIONS_H_
-#define DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUSD_OPTIONS_H_
+#ifndef DDPRUN_RENDEZVOUS_DAEMON_RENDEZVOUSD_OPTIONS_H_
+#define DDPRUN_RENDEZVOUS_DAEMON_RENDEZVOUSD_OPTIONS_H_
 
 #include <string>
 #include <vector>
@@ -58,4 +58,4 @@ absl::Status CheckRendezvousdOptions(const RendezvousdOptions& options, std::vec
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUSD_OPTIONS_H_
+#endif  // DDPRUN_RENDEZVOUS_DAEMON_RENDEZVOUSD_OPTIONS_H_
