@@ -17,22 +17,17 @@ namespace {
 
 constexpr absl::Duration kLoadPatience = absl::Seconds(30);
 constexpr absl::Duration kWritePatience = absl::Seconds(5);
-constexpr absl::Duration kFirstRetry = absl::Milliseconds(50);
-constexpr absl::Duration kLastRetry = absl::Seconds(1);
 constexpr int kJobsAtOnce = 100;  // of a page that is read
-constexpr char kWhileItLasts[] =
-    "; retrying. No round starts and no job ends until then; running workers are not affected";
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, EtcdKeys keys, Leader leader) {
   std::unique_ptr<EtcdStore> store(new EtcdStore(client, std::move(keys), std::move(leader)));
   if (absl::Status status = store->Load(); !status.ok()) return status;
-  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  store->queue_.Start(
+      [raw = store.get()](Batch batch, SteadyTime taken) { return raw->Write(std::move(batch), taken); });
   return store;
 }
-
-EtcdStore::~EtcdStore() { Stop(); }
 
 absl::Status EtcdStore::Load() {
   etcdserverpb::TxnRequest txn;
@@ -94,40 +89,15 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
   return absl::OkStatus();
 }
 
-void EtcdStore::Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) {
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    queue_.push_back(Item{std::move(record), std::move(safe)});
+bool EtcdStore::Write(Batch batch, SteadyTime taken) {
+  while (!batch.empty()) {
+    const Batch some = TakeSome(&batch);
+    if (some.empty()) continue;
+    const etcdserverpb::TxnRequest txn = MakeTxn(some, taken);
+    if (!queue_.Try([&] { return Commit(txn); })) return false;
+    for (const RecordQueue::Item& item : some) item.safe();
   }
-  wake_.NotifyAll();
-}
-
-void EtcdStore::Stop() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  wake_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
-}
-
-void EtcdStore::Run() {
-  while (true) {
-    Batch queue;
-    {
-      MutexLock lock(&mutex_);
-      while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
-      if (queue_.empty()) return;
-      queue.swap(queue_);
-    }
-    while (!queue.empty()) {
-      const Batch batch = TakeSome(&queue);
-      if (batch.empty()) continue;
-      if (!Write(MakeTxn(batch))) return;
-      for (const Item& item : batch) item.safe();
-    }
-  }
+  return true;
 }
 
 EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
@@ -140,7 +110,7 @@ EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
           absl::StrCat("can't keep job ", queue->front().record->job_id, " in etcd: its record has ", size,
                        " bytes, the most is ", kMaxRecordBytes, " (the job has too many nodes)");
       Log(LogLevel::kError, trouble);
-      report_(trouble);
+      queue_.Report(trouble);
       queue->pop_front();
       continue;
     }
@@ -152,16 +122,16 @@ EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
   return batch;
 }
 
-etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch) {
+etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken) {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
-  for (const Item& item : batch) newest[item.record->job_id] = item.record.get();
-  for (const Item& item : batch) {
+  for (const RecordQueue::Item& item : batch) newest[item.record->job_id] = item.record.get();
+  for (const RecordQueue::Item& item : batch) {
     if (newest[item.record->job_id] == item.record.get()) AddRecord(*item.record, &txn);
   }
   ForgetOldest(&txn);
-  longest_life_ = std::max(longest_life_, SteadyNow() - opened_);
+  longest_life_ = std::max(longest_life_, taken - opened_);
   AddPut(keys_.Life(), absl::StrCat(absl::ToInt64Milliseconds(longest_life_)), &txn);
   return txn;
 }
@@ -199,38 +169,12 @@ void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
   if (forgotten_round_ != before) AddPut(keys_.Forgotten(), absl::StrCat(forgotten_round_), txn);
 }
 
-bool EtcdStore::Write(const etcdserverpb::TxnRequest& txn) {
-  absl::Duration wait = kFirstRetry;
-  const SteadyTime began = SteadyNow();
-  while (true) {
-    etcdserverpb::TxnResponse answer;
-    const absl::Status status = client_->Txn(txn, SteadyNow() + kWritePatience, &answer);
-    if (status.ok() && answer.succeeded()) break;
-    if (status.ok()) {
-      leader_.on_fenced();
-      return false;
-    }
-    if (absl::IsCancelled(status)) return false;
-    SetTrouble(absl::StrCat("can't write to etcd: ", status.message()));
-    MutexLock lock(&mutex_);
-    const SteadyTime next = SteadyNow() + wait;
-    while (!stopping_ && SteadyNow() < next) wake_.WaitUntil(&mutex_, next);
-    if (stopping_) return false;
-    wait = std::min(2 * wait, kLastRetry);
-  }
-  if (!trouble_.empty()) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("etcd can be written again after ", absl::FormatDuration(SteadyNow() - began)));
-    SetTrouble("");
-  }
-  return true;
-}
-
-void EtcdStore::SetTrouble(std::string trouble) {
-  if (trouble_.empty() == trouble.empty()) return;
-  if (!trouble.empty()) Log(LogLevel::kError, absl::StrCat(trouble, kWhileItLasts));
-  trouble_ = std::move(trouble);
-  report_(trouble_);
+absl::Status EtcdStore::Commit(const etcdserverpb::TxnRequest& txn) {
+  etcdserverpb::TxnResponse answer;
+  const absl::Status status = client_->Txn(txn, SteadyNow() + kWritePatience, &answer);
+  if (!status.ok() || answer.succeeded()) return status;
+  leader_.on_fenced();
+  return absl::CancelledError("another server leads");
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,21 +1,18 @@
 #ifndef DDPRUN_RENDEZVOUS_STATE_ETCD_STORE_H_
 #define DDPRUN_RENDEZVOUS_STATE_ETCD_STORE_H_
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/state/etcd_client.h"
 #include "rendezvous/state/etcd_keys.h"
+#include "rendezvous/state/record_queue.h"
 #include "rendezvous/state/state_store.h"
 
 namespace ddprun::rendezvous {
@@ -44,24 +41,23 @@ class EtcdStore final : public StateStore {
   //   FAILED_PRECONDITION  another server leads.
   //   UNAVAILABLE          etcd does not answer.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* client, EtcdKeys keys, Leader leader);
-  ~EtcdStore() override;  // as Stop
 
   // What was found. To be taken once, before anything is kept.
   SavedState TakeSaved() { return std::move(saved_); }
 
-  void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override;
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) override { report_ = std::move(report); }
+  void Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
+    queue_.Keep({std::move(record), std::string(), std::move(safe)});
+  }
+  void ReportTrouble(std::function<void(const std::string& trouble)> report) override {
+    queue_.ReportTrouble(std::move(report));
+  }
   bool Owned() const override { return leader_.owns(); }
 
-  // Writes what was handed over, if it can be written, and calls nobody after it returns. Later calls do nothing.
-  void Stop();
+  // See RecordQueue::Stop.
+  void Stop() { queue_.Stop(); }
 
  private:
-  struct Item {
-    std::shared_ptr<const JobRecord> record;
-    std::function<void()> safe;
-  };
-  using Batch = std::deque<Item>;
+  using Batch = RecordQueue::Batch;
   // An ended job that is remembered.
   struct Ended {
     std::string job_id;
@@ -70,18 +66,21 @@ class EtcdStore final : public StateStore {
   };
 
   EtcdStore(EtcdClient* client, EtcdKeys keys, Leader leader)
-      : client_(client), keys_(std::move(keys)), leader_(std::move(leader)) {}
+      : client_(client),
+        keys_(std::move(keys)),
+        leader_(std::move(leader)),
+        queue_("etcd", {.longest = absl::Seconds(1)}) {}
   absl::Status Load();
   absl::Status LoadJobs(int64_t revision);
-  void Run();
+  // False: Stop was called, or another server leads.
+  bool Write(Batch batch, SteadyTime taken);
   // The next items that fit into one transaction. The job of one that is too large for any is given up.
   Batch TakeSome(Batch* queue);
-  // Until it is written. False: Stop was called, or another server leads.
-  bool Write(const etcdserverpb::TxnRequest& txn);
-  etcdserverpb::TxnRequest MakeTxn(const Batch& batch);
+  etcdserverpb::TxnRequest MakeTxn(const Batch& batch, SteadyTime taken);
+  // CANCELLED: another server leads, or the client was shut down.
+  absl::Status Commit(const etcdserverpb::TxnRequest& txn);
   void AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn);
   void ForgetOldest(etcdserverpb::TxnRequest* txn);
-  void SetTrouble(std::string trouble);
 
   EtcdClient* const client_;
   const EtcdKeys keys_;
@@ -95,13 +94,7 @@ class EtcdStore final : public StateStore {
   std::map<std::string, uint64_t> ended_at_;  // its keys, by job
   size_t ended_nodes_ = 0;
   uint64_t last_ended_ = 0;
-  std::string trouble_;
-  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};
-  Mutex mutex_;
-  CondVar wake_;
-  Batch queue_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  RecordQueue queue_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -21,8 +21,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr int kVersion = 1;
-constexpr absl::Duration kFirstRetry = absl::Milliseconds(50);
-constexpr absl::Duration kLastRetry = absl::Seconds(5);
 
 constexpr char kSchema[] =
     "CREATE TABLE IF NOT EXISTS jobs(job_id TEXT PRIMARY KEY, saved_at INTEGER NOT NULL, record BLOB NOT NULL);"
@@ -40,6 +38,9 @@ absl::Status Error(absl::string_view what, const std::string& path, absl::string
 
 }  // namespace
 
+SqliteStore::SqliteStore(std::string dir)
+    : dir_(std::move(dir)), queue_("the state directory " + dir_, {.longest = absl::Seconds(5)}) {}
+
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir) {
   std::unique_ptr<SqliteStore> store(new SqliteStore(dir));
   if (absl::Status status = store->Lock(); !status.ok()) return status;
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
     if (status.ok()) status = store->Load();
   }
   if (!status.ok()) return status;
-  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  store->queue_.Start([raw = store.get()](Batch batch, SteadyTime taken) { return raw->Write(batch, taken); });
   return store;
 }
 
@@ -132,73 +133,23 @@ absl::Status SqliteStore::SetAside(const absl::Status& damage) {
   return absl::OkStatus();
 }
 
-void SqliteStore::Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) {
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    queue_.push_back(Item{std::move(record), std::move(event), std::move(safe)});
-  }
-  wake_.NotifyAll();
-}
-
-void SqliteStore::Stop() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  wake_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
-}
-
-void SqliteStore::Run() {
-  while (true) {
-    Batch batch;
-    {
-      MutexLock lock(&mutex_);
-      while (queue_.empty() && !stopping_) wake_.Wait(&mutex_);
-      if (queue_.empty()) return;
-      taken_ = SteadyNow();
-      batch.swap(queue_);
-    }
-    if (!Write(batch)) return;
-    for (const Item& item : batch) item.safe();
-  }
-}
-
-bool SqliteStore::Write(const Batch& batch) {
-  absl::Duration wait = kFirstRetry;
-  const SteadyTime began = SteadyNow();
-  while (true) {
-    const absl::Status status = Commit(batch);
-    if (status.ok()) break;
-    db_->Execute("ROLLBACK").IgnoreError();
-    if (wait == kFirstRetry) {
-      const std::string trouble = absl::StrCat("can't write to the state directory ", dir_, ": ", status.message());
-      Log(LogLevel::kError, absl::StrCat(trouble,
-                                         "; retrying. No round starts and no job ends until then; running workers are "
-                                         "not affected"));
-      report_(trouble);
-    }
-    MutexLock lock(&mutex_);
-    const SteadyTime next = SteadyNow() + wait;
-    while (!stopping_ && SteadyNow() < next) wake_.WaitUntil(&mutex_, next);
-    if (stopping_) return false;
-    wait = std::min(2 * wait, kLastRetry);
-  }
-  if (wait > kFirstRetry) {
-    Log(LogLevel::kWarning, absl::StrCat("the state directory ", dir_, " is writable again after ",
-                                         absl::FormatDuration(SteadyNow() - began)));
-    report_("");
-  }
+bool SqliteStore::Write(const Batch& batch, SteadyTime taken) {
+  const bool written = queue_.Try([&] {
+    const absl::Status status = Commit(batch, taken);
+    if (!status.ok()) db_->Execute("ROLLBACK").IgnoreError();
+    return status;
+  });
+  if (!written) return false;
+  for (const RecordQueue::Item& item : batch) item.safe();
   return true;
 }
 
-absl::Status SqliteStore::Commit(const Batch& batch) {
+absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
   if (absl::Status status = db_->Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
   const int64_t now = absl::ToUnixMillis(absl::Now());
   std::map<std::string, const JobRecord*> newest;
   SqliteStatement event(db_->get(), "INSERT INTO events(at, job_id, event) VALUES(?, ?, ?)");
-  for (const Item& item : batch) {
+  for (const RecordQueue::Item& item : batch) {
     newest[item.record->job_id] = item.record.get();
     if (item.event.empty()) continue;
     event.Bind(now).BindText(item.record->job_id).BindText(item.event);
@@ -235,7 +186,7 @@ absl::Status SqliteStore::Commit(const Batch& batch) {
   SqliteStatement life(db_->get(),
                        "INSERT INTO lives(id, longest_ms) VALUES(1, ?) "
                        "ON CONFLICT(id) DO UPDATE SET longest_ms = max(longest_ms, excluded.longest_ms)");
-  if (absl::Status status = life.Bind(absl::ToInt64Milliseconds(taken_ - opened_)).Run(); !status.ok()) {
+  if (absl::Status status = life.Bind(absl::ToInt64Milliseconds(taken - opened_)).Run(); !status.ok()) {
     return status;
   }
   SqliteStatement bound(db_->get(), "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - ?");

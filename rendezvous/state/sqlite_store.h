@@ -1,19 +1,15 @@
 #ifndef DDPRUN_RENDEZVOUS_STATE_SQLITE_STORE_H_
 #define DDPRUN_RENDEZVOUS_STATE_SQLITE_STORE_H_
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/job_record.h"
+#include "rendezvous/state/record_queue.h"
 #include "rendezvous/state/sqlite_db.h"
 #include "rendezvous/state/state_store.h"
 
@@ -38,46 +34,36 @@ class SqliteStore final : public StateStore {
   // What was found. To be taken once, before anything is kept.
   SavedState TakeSaved() { return std::move(saved_); }
 
-  void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override;
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) override { report_ = std::move(report); }
+  void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override {
+    queue_.Keep({std::move(record), std::move(event), std::move(safe)});
+  }
+  void ReportTrouble(std::function<void(const std::string& trouble)> report) override {
+    queue_.ReportTrouble(std::move(report));
+  }
 
-  // Writes what was handed over, if it can be written, and calls nobody after it returns. Later calls do nothing, and
-  // nothing is kept any more.
-  void Stop();
+  // See RecordQueue::Stop.
+  void Stop() { queue_.Stop(); }
 
  private:
-  struct Item {
-    std::shared_ptr<const JobRecord> record;
-    std::string event;
-    std::function<void()> safe;
-  };
-  using Batch = std::deque<Item>;
+  using Batch = RecordQueue::Batch;
 
-  explicit SqliteStore(std::string dir) : dir_(std::move(dir)) {}
+  explicit SqliteStore(std::string dir);
   absl::Status Lock();
   // Opens the file and reads all of it.
   absl::Status Load();
   absl::Status ReadSaved();
   absl::Status SetAside(const absl::Status& damage);
-  void Run();
-  // Until it is written, or Stop was called and it can't be.
-  bool Write(const Batch& batch);
-  absl::Status Commit(const Batch& batch);
+  // What was heard of until `taken` is in the file afterwards.
+  bool Write(const Batch& batch, SteadyTime taken);
+  absl::Status Commit(const Batch& batch, SteadyTime taken);
   absl::Status ForgetOldest();
 
   const std::string dir_;
   const SteadyTime opened_ = SteadyNow();
-  SteadyTime taken_;  // of the thread: when the present batch was complete; what was heard of until then is in the file
   int lock_ = -1;
   std::unique_ptr<SqliteDb> db_;  // of the thread, once it runs
   SavedState saved_;
-  // Of the thread, from the first Keep on.
-  std::function<void(const std::string& trouble)> report_ = [](const std::string&) {};
-  Mutex mutex_;
-  CondVar wake_;
-  Batch queue_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  RecordQueue queue_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -94,7 +94,7 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   EXPECT_NE(failed, std::string::npos) << log;
   EXPECT_EQ(log.find("can't write to the state directory", failed + 1), std::string::npos) << log;
   EXPECT_NE(again, std::string::npos) << log;
-  EXPECT_EQ(log.find("can be written again", again + 1), std::string::npos) << log;
+  EXPECT_EQ(log.find("is writable again", again + 1), std::string::npos) << log;
 }
 
 }  // namespace
