@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "rendezvous/base/command_line.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/wire/host_port.h"
 
@@ -140,27 +141,20 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   CommandLine line;
   std::string server, size, output = "table";
   CLI::App app("Shows and controls the jobs of a rendezvous server.", "ddprunctl");
-  const std::string version = absl::StrCat("ddprunctl ", kVersion);
-  app.set_version_flag("--version", version);
+  app.set_version_flag("--version", absl::StrCat("ddprunctl ", kVersion));
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 failed or refused by the server, 2 wrong usage, 3 no such job, node or host.");
   AddConnectionOptions(app, &server, &output, &line.options);
   AddCommands(app, &line.options, &size);
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForHelp&) {
-    line.answer = app.help();
-    return line;
-  } catch (const CLI::CallForVersion&) {
-    line.answer = absl::StrCat(version, "\n");
-    return line;
-  } catch (const CLI::ParseError& error) {
-    if (line.options.command.empty() && !app.remaining().empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no such command or flag: ", app.remaining().front(), " (see ddprunctl --help)"));
-    }
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see ddprunctl --help)"));
-  }
+  absl::StatusOr<std::string> answer = ParseWords(app, arguments, [&](const CLI::Error& error) {
+    const bool unknown = line.options.command.empty() && !app.remaining().empty();
+    return absl::StrCat(
+        unknown ? absl::StrCat("no such command or flag: ", app.remaining().front()) : CliErrorText(error),
+        " (see ddprunctl --help)");
+  });
+  if (!answer.ok()) return answer.status();
+  line.answer = *std::move(answer);
+  if (!line.answer.empty()) return line;
   line.options.json = output == "json";
   if (line.options.command == "completion") {
     line.answer = CompletionScript(app, line.options.shell);

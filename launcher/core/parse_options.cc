@@ -15,15 +15,15 @@
 #include "launcher/core/completion.h"
 #include "launcher/core/flag_table.h"
 #include "launcher/core/flag_value.h"
+#include "rendezvous/base/command_line.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 
-// The only file that knows CLI11. It splits the words of the command line and lays out the help; what the values
+// The only file here that knows CLI11. It splits the words of the command line and lays out the help; what the values
 // mean, and every message about them, is flag_table's part.
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kMaxErrorBytes = 1000;
 constexpr size_t kMaxOriginBytes = 200;
 
 // torchrun reads these as well, below the flag and its PET_ variable.
@@ -162,17 +162,15 @@ class Parser {
 
   // Lets CLI11 take the flags from the front of the words; app_.remaining() then has the rest.
   absl::Status Split(const std::vector<std::string>& arguments) {
-    std::vector<std::string> reversed(arguments.size());
-    std::transform(arguments.rbegin(), arguments.rend(), reversed.begin(), Filled);
-    try {
-      app_.parse(reversed);
-    } catch (const CLI::ArgumentMismatch&) {  // only the last word can lack its value
-      return absl::InvalidArgumentError(
-          absl::StrCat(Quoted(arguments.empty() ? "" : arguments.back()), " needs a value: ddprun --help shows which"));
-    } catch (const CLI::Error& error) {
-      return absl::InvalidArgumentError(OneLine(error.what(), kMaxErrorBytes));
-    }
-    return absl::OkStatus();
+    std::vector<std::string> words(arguments.size());
+    std::transform(arguments.begin(), arguments.end(), words.begin(), Filled);
+    const auto text = [&](const CLI::Error& error) {
+      // Only the last word can lack its value.
+      const bool lacks_value = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+      return lacks_value ? absl::StrCat(Quoted(arguments.back()), " needs a value: ddprun --help shows which")
+                         : CliErrorText(error);
+    };
+    return ParseWords(app_, words, text).status();  // --help and --version are flags like others here
   }
 
   // Finds what CLI11 lets pass. `rest` is what it did not take; in the end it starts with the script.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/command_line.h"
 #include "rendezvous/base/secret.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/daemon/config_text.h"
@@ -151,13 +152,10 @@ absl::Status ApplyEntry(const ConfigEntry& entry, CLI::App& app) {
     return absl::InvalidArgumentError(absl::StrCat("'", entry.key, "' must be true or false"));
   }
   if (option->count() > 0) return absl::OkStatus();
-  try {
+  return CatchCliErrors([&] {
     option->add_result(entry.values);
     option->run_callback();
-  } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(error.what());
-  }
-  return absl::OkStatus();
+  });
 }
 
 absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
@@ -232,19 +230,13 @@ absl::StatusOr<RendezvousdCommandLine> ParseRendezvousdOptions(const std::vector
   AddHttpOptions(app, &line.options);
   AddEtcdOptions(app, &line.options.etcd);
   AddConfigOptions(app, &line.options);
-  const std::string version = absl::StrCat("rendezvousd ", kVersion);
-  app.set_version_flag("--version", version);
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForHelp&) {
-    line.answer = app.help();
-    return line;
-  } catch (const CLI::CallForVersion&) {
-    line.answer = absl::StrCat(version, "\n");
-    return line;
-  } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
-  }
+  app.set_version_flag("--version", absl::StrCat("rendezvousd ", kVersion));
+  absl::StatusOr<std::string> answer = ParseWords(app, arguments, [](const CLI::Error& error) {
+    return absl::StrCat(CliErrorText(error), " (see rendezvousd --help)");
+  });
+  if (!answer.ok()) return answer.status();
+  line.answer = *std::move(answer);
+  if (!line.answer.empty()) return line;
   if (!line.options.config_file.empty()) {
     if (absl::Status status = ApplyConfig(line.options.config_file, app); !status.ok()) return status;
   }
