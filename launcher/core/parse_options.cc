@@ -51,8 +51,8 @@ constexpr SecondVariable kSecondVariables[] = {
     {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
 };
 
-// CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script: so it is shown "--flag=" with
-// this instead of nothing.
+// CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script: so it is shown "--flag="
+// with this instead of nothing.
 constexpr char kNothing[] = "\x1f";
 
 std::string Filled(const std::string& word) {

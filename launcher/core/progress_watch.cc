@@ -80,7 +80,7 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
 void ProgressWatch::Leave(int32_t local_rank, SteadyTime now, ProgressEffects* effects) {
   const Rank& rank = ranks_[local_rank];
   if (Contains(told_, local_rank)) {
-    effects->push_back(effect::WentOn{StandingOf(local_rank, now)});
+    effects->emplace_back(effect::WentOn{StandingOf(local_rank, now)});
     ForgetHang();
   }
   if (!rank.measured) return;
@@ -101,7 +101,7 @@ void ProgressWatch::LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffect
   std::vector<Straggler> slow = stragglers_.OnStep(local_rank, ranks_[local_rank].steps > kWarmUpSteps, running_);
   if (slow.empty() || now < next_stragglers_) return;
   next_stragglers_ = now + kStragglerInterval;
-  effects->push_back(effect::Stragglers{std::move(slow)});
+  effects->emplace_back(effect::Stragglers{std::move(slow)});
 }
 
 void ProgressWatch::Place(SteadyTime now) {

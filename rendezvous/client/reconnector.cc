@@ -19,7 +19,7 @@ constexpr absl::Duration kTakeoverPause = absl::Milliseconds(500);
 void Reconnector::Begin(Effects* effects) {
   state_ = State::kResolving;
   leader_is_new_ = false;
-  effects->push_back(reconnect::Resolve{leader_});
+  effects->emplace_back(reconnect::Resolve{leader_});
 }
 
 void Reconnector::OnResolved(absl::StatusOr<std::vector<ServerAddress>> targets, SteadyTime now, Effects* effects) {
@@ -43,7 +43,7 @@ void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
     const auto is_to_target = [&](const auto& pending) { return pending.second.target == target.address; };
     if (std::any_of(tries_.begin(), tries_.end(), is_to_target)) continue;  // of the round before
     tries_[++streams_] = Try{target.address, now, gone_};
-    effects->push_back(reconnect::Connect{streams_, target.address, target.host, Timeout(now)});
+    effects->emplace_back(reconnect::Connect{streams_, target.address, target.host, Timeout(now)});
   }
 }
 
@@ -65,11 +65,11 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   leader_is_new_ = false;
   state_ = State::kOpen;
   join_first_.OnNewStream();
-  effects->push_back(reconnect::Tell{Connected{}});
+  effects->emplace_back(reconnect::Tell{Connected{}});
 }
 
 void Reconnector::GiveUpTries(Effects* effects) {
-  for (const auto& [stream, tried] : tries_) effects->push_back(reconnect::Abandon{stream});
+  for (const auto& [stream, tried] : tries_) effects->emplace_back(reconnect::Abandon{stream});
   tries_.clear();
   probing_ = false;
 }
@@ -84,11 +84,11 @@ void Reconnector::OnMessage(uint64_t stream, ServerMessage message, Effects* eff
     // The server has taken the Join, so the end of an older stream means nothing to it any more.
     EndSilentStreams(effects);
   }
-  effects->push_back(reconnect::Tell{std::move(message)});
+  effects->emplace_back(reconnect::Tell{std::move(message)});
 }
 
 void Reconnector::EndSilentStreams(Effects* effects) {
-  for (const uint64_t stream : std::exchange(silent_, {})) effects->push_back(reconnect::Abandon{stream});
+  for (const uint64_t stream : std::exchange(silent_, {})) effects->emplace_back(reconnect::Abandon{stream});
 }
 
 void Reconnector::OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, Effects* effects) {
@@ -117,7 +117,7 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
   if (end.progress == StreamProgress::kNone && absl::IsUnavailable(end.status) && tried.target == good_target_ &&
       !probe_under_way_) {
     probing_ = probe_under_way_ = true;
-    effects->push_back(reconnect::Probe{++probe_, tried.target, Timeout(now)});
+    effects->emplace_back(reconnect::Probe{++probe_, tried.target, Timeout(now)});
   }
   EndRoundIfOver(now, effects);
 }
@@ -164,7 +164,7 @@ void Reconnector::RetryAfter(Disconnected end, SteadyTime now, Effects* effects)
   const bool permanent = end.permanent;
   retry_.Clear();
   end.refused = std::exchange(refused_, std::nullopt);
-  effects->push_back(reconnect::Tell{std::move(end)});
+  effects->emplace_back(reconnect::Tell{std::move(end)});
   if (permanent) {
     state_ = State::kOver;
     return;
@@ -207,12 +207,12 @@ void Reconnector::Reset(SteadyTime now) {
 void Reconnector::Close(bool at_once, Effects* effects) {
   if (const uint64_t stream = std::exchange(stream_, 0); stream != 0) {
     if (at_once) {
-      effects->push_back(reconnect::Abandon{stream});
+      effects->emplace_back(reconnect::Abandon{stream});
     } else {
-      effects->push_back(reconnect::Close{stream});
+      effects->emplace_back(reconnect::Close{stream});
     }
   }
-  for (const auto& [stream, tried] : std::exchange(tries_, {})) effects->push_back(reconnect::Abandon{stream});
+  for (const auto& [stream, tried] : std::exchange(tries_, {})) effects->emplace_back(reconnect::Abandon{stream});
   EndSilentStreams(effects);
   retry_.Clear();
   state_ = State::kOver;
