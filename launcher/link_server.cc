@@ -2,12 +2,10 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +14,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/random_id.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/unix_address.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
@@ -37,18 +36,13 @@ absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::f
                                                                Events events, EventLoop* loop) {
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return ErrnoStatus(errno, "a socket for the worker link");
-  const std::string name = absl::StrCat("ddprun_", RandomId());
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  // After a null byte: in the abstract namespace.
-  std::copy(name.begin(), name.end(), address.sun_path + 1);
-  const socklen_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      listen(listener.get(), kBacklog) != 0) {
+  const std::string name = absl::StrCat("@ddprun_", RandomId());
+  const UnixAddress address = *UnixAddress::Parse(name);
+  if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listening for the worker link");
   }
-  std::unique_ptr<LinkServer> server(new LinkServer(slots, std::move(more_to_come), std::move(events), loop,
-                                                    absl::StrCat("@", name), std::move(listener)));
+  std::unique_ptr<LinkServer> server(
+      new LinkServer(slots, std::move(more_to_come), std::move(events), loop, name, std::move(listener)));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }

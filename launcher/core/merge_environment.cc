@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/core/endpoint.h"
-#include "launcher/core/loopback.h"
 #include "launcher/core/node_count.h"
 #include "rendezvous/base/counted.h"
+#include "rendezvous/base/loopback.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/loopback.h"
+#include "rendezvous/base/loopback.h"
 
 namespace ddprun::launcher {
 namespace {

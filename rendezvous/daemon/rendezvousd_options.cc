@@ -210,7 +210,7 @@ absl::Status CheckEventLog(const std::string& path) {
 absl::Status CheckHttp(const RendezvousdOptions& options) {
   const absl::StatusOr<Endpoint> address = ParseHostPort(options.http);
   if (options.http.empty() || options.http_open || options.credentials.has_token() || !address.ok() ||
-      http::IsLoopbackHost(address->ToString())) {
+      http::NamesLoopback(address->ToString())) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

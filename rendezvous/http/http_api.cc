@@ -59,7 +59,7 @@ Response HttpApi::Route(const Request& request, const Target& target) {
   const std::string& path = target.path;
   if (path == "/healthz" && request.method == "GET") return Response{.body = "ok\n"};
   if (path == "/readyz" && request.method == "GET") return Readiness();
-  if (check_host_ && !IsLoopbackHost(request.Header("host"))) {
+  if (check_host_ && !NamesLoopback(request.Header("host"))) {
     return Error(421, "without a token this server answers to localhost only (see --http-open)");
   }
   if (path == "/login" && request.method == "POST") return LogIn(request);

@@ -4,10 +4,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/loopback.h"
 
 namespace ddprun::http {
 namespace {
@@ -105,19 +105,13 @@ std::string FormatHead(const Response& response, bool keep_alive) {
   return head;
 }
 
-bool IsLoopbackHost(absl::string_view host) {
-  if (absl::ConsumePrefix(&host, "[")) {
-    const size_t end = host.find(']');
-    return end != absl::string_view::npos && host.substr(0, end) == "::1";
+bool NamesLoopback(absl::string_view host_header) {
+  if (absl::ConsumePrefix(&host_header, "[")) {
+    const size_t end = host_header.find(']');
+    return end != absl::string_view::npos && IsLoopbackAddress(host_header.substr(0, end));
   }
-  host = host.substr(0, host.rfind(':'));
-  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
-  const std::vector<absl::string_view> parts = absl::StrSplit(host, '.');
-  int number = 0;
-  return parts.size() == 4 && parts[0] == "127" && std::all_of(parts.begin(), parts.end(), [&](absl::string_view part) {
-           return !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit) &&
-                  absl::SimpleAtoi(part, &number) && number <= 255;
-         });
+  const absl::string_view host = host_header.substr(0, host_header.find(':'));
+  return absl::EqualsIgnoreCase(host, "localhost") || IsLoopbackAddress(host);
 }
 
 }  // namespace ddprun::http

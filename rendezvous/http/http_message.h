@@ -58,8 +58,9 @@ absl::string_view ReasonPhrase(int status);
 std::string FormatHead(const Response& response, bool keep_alive);
 
 // Whether a Host header ("localhost:80", "127.0.0.1", "[::1]:8080") names this machine's loopback. A page of another
-// site that has its name resolved to 127.0.0.1 (DNS rebinding) shows a name of its own here.
-bool IsLoopbackHost(absl::string_view host);
+// site that has its name resolved to 127.0.0.1 (DNS rebinding) shows a name of its own here. So of names only
+// "localhost" counts: others that IsLoopbackHost knows may be sent to a name server by some resolvers.
+bool NamesLoopback(absl::string_view host_header);
 
 }  // namespace ddprun::http
 

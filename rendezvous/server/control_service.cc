@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "rendezvous/base/loopback.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/server/event_stream.h"
 #include "rendezvous/server/unary_call.h"
@@ -15,8 +15,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kJobsAtOnce = 1000;
-
-bool IsLoopback(const std::string& address) { return absl::StartsWith(address, "127.") || address == "::1"; }
 
 v1::ListHostsResponse HostsOf(const Driver& driver) {
   std::map<std::string, v1::Host> hosts;
@@ -48,7 +46,7 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
 }  // namespace
 
 absl::Status ControlService::Do(const grpc::ServerContextBase& context, const Command& command) {
-  if (!guard_->checks_callers() && !IsLoopback(AddressOfPeer(context.peer()))) {
+  if (!guard_->checks_callers() && !IsLoopbackAddress(AddressOfPeer(context.peer()))) {
     return absl::PermissionDeniedError(
         "this server does not check who calls it, so it takes commands only over its own host's loopback: run the "
         "command there with --server=127.0.0.1:PORT, or give the server a token (--token-file) or client certificates "

@@ -1,8 +1,8 @@
-#include "launcher/core/loopback.h"
+#include "rendezvous/base/loopback.h"
 
 #include "gtest/gtest.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 TEST(LoopbackTest, NamesAndAddressesOfTheHostItself) {
@@ -19,10 +19,18 @@ TEST(LoopbackTest, EverythingElse_IsAnotherHost) {
   }
 }
 
+TEST(LoopbackTest, Address_HasNoBracketsAndIsNoName) {
+  EXPECT_TRUE(IsLoopbackAddress("127.1.2.3"));
+  EXPECT_TRUE(IsLoopbackAddress("::1"));
+  for (const char* other : {"localhost", "[::1]", "127.0.0.1:80", "127.1", ""}) {
+    EXPECT_FALSE(IsLoopbackAddress(other)) << other;
+  }
+}
+
 TEST(LoopbackTest, LocalhostName_IsNoAddress) {
   EXPECT_TRUE(IsLocalhostName("LOCALHOST"));
   EXPECT_FALSE(IsLocalhostName("127.0.0.1"));
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun

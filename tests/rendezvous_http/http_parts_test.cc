@@ -56,13 +56,14 @@ TEST(HttpMessageTest, ParseTarget_Cases) {
   }
 }
 
-TEST(HttpMessageTest, IsLoopbackHost_Cases) {
+TEST(HttpMessageTest, NamesLoopback_Cases) {
   for (const char* host : {"localhost", "LocalHost:80", "127.0.0.1", "127.1.2.3:8080", "[::1]", "[::1]:80"}) {
-    EXPECT_TRUE(IsLoopbackHost(host)) << host;
+    EXPECT_TRUE(NamesLoopback(host)) << host;
   }
   for (const char* host : {"", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]",
-                           "[::1", "127.0.0.1x", "0.0.0.0", "127.0.0.256", "127.0.1"}) {
-    EXPECT_FALSE(IsLoopbackHost(host)) << host;
+                           "[::1", "[127.0.0.1", "a.localhost", "localhost.localdomain", "::1", "::1:80", "127.0.0.1x",
+                           "0.0.0.0", "127.0.0.256", "127.0.1"}) {
+    EXPECT_FALSE(NamesLoopback(host)) << host;
   }
 }
 

@@ -5,17 +5,17 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "rendezvous/base/unix_address.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun {
@@ -31,17 +31,13 @@ constexpr double kReportsPerSecond = worker_contract::kMaxReportsPerSecond;
 
 // A connected socket; -1: nobody of this user listens there.
 int ConnectTo(absl::string_view address) {
-  sockaddr_un to{};
-  if (address.size() < 2 || address.size() > sizeof to.sun_path || address[0] != '@') return -1;
+  const std::optional<UnixAddress> to = UnixAddress::Parse(address);
+  if (!to.has_value()) return -1;
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  to.sun_family = AF_UNIX;
-  // After a null byte: in the abstract namespace.
-  std::copy(address.begin() + 1, address.end(), to.sun_path + 1);
-  const socklen_t size = offsetof(sockaddr_un, sun_path) + address.size();
   ucred listener{};
   socklen_t listener_size = sizeof listener;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&to), size) == 0 &&
+  if (connect(fd, to->get(), to->size()) == 0 &&
       getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &listener_size) == 0 && listener.uid == geteuid()) {
     return fd;
   }

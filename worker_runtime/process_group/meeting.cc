@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "rendezvous/base/loopback.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
@@ -45,8 +45,6 @@ constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
 std::string PortsKey(int rank) { return absl::StrCat("ports/", rank); }
 std::string TakenKey(int rank) { return absl::StrCat("taken/", rank); }
-
-bool IsLoopback(const std::string& address) { return absl::StartsWith(address, "127.") || address == "::1"; }
 
 c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout, bool host) {
   c10d::TCPStoreOptions options;
@@ -236,7 +234,7 @@ std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool s
   if (dynamic_cast<c10d::HashStore*>(base.get()) != nullptr) return kLoopback;
   if (const auto* const tcp = dynamic_cast<c10d::TCPStore*>(base.get())) {
     absl::StatusOr<std::string> address = LocalAddressTowards(tcp->getHost(), tcp->getPort());
-    if (address.ok() && !(several_hosts && IsLoopback(*address))) return *address;
+    if (address.ok() && !(several_hosts && IsLoopbackAddress(*address))) return *address;
   }
   return LocalAddressTowards(kSomewhereFar, 1).value_or(kLoopback);
 }
