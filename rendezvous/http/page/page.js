@@ -53,8 +53,8 @@ function seconds(value) {
   if (value < 172800) return `${(value / 3600).toFixed(1)} h`;
   return `${(value / 86400).toFixed(1)} d`;
 }
-const STATES = { running: "good", finished: "good", succeeded: "good", failed: "bad", waiting: "wait", last_call: "wait",
-  stopping: "wait", recovering: "wait", spare: "", idle: "" };
+const STATES = { running: "good", finished: "good", succeeded: "good", failed: "bad", waiting: "wait",
+  last_call: "wait", stopping: "wait", recovering: "wait", spare: "", idle: "" };
 function badge(node, name) {
   setText(node, name.replace("_", " "));
   setClass(node, `badge ${STATES[name] || ""}`);
@@ -89,7 +89,8 @@ async function refresh() {
   const view = state.view, job = state.job;
   try {
     const server = await fetchJson("/api/v1/server");
-    setText($("server"), server.not_ready ? server.not_ready : `version ${server.version}, ${server.launchers} launchers`);
+    setText($("server"), server.not_ready ?
+      server.not_ready : `version ${server.version}, ${server.launchers} launchers`);
     if (view === "list") {
       const answer = await fetchJson(`/api/v1/jobs?limit=${MAX_JOBS}`);
       state.more = answer.next !== undefined;
@@ -204,8 +205,8 @@ function fillJobRow(row, job) {
 // ---- one job
 
 // What a job's time is spent on, and each part's color.
-const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)", "p4"], ["starting", "Starting", "p0"],
-  ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
+const TIMES = [["training", "Training", "p2"], ["lost", "Lost (steps made again)", "p4"],
+  ["starting", "Starting", "p0"], ["re_forming", "Re-forming", "p3"], ["waiting", "Waiting for nodes", "p5"]];
 
 function paintJob(job) {
   state.nodes = job.nodes.slice().sort((a, b) => order(a) - order(b));
@@ -343,7 +344,9 @@ function fillNodeRow(row, node, index, newest) {
     if (box.textContent !== "not reported") box.replaceChildren("not reported");
     return;
   }
-  if (box.children.length !== list.length) box.replaceChildren(...list.map(() => el("span", { class: "rank", role: "img" })));
+  if (box.children.length !== list.length) {
+    box.replaceChildren(...list.map(() => el("span", { class: "rank", role: "img" })));
+  }
   list.forEach((rank, i) => {
     const cell = box.children[i], late = newest - rank.step > LATE_STEPS;
     setClass(cell, `rank ${rank.phase ? phaseColor(rank.phase) : ""} ${late ? "late" : ""}`);
@@ -374,7 +377,8 @@ function causeText(failure) {
   const how = failure.signal ? `signal ${failure.signal}` : `exit code ${failure.exit_code}`;
   const who = failure.rank < 0 ? failure.host : `rank ${failure.rank} on ${failure.host}`;
   const where = failure.progress ? `, ${failure.progress}` : "";
-  return `${who}: ${failure.oom_killed ? "out of memory, " : ""}${how}${where}${failure.message ? `: ${failure.message}` : ""}`;
+  const memory = failure.oom_killed ? "out of memory, " : "";
+  return `${who}: ${memory}${how}${where}${failure.message ? `: ${failure.message}` : ""}`;
 }
 function paintCauses(job) {
   const items = state.events.filter((event) => event.kind === "round.stopped" || event.kind === "job.failed");
