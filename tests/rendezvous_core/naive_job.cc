@@ -1,29 +1,11 @@
 #include "tests/rendezvous_core/naive_job.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::rendezvous {
-namespace {
-
 using Phase = Join::Phase;
-
-// "node12" -> ("node", 12).
-std::pair<std::string, int> Natural(const std::string& name) {
-  const size_t digits = name.find_first_of("0123456789");
-  if (digits == std::string::npos) return {name, -1};
-  return {name.substr(0, digits), std::stoi(name.substr(digits))};
-}
-
-bool MayHaveWorkers(const NaiveJob::Node& node) {
-  return node.phase == Phase::kRunning || node.phase == Phase::kStopping;
-}
-
-bool Works(const NaiveJob::Node& node) { return node.phase == Phase::kRunning || node.phase == Phase::kSucceeded; }
-
-}  // namespace
 
 NaiveJob::NaiveJob(const Join& first, const Past& past, SteadyTime now)
     : highest(past.floor),
@@ -120,7 +102,7 @@ void NaiveJob::TakePhase(Node* node, const Join& join) {
     node->survivors = join.survivors;
     node->plain = join.current && !join.can_reform;
   }
-  if (!Works(*node)) return;
+  if (!node->works()) return;
   SayStop(*node, node->round == round && round_left_ && has_cause_);
   node->phase = Phase::kStopping;
 }
@@ -272,7 +254,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
   node->place = absl::StrCat(a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size,
                              " ", a.base_role_rank, "/", a.role_world_size, " ", master_);
   node->phase = join.phase;
-  if (MayHaveWorkers(*node)) unknown_gone_ = SteadyTime::InfinitePast();
+  if (node->may_have_workers()) unknown_gone_ = SteadyTime::InfinitePast();
   if (join.phase == Phase::kIdle) {
     TakePhase(node, join);
     if (!broken_) has_cause_ = false;
@@ -348,7 +330,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
     node->plain = node->round > 0 && !m->can_reform;
   }
   if (const auto* m = std::get_if<Leave>(&message)) {
-    if (m->has_workers && MayHaveWorkers(*node)) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
+    if (m->has_workers && node->may_have_workers()) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
     Gone(node - nodes.data(), false, m->signal, m->has_workers);
   }
   Settle(now);
@@ -456,7 +438,7 @@ void NaiveJob::Gone(size_t index, bool may_return, int signal, bool at_step_end)
 
 void NaiveJob::StopAll() {
   for (Node& node : nodes) {
-    if (!Works(node)) continue;
+    if (!node.works()) continue;
     SayStop(node, has_cause_);
     if (node.phase == Phase::kSucceeded && node.connected) Touch(&node, now_);
     node.phase = Phase::kStopping;
@@ -470,11 +452,11 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
   for (size_t i = nodes.size(); i-- > 0;) {
     const Node& node = nodes[i];
     absl::Duration limit = settings_.heartbeat_timeout;
-    if (!MayHaveWorkers(node)) limit = std::max(limit, std::min(10 * limit, absl::Seconds(30)));
+    if (!node.may_have_workers()) limit = std::max(limit, std::min(10 * limit, absl::Seconds(30)));
     if (node.connected ? !Silent(node, limit, now) : node.stamp + settings_.reconnect_grace > now) continue;
     Say(node, "close");
     const bool silent = node.connected;
-    if (silent && MayHaveWorkers(node)) {
+    if (silent && node.may_have_workers()) {
       gone[node.join.node_id] = {node.join.incarnation, node.stamp + settings_.heartbeat_timeout * 7 / 6};
     }
     Gone(i, silent);
@@ -504,255 +486,12 @@ void NaiveJob::End(State to, const std::string& line) {
   if (state == State::kRecovering && reported < world_nodes_) unreported = true;
   for (const Node& node : nodes) {
     Say(node, line);
-    if (!MayHaveWorkers(node)) continue;
+    if (!node.may_have_workers()) continue;
     gone[node.join.node_id] = {node.join.incarnation,
                                node.connected ? WorkersGone(node) : node.stamp + settings_.reconnect_grace};
   }
   verdict = line;
   state = to;
-}
-
-void NaiveJob::Settle(SteadyTime now) {
-  while (!ended() && ApplyOneRule(now)) {
-  }
-}
-
-bool NaiveJob::Complete(SteadyTime now) {
-  int returning = 0, ready = 0;
-  for (const Node& node : nodes) {
-    if ((node.rank >= 0 && node.busy()) || MayHaveWorkers(node)) ++returning;
-    if (!node.busy()) ++ready;
-  }
-  int present = nodes.size();
-  for (const Node* node : SittingOut()) {
-    if (node->claims) return false;
-    --present;
-    if (!node->busy()) --ready;
-  }
-  if (returning > 0 || ready < std::min(present, settings_.max_nodes)) return false;
-  if (!veterans_ && static_cast<int>(nodes.size()) >= settings_.max_nodes) unknown_gone_ = SteadyTime::InfinitePast();
-  const auto in_touch = [](const Node& node) { return node.join.in_touch; };
-  if (std::count_if(nodes.begin(), nodes.end(), in_touch) >= settings_.max_nodes) {
-    unknown_gone_ = SteadyTime::InfinitePast();
-  }
-  for (const auto& [unused, node] : gone) {
-    if (node.workers_gone > now) return false;
-  }
-  if (not_before_ > now) return false;
-  return unknown_gone_ <= now;
-}
-
-bool NaiveJob::ApplyOneRule(SteadyTime now) {
-  const int n = nodes.size();
-  if (n == 0 && state == State::kRecovering && nobody_yet_) return false;
-  if (n == 0) return End(State::kFailed, "finish failed 1"), false;
-  const bool enough = n >= settings_.min_nodes;
-  const std::string too_few = absl::StrCat("finish failed ", loss_code_);
-  if (state == State::kRecovering && broken_) StopAll();
-  const int untold = static_cast<int>(
-      std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.join.in_touch && node.rank < 0; }));
-  const bool all_reported = static_cast<int>(reported_.size() + lost_.size()) + untold >= world_nodes_;
-  if (state == State::kRecovering && all_reported && untold > 0 && !broken_) {
-    has_cause_ = false;
-    return broken_ = round_left_ = true;
-  }
-  if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
-    if (WaitsInVain()) return End(State::kFailed, too_few), false;
-    round_left_ = true;
-    StopAll();
-    broken_ = charged_ = false;
-    state = enough ? State::kStopping : State::kWaiting;
-    stop_by_ = std::max(now, not_before_) + settings_.join_timeout + absl::Minutes(10);
-    if (!enough && !waiting_since_) waiting_since_ = now;
-    return true;
-  }
-  if (state == State::kRecovering && all_reported) {
-    waiting_since_.reset();
-    state = State::kRunning;
-    return true;
-  }
-  if (state == State::kRunning && static_cast<int>(succeeded_.size()) == world_nodes_) {
-    End(State::kFinished, "finish succeeded 0");
-    return false;
-  }
-  if (state == State::kRunning && succeeded_.empty() && world_nodes_ < settings_.max_nodes) {
-    for (const Node& node : nodes) {
-      if (node.rank >= 0 || node.phase != Phase::kIdle || SitsOut(node)) continue;
-      has_cause_ = false;
-      return broken_ = round_left_ = at_step_end_ = true;
-    }
-  }
-  const bool gathering = state == State::kWaiting || state == State::kLastCall;
-  if (state == State::kWaiting && WaitsInVain()) return End(State::kFailed, too_few), false;
-  if (!enough && (state == State::kStopping || state == State::kLastCall)) {
-    state = State::kWaiting;
-    if (!waiting_since_) waiting_since_ = now;
-    return true;
-  }
-  if (gathering && (n >= settings_.max_nodes ||
-                    (state == State::kWaiting && enough && settings_.last_call == absl::ZeroDuration()))) {
-    state = State::kStopping;
-    stop_by_ = std::max(now, not_before_) + settings_.join_timeout + absl::Minutes(10);
-    return true;
-  }
-  if (state == State::kWaiting && enough) {
-    state = State::kLastCall;
-    last_call_end_ = now + settings_.last_call;
-    return true;
-  }
-  if (state == State::kStopping) {
-    for (Node& node : nodes) {
-      if (node.busy() || !node.claims || node.told_to_sit_out || !SitsOut(node)) continue;
-      node.told_to_sit_out = true;
-      Say(node, "left_out");
-    }
-  }
-  if (state == State::kStopping && Complete(now)) {
-    if (!RemoveQuiet(now) && !StopSurvivors()) AssignAll();
-    return true;
-  }
-  return false;
-}
-
-bool NaiveJob::RemoveQuiet(SteadyTime now) {
-  const size_t before = nodes.size();
-  for (size_t i = nodes.size(); i-- > 0;) {
-    if (nodes[i].busy() || !Silent(nodes[i], settings_.heartbeat_timeout, now)) continue;
-    Say(nodes[i], "close");
-    Gone(i, true);
-  }
-  return nodes.size() < before;
-}
-
-bool NaiveJob::StopSurvivors() {
-  const std::vector<Node*> chosen = Chosen();
-  const bool mixed = std::any_of(chosen.begin(), chosen.end(), [](const Node* node) { return node->plain; });
-  bool any = false;
-  for (Node* node : chosen) {
-    const bool outdated = node->rank < 0 && !(node->join.in_touch && node->round >= given_out_);
-    if (node->survivors.empty() || (!mixed && !outdated)) continue;
-    any = true;
-    Say(*node, absl::StrCat("stop_round ", node->round));
-    Touch(node, now_);
-    node->phase = Phase::kStopping;
-  }
-  return any;
-}
-
-std::vector<NaiveJob::Node*> NaiveJob::SittingOut() {
-  std::vector<Node*> out;
-  for (Node& node : nodes) {
-    const auto it = cooldowns_.find(node.join.node_id);
-    if (it != cooldowns_.end() && !it->second.over && node.can_sit_out) out.push_back(&node);
-  }
-  // Whose cooldown ends first is the first that is taken back.
-  const auto weight = [this](const Node* node) {
-    const Cooldown& cooldown = cooldowns_.at(node->join.node_id);
-    return std::make_tuple(cooldown.until, cooldown.order);
-  };
-  std::sort(out.begin(), out.end(), [&](const Node* a, const Node* b) { return weight(a) > weight(b); });
-  out.resize(std::min<size_t>(out.size(), std::max(0, static_cast<int>(nodes.size()) - settings_.min_nodes)));
-  return out;
-}
-
-bool NaiveJob::SitsOut(const Node& node) {
-  const std::vector<Node*> out = SittingOut();
-  return std::find(out.begin(), out.end(), &node) != out.end();
-}
-
-// Who takes part in the next round.
-std::vector<NaiveJob::Node*> NaiveJob::Chosen() {
-  std::vector<Node*> chosen;
-  for (const int wanted : {0, 1, 2}) {
-    for (Node& node : nodes) {
-      const int is = node.rank >= 0 ? 0 : node.join.in_touch ? 1 : 2;
-      if (is != wanted || node.busy() || SitsOut(node)) continue;
-      if (static_cast<int>(chosen.size()) < settings_.max_nodes) chosen.push_back(&node);
-    }
-  }
-  return chosen;
-}
-
-// The same by group rank.
-std::vector<NaiveJob::Node*> NaiveJob::Ranked() {
-  std::vector<Node*> chosen = Chosen();
-  const int n = chosen.size();
-  const auto weight = [](const Node* node) {
-    return std::make_tuple(node->rank < 0, node->rank, Natural(node->join.topology), Natural(node->join.host),
-                           node->order);
-  };
-  std::sort(chosen.begin(), chosen.end(), [&](Node* a, Node* b) { return weight(a) < weight(b); });
-  // Everybody without a fixed rank in this order, then those with one are pushed in from the lowest on.
-  const bool none_moves = std::all_of(chosen.begin(), chosen.end(), [n](Node* node) { return node->rank < n; });
-  std::vector<Node*> order;
-  std::map<int, Node*> fixed;
-  for (Node* node : chosen) {
-    if (node->join.node_rank && *node->join.node_rank < n) fixed[*node->join.node_rank] = node;
-  }
-  for (Node* node : chosen) {
-    if (node->join.node_rank && *node->join.node_rank < n) continue;
-    const bool keeps = none_moves && node->rank >= 0 && fixed.emplace(node->rank, node).second;
-    if (!keeps) order.push_back(node);
-  }
-  for (const auto& [rank, node] : fixed) order.insert(order.begin() + rank, node);
-  return order;
-}
-
-void NaiveJob::AssignAll() {
-  const std::vector<Node*> order = Ranked();
-  const int n = order.size();
-  for (Node* node : SittingOut()) node->rank = -1;
-  std::string source;
-  int64_t most = -1;
-  int rank = 0;
-  for (const Node* node : order) {
-    for (const Survivor& survivor : node->survivors) {
-      if (survivor.committed_step.value_or(-1) <= most) continue;
-      most = *survivor.committed_step;
-      source = absl::StrCat(" from ", rank + survivor.local_rank, " at ", most);
-    }
-    rank += node->join.slots;
-  }
-  round = given_out_ = ++highest;
-  world_nodes_ = n;
-  server_node_.reset();
-  for (int r = 0; r < n; ++r) {
-    if (order[r]->join.in_process) server_node_ = r;
-  }
-  members_.clear();
-  restored_ = false;
-  if (keeps_records_) {
-    for (const Node* node : order) members_.push_back(node->join.node_id);
-  }
-  master_ = absl::StrCat(order[0]->join.address, ":", order[0]->join.store_port);
-  succeeded_.clear();
-  suspects_.clear();
-  has_cause_ = round_left_ = told_to_stop_ = gone_for_good_ = at_step_end_ = false;
-  loss_code_ = 1;
-  waiting_since_.reset();
-  state = State::kRunning;
-  for (int r = 0; r < n; ++r) {
-    int base = 0, world = 0, role_base = 0, role_world = 0;
-    for (int i = 0; i < n; ++i) {
-      const int slots = order[i]->join.slots;
-      const bool same_role = order[i]->join.role == order[r]->join.role;
-      world += slots;
-      if (same_role) role_world += slots;
-      if (i < r) base += slots;
-      if (i < r && same_role) role_base += slots;
-    }
-    Node* node = order[r];
-    Touch(node, now_);
-    node->rank = r;
-    node->claims = true;
-    node->told_to_sit_out = false;
-    node->round = round;
-    node->phase = Phase::kRunning;
-    node->place = absl::StrCat(round, " ", r, "/", n, " ", base, "/", world, " ", role_base, "/", role_world, " ",
-                               master_, node->survivors.empty() ? "" : " keep", source);
-    node->survivors.clear();
-    SayAssign(*node);
-  }
 }
 
 }  // namespace ddprun::rendezvous

@@ -86,6 +86,8 @@ class NaiveJob {
     bool can_sit_out = false, told_to_sit_out = false;
     bool claims = false;  // may say that it is in touch
     bool busy() const { return phase != Join::Phase::kIdle || !connected; }
+    bool works() const { return phase == Join::Phase::kRunning || phase == Join::Phase::kSucceeded; }
+    bool may_have_workers() const { return phase == Join::Phase::kRunning || phase == Join::Phase::kStopping; }
   };
   std::vector<Node> nodes;  // in the order in which they joined
   std::map<std::string, GoneNode> gone;
@@ -123,8 +125,8 @@ class NaiveJob {
   void AssignAll();
   std::vector<Node*> Ranked();
   void End(State to, const std::string& line);
-  bool ApplyOneRule(SteadyTime now);
   void Settle(SteadyTime now);
+  bool ApplyOneRule(SteadyTime now);
   bool Complete(SteadyTime now);
 
   JobSettings settings_;
