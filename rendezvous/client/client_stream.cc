@@ -189,7 +189,9 @@ void ClientStream::OperationOver() {
     progress = progress_;
   }
   const std::shared_ptr<ClientStream> keep_until_return = std::move(self_);
-  if (progress == StreamProgress::kNone && context_.GetServerTrailingMetadata().count(kFollowerKey) > 0) {
+  const auto& trailing = context_.GetServerTrailingMetadata();
+  const bool is_follower = trailing.count(kFollowerKey) > 0 || trailing.count(kServerMarker) > 0;
+  if (progress == StreamProgress::kNone && is_follower) {
     return events_.on_over(StreamProgress::kFollower, FromGrpcStatus(status_), ReadFollowerAnswer());
   }
   // A server that talks nonsense may do better on another stream: no refusal.

@@ -14,6 +14,12 @@ constexpr absl::Duration kAddressesStand = absl::Seconds(10);
 // The most that passes between rounds while servers are there, but none leads: one is about to.
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(500);
 
+// A follower does not let this launcher in.
+bool IsFollowersRefusal(const StreamEnd& end) {
+  return end.progress == StreamProgress::kFollower &&
+         (absl::IsUnauthenticated(end.status) || absl::IsPermissionDenied(end.status));
+}
+
 }  // namespace
 
 void Reconnector::Begin(Effects* effects) {
@@ -39,6 +45,8 @@ void Reconnector::TryAddresses(SteadyTime now, Effects* effects) {
   tried_.clear();
   no_answer_ = false;
   follower_answered_ = false;
+  refusal_.reset();
+  only_refusals_ = true;
   for (const ServerAddress& target : targets_) {
     const auto is_to_target = [&](const auto& pending) { return pending.second.target == target.address; };
     if (std::any_of(tries_.begin(), tries_.end(), is_to_target)) continue;  // of the round before
@@ -101,7 +109,9 @@ void Reconnector::OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, E
   stream_ = 0;
   NoteLoss(now);
   refused_.reset();
-  RetryAfter(DescribeEnd(settings_.address, end.progress, end.status), now, effects);
+  // Of several servers it says which one was lost.
+  const std::string& server = open_epoch_ == 0 ? settings_.address : open_target_;
+  RetryAfter(DescribeEnd(server, end.progress, end.status), now, effects);
 }
 
 void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects) {
@@ -110,7 +120,12 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
     return RetryAfter(DescribeEnd(tried.target, end.progress, end.status), now, effects);
   }
   if (end.progress == StreamProgress::kTimedOut) no_answer_ = true;
-  if (end.progress == StreamProgress::kFollower) HearFollower(tried, end.follower, now);
+  if (IsFollowersRefusal(end)) {
+    refusal_ = DescribeEnd(tried.target, StreamProgress::kOpen, end.status);
+  } else {
+    only_refusals_ = false;
+    if (end.progress == StreamProgress::kFollower) HearFollower(tried, end.follower, now);
+  }
   absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
                   DescribeEnd(tried.target, end.progress, end.status).reason);
   // Whatever the reason was, in whosever words: does anybody listen there?
@@ -146,7 +161,9 @@ void Reconnector::OnProbed(uint64_t probe, std::optional<SteadyTime> refused, St
 }
 
 void Reconnector::EndRoundIfOver(SteadyTime now, Effects* effects) {
-  if (state_ == State::kConnecting && tries_.empty() && !probing_) RetryAfter({tried_}, now, effects);
+  if (state_ != State::kConnecting || !tries_.empty() || probing_) return;
+  // One follower may have old credentials; all of them together speak for the leader.
+  RetryAfter(refusal_ && only_refusals_ ? *refusal_ : Disconnected{tried_}, now, effects);
 }
 
 void Reconnector::EndRound(SteadyTime now, Effects* effects) {

@@ -177,8 +177,10 @@ class Reconnector {
   std::string tried_;       // those that failed, and why
   bool no_answer_ = false;  // one was given up
   bool follower_answered_ = false;
-  bool probing_ = false;               // its answer is awaited
-  std::optional<SteadyTime> refused_;  // see Disconnected
+  std::optional<Disconnected> refusal_;  // a follower's
+  bool only_refusals_ = true;            // nothing else was answered
+  bool probing_ = false;                 // its answer is awaited
+  std::optional<SteadyTime> refused_;    // see Disconnected
 
   uint64_t probe_ = 0;  // the newest
   bool probe_under_way_ = false;

@@ -55,13 +55,13 @@ class FollowerCall {
     }
     AwaitNext(calls_);
     if (!calls_->acceptor->StreamBegan(PeerOfCall(context_.peer()))) {
-      return End(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
+      return Refuse(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
     }
     calls_->guard->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
   }
 
   void OnChecked(const absl::Status& status) {
-    if (!status.ok()) return End(status);
+    if (!status.ok()) return Refuse(status);
     calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
   }
 
@@ -78,6 +78,12 @@ class FollowerCall {
     context_.AddTrailingMetadata(kLeaderKey, view->address);
     End(absl::FailedPreconditionError(
         absl::StrCat("this rendezvous server does not lead; the leader is ", view->address)));
+  }
+
+  // Who is refused is not told what this server knows, but that it is one.
+  void Refuse(const absl::Status& status) {
+    context_.AddTrailingMetadata(kServerMarker, "1");
+    End(status);
   }
 
   void End(const absl::Status& status) {

@@ -2,8 +2,8 @@
 #define DDPRUN_RENDEZVOUS_WIRE_LEADER_HINT_H_
 
 // Metadata of calls to one of several servers (protocol 4.8). A follower ends every call with FAILED_PRECONDITION,
-// without initial metadata, and with these as trailing metadata; a leader sends the epoch as initial metadata of a
-// session.
+// without initial metadata, and with these as trailing metadata; a caller whom it refuses gets kServerMarker instead. A
+// leader sends the epoch as initial metadata of a session.
 namespace ddprun::rendezvous {
 
 // Follower: "1".

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/launch.h"
 #include "tests/ha/etcd_cluster.h"
+#include "tests/ha/servers.h"
 
 namespace ddprun::testing {
 namespace {
@@ -34,30 +34,21 @@ class ControlTest : public ::testing::Test {
   void SetUp() override {
     if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
     etcd_ = std::make_unique<EtcdCluster>();
-    for (int server : {0, 1}) {
-      servers_[server] = std::make_unique<Process>(
-          std::vector<std::string>{"rendezvous/daemon/rendezvousd", absl::StrCat("--listen=", Address(server)),
-                                   "--etcd=" + etcd_->Endpoints(), "--lease-ttl=2", "--log-level=INFO"});
-      ASSERT_TRUE(servers_[server]->WaitForOut("listening")) << servers_[server]->Err();
-      if (server == 0) {
-        ASSERT_TRUE(AwaitLead(0));
-      }
-    }
+    servers_ = std::make_unique<Servers>(2, etcd_->Endpoints());
+    servers_->StartAll();
   }
 
-  bool AwaitLead(int server) { return servers_[server]->WaitForErr("leads since revision"); }
-  std::string Address(int server) const { return absl::StrCat("127.0.0.1:", ports_[server]); }
+  std::string Address(int server) const { return servers_->Address(server); }
 
-  const std::array<int, 3> ports_ = {FreePort(), FreePort(), FreePort()};  // nobody has the last one
   std::unique_ptr<EtcdCluster> etcd_;
-  std::array<std::unique_ptr<Process>, 2> servers_;
+  std::unique_ptr<Servers> servers_;
 };
 
 TEST_F(ControlTest, FollowerIsNamed_LeaderIsCommanded) {
   Launcher node({"--nnodes=1", "--rdzv-endpoint=" + Address(0) + "," + Address(1), "--rdzv-id=job", "--no-python", "sh",
                  "-c", std::string(kSayRank) + "exec sleep 1000"});
   ASSERT_TRUE(node.WaitForOut("round=1")) << node.Err();
-  const std::string nobody = Address(2);
+  const std::string nobody = absl::StrCat("127.0.0.1:", FreePort());
   for (const std::string& servers :
        {Address(1), Address(0) + "," + Address(1), Address(1) + "," + Address(0), nobody + "," + Address(1)}) {
     const Answer jobs = Ctl(servers, {"jobs"});
@@ -79,10 +70,10 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
   EXPECT_EQ(Ctl(Address(1), {"drain", "broken"}).exit, 0);
   Process watch({"ddprunctl/ddprunctl", "--server=" + Address(1), "events", "--follow"});
   ASSERT_TRUE(watch.WaitForOut("host.drained")) << watch.Err();
-  servers_[0]->Signal(SIGKILL);
-  servers_[0]->Wait();
+  (*servers_)[0].Signal(SIGKILL);
+  (*servers_)[0].Wait();
   EXPECT_EQ(watch.Wait(), 1) << watch.Out();
-  ASSERT_TRUE(AwaitLead(1)) << servers_[1]->Err();
+  ASSERT_TRUE(servers_->AwaitLead(1)) << (*servers_)[1].Err();
   const std::string all = Address(0) + "," + Address(1);
   Answer hosts;
   ASSERT_TRUE(Eventually([&] {
@@ -93,8 +84,8 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
   EXPECT_EQ(Ctl(all, {"undrain", "broken"}).exit, 0);
 
   // Nobody leads: one line that names all that were asked.
-  servers_[1]->Signal(SIGKILL);
-  servers_[1]->Wait();
+  (*servers_)[1].Signal(SIGKILL);
+  (*servers_)[1].Wait();
   const Answer none = Ctl(all, {"stop", "job"});
   EXPECT_EQ(none.exit, 1);
   EXPECT_EQ(Lines(none.err), 1) << none.err;

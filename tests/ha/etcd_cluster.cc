@@ -29,6 +29,23 @@ std::string Field(const std::string& text, const std::string& name) {
 
 bool EtcdCluster::IsInstalled() { return access(kEtcd, X_OK) == 0 && access(kEtcdctl, X_OK) == 0; }
 
+std::vector<std::string> EtcdCluster::SoleMember(const std::string& client, const std::string& data_dir,
+                                                 const std::vector<std::string>& more, const std::string& scheme) {
+  const std::string url = absl::StrCat(scheme, "://", client), peer = absl::StrCat("http://127.0.0.1:", FreePort());
+  std::vector<std::string> command = {kEtcd,
+                                      "--name=sole",
+                                      absl::StrCat("--data-dir=", data_dir),
+                                      absl::StrCat("--listen-client-urls=", url),
+                                      absl::StrCat("--advertise-client-urls=", url),
+                                      absl::StrCat("--listen-peer-urls=", peer),
+                                      absl::StrCat("--initial-advertise-peer-urls=", peer),
+                                      absl::StrCat("--initial-cluster=sole=", peer),
+                                      "--logger=zap",
+                                      "--log-level=warn"};
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
 EtcdCluster::EtcdCluster() {
   for (int member = 0; member < kMembers; ++member) {
     client_ports_[member] = FreePort();

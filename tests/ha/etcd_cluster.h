@@ -18,6 +18,12 @@ class EtcdCluster {
   // Whether this host has etcd; tests without it are skipped.
   static bool IsInstalled();
 
+  // The command of an etcd of one member, without a cluster: clients reach it at `client` (HOST:PORT), with TLS if
+  // `scheme` says so.
+  static std::vector<std::string> SoleMember(const std::string& client, const std::string& data_dir,
+                                             const std::vector<std::string>& more = {},
+                                             const std::string& scheme = "http");
+
   // Ready when it returns, or a failed test.
   EtcdCluster();
 

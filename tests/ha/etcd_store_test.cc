@@ -193,29 +193,11 @@ TEST(EtcdTlsTest, EachSideProvesWhoItIs) {
   other.Issue("client", "DNS:client");
   const testing::TempDir dir;
   const std::string address = absl::StrCat("127.0.0.1:", testing::FreePort());
-  const std::string url = "https://" + address, peer = absl::StrCat("http://127.0.0.1:", testing::FreePort());
-  testing::Process etcd({"/usr/bin/etcd",
-                         "--name",
-                         "e",
-                         "--data-dir",
-                         dir.File("data"),
-                         "--listen-client-urls",
-                         url,
-                         "--advertise-client-urls",
-                         url,
-                         "--listen-peer-urls",
-                         peer,
-                         "--initial-advertise-peer-urls",
-                         peer,
-                         "--initial-cluster",
-                         "e=" + peer,
-                         "--cert-file",
-                         ca.cert("etcd"),
-                         "--key-file",
-                         ca.key("etcd"),
-                         "--trusted-ca-file",
-                         ca.ca(),
-                         "--client-cert-auth"});
+  testing::Process etcd(
+      testing::EtcdCluster::SoleMember(address, dir.File("data"),
+                                       {"--cert-file=" + ca.cert("etcd"), "--key-file=" + ca.key("etcd"),
+                                        "--trusted-ca-file=" + ca.ca(), "--client-cert-auth"},
+                                       "https"));
   const EtcdKeys keys("/test/");
   const auto ask = [&](const EtcdOptions& options, absl::Duration patience) {
     return AskForLeader(EtcdClient::Create(options)->get(), keys, SteadyNow() + patience).status();

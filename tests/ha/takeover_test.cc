@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/launch.h"
 #include "tests/ha/etcd_cluster.h"
+#include "tests/ha/servers.h"
 #include "tests/rendezvous_http/http_client.h"
 #include "tests/rendezvous_net/tcp_proxy.h"
 #include "tests/testing/process.h"
@@ -111,66 +111,34 @@ class TakeoverTest : public ::testing::Test {
   void SetUp() override {
     if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
     etcd_ = std::make_unique<EtcdCluster>();
-    for (int& port : ports_) port = FreePort();
+    servers_ = std::make_unique<Servers>(kServers, etcd_->Endpoints());
   }
 
-  void StartServer(int server, const std::string& etcd = "") {
-    servers_[server] = std::make_unique<Process>(std::vector<std::string>{
-        "rendezvous/daemon/rendezvousd", absl::StrCat("--listen=", Address(server)),
-        "--etcd=" + (etcd.empty() ? etcd_->Endpoints() : etcd), "--lease-ttl=2", "--log-level=INFO"});
-    ASSERT_TRUE(servers_[server]->WaitForOut("listening")) << servers_[server]->Err();
-  }
-  // Server 0 leads; the others follow.
-  void StartAll() {
-    for (int server = 0; server < kServers; ++server) {
-      StartServer(server);
-      if (server == 0) {
-        ASSERT_TRUE(AwaitLead(0));
-      }
-    }
-  }
-  bool AwaitLead(int server) { return servers_[server]->WaitForErr("leads since revision"); }
-  // The first other one than `last` that leads.
-  int AwaitLeaderAfter(int last) {
-    int leader = -1;
-    EXPECT_TRUE(Eventually([&] {
-      for (int server = 0; server < kServers; ++server) {
-        if (server == last || servers_[server] == nullptr || !Alive(servers_[server]->pid())) continue;
-        if (absl::StrContains(servers_[server]->Err(), "leads since revision")) leader = server;
-      }
-      return leader >= 0;
-    }));
-    return leader;
-  }
-
-  std::string Address(int server) const { return absl::StrCat("127.0.0.1:", ports_[server]); }
-  std::string Endpoints() const { return absl::StrCat(Address(0), ",", Address(1), ",", Address(2)); }
   std::unique_ptr<Job> NewJob(const std::string& name, const std::string& script) {
-    return std::make_unique<Job>(name, Endpoints(), dir_, script);
+    return std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
   }
 
   TempDir dir_;
   std::unique_ptr<EtcdCluster> etcd_;
-  std::array<int, kServers> ports_;
-  std::array<std::unique_ptr<Process>, kServers> servers_;
+  std::unique_ptr<Servers> servers_;
 };
 
 TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsForm) {
-  StartAll();
+  servers_->StartAll();
   const auto steady = NewJob("steady", kUntilTold);
   const auto failing = NewJob("failing", kFailsTwice);
   ASSERT_TRUE(steady->AwaitSaid("start", 2)) << steady->Logs();
   ASSERT_TRUE(failing->AwaitSaid("start", 2)) << failing->Logs();
-  servers_[0]->Signal(SIGKILL);
+  (*servers_)[0].Signal(SIGKILL);
   failing->Tell(".0");  // while nobody leads
-  const int second = AwaitLeaderAfter(0);
+  const int second = servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(failing->AwaitSaid("start", 4)) << failing->Logs();
-  StartServer(0);
+  servers_->Start(0);
   failing->Tell(".1");
   ASSERT_TRUE(failing->AwaitSaid("fail", 2)) << failing->Logs();
   ASSERT_TRUE(steady->AwaitConnected(1)) << steady->Logs();
-  servers_[second]->Signal(SIGKILL);
-  AwaitLeaderAfter(second);
+  (*servers_)[second].Signal(SIGKILL);
+  servers_->AwaitLeaderAfter(second);
   const auto late = NewJob("late", kUntilTold);
   for (Job* job : {late.get(), failing.get(), steady.get()}) {
     const int starts = job == failing.get() ? 6 : 2;
@@ -183,8 +151,8 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
 }
 
 TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
-  StartServer(0);
-  ASSERT_TRUE(AwaitLead(0));
+  servers_->Start(0);
+  ASSERT_TRUE(servers_->AwaitLead(0));
   Process follower({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--etcd=" + etcd_->Endpoints(),
                     "--lease-ttl=2", "--http=127.0.0.1:0"});
   constexpr char kPort[] = "HTTP on port ";
@@ -198,26 +166,26 @@ TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
     });
     EXPECT_TRUE(came) << answer << follower.Err();
   };
-  await_answer("503", absl::StrCat("\r\n\r\nthis server does not lead; ", Address(0), " does\n"));
-  servers_[0]->Signal(SIGTERM);
+  await_answer("503", absl::StrCat("\r\n\r\nthis server does not lead; ", servers_->Address(0), " does\n"));
+  (*servers_)[0].Signal(SIGTERM);
   await_answer("200", "\r\n\r\nready\n");
 }
 
 TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {
-  StartAll();
+  servers_->StartAll();
   const auto job = NewJob("job", kFailsTwice);
   ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
-  servers_[0]->Signal(SIGSTOP);
-  const int second = AwaitLeaderAfter(0);
+  (*servers_)[0].Signal(SIGSTOP);
+  const int second = servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(job->AwaitConnected(1)) << job->Logs();
   job->Tell(".0");
   ASSERT_TRUE(job->AwaitSaid("fail", 1)) << job->Logs();
   const std::string epoch = etcd_->Get("/ddprun/epoch");
-  servers_[0]->Signal(SIGCONT);
-  EXPECT_EQ(servers_[0]->Wait(), 1) << servers_[0]->Err();
-  EXPECT_TRUE(absl::StrContains(servers_[0]->Err(), "leads no more")) << servers_[0]->Err();
+  (*servers_)[0].Signal(SIGCONT);
+  EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
+  EXPECT_TRUE(absl::StrContains((*servers_)[0].Err(), "leads no more")) << (*servers_)[0].Err();
   EXPECT_EQ(etcd_->Get("/ddprun/epoch"), epoch);
-  EXPECT_TRUE(Alive(servers_[second]->pid()));
+  EXPECT_TRUE(Alive((*servers_)[second].pid()));
   job->Tell(".1");
   job->Tell();
   job->Check(0);
@@ -226,21 +194,21 @@ TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {
 TEST_F(TakeoverTest, LeaderIsCutOffFromEtcd_EndsAndAnotherLeads) {
   auto proxy =
       std::make_unique<rendezvous::TcpProxy>(std::stoi(etcd_->Endpoint(0).substr(etcd_->Endpoint(0).find(':') + 1)));
-  StartServer(0, absl::StrCat("127.0.0.1:", proxy->port()));
-  ASSERT_TRUE(AwaitLead(0));
-  StartServer(1);
-  StartServer(2);
+  servers_->Start(0, absl::StrCat("127.0.0.1:", proxy->port()));
+  ASSERT_TRUE(servers_->AwaitLead(0));
+  servers_->Start(1);
+  servers_->Start(2);
   const auto job = NewJob("job", kUntilTold);
   ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
   proxy = nullptr;
-  EXPECT_EQ(servers_[0]->Wait(), 1) << servers_[0]->Err();
-  AwaitLeaderAfter(0);
+  EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
+  servers_->AwaitLeaderAfter(0);
   job->Tell();
   job->Check(0);
 }
 
 TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
-  StartAll();
+  servers_->StartAll();
   const auto job = NewJob("job", kFailsTwice);
   ASSERT_TRUE(job->AwaitSaid("start", 2)) << job->Logs();
   const int first = etcd_->Leader();
@@ -251,31 +219,31 @@ TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
   etcd_->Kill(other);
   // Nobody can lead: who did so ends.
   ASSERT_TRUE(Eventually([&] {
-    for (const auto& server : servers_) {
-      if (!Alive(server->pid())) return true;
+    for (int server = 0; server < kServers; ++server) {
+      if (!Alive((*servers_)[server].pid())) return true;
     }
     return false;
   }));
   etcd_->Restart(first);
   etcd_->Restart(other);
   for (int server = 0; server < kServers; ++server) {
-    if (Alive(servers_[server]->pid())) continue;
-    servers_[server]->Wait();  // until then a thread of it may have the port
-    StartServer(server);
+    if (Alive((*servers_)[server].pid())) continue;
+    (*servers_)[server].Wait();  // until then a thread of it may have the port
+    servers_->Start(server);
   }
-  AwaitLeaderAfter(-1);
+  servers_->AwaitLeaderAfter(-1);
   job->Tell(".1");
   job->Tell();
   job->Check(0);
 }
 
 TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeAFollower) {
-  StartAll();
-  Job job("job", Address(2), dir_, kUntilTold);  // a follower, which names the leader
+  servers_->StartAll();
+  Job job("job", servers_->Address(2), dir_, kUntilTold);  // a follower, which names the leader
   ASSERT_TRUE(job.AwaitSaid("start", 2)) << job.Logs();
-  servers_[0]->Signal(SIGTERM);
-  EXPECT_EQ(servers_[0]->Wait(), 0) << servers_[0]->Err();
-  AwaitLeaderAfter(0);
+  (*servers_)[0].Signal(SIGTERM);
+  EXPECT_EQ((*servers_)[0].Wait(), 0) << (*servers_)[0].Err();
+  servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(job.AwaitConnected(1)) << job.Logs();
   job.Tell();
   job.Check(0);

@@ -308,5 +308,19 @@ TEST_F(SeveralServersTest, FollowerNamesAnUnknownLeader_WhichIsTriedAtOnce) {
   EXPECT_EQ(Open(7, 9), "abandon 5, abandon 6, connected");
 }
 
+TEST_F(SeveralServersTest, LostLeader_IsNamed) { EXPECT_EQ(lost_.reason, absl::StrCat(kA, ": any words")); }
+
+// One follower may have old credentials.
+TEST_F(SeveralServersTest, FollowersRefuse_IsFinalOnlyIfNobodySaysOtherwise) {
+  const absl::Status refusal = absl::UnauthenticatedError("invalid token");
+  EXPECT_EQ(End(4, StreamProgress::kFollower, refusal), "");
+  EXPECT_EQ(End(3, StreamProgress::kTimedOut), "lost");
+  EXPECT_EQ(lost_.reason, absl::StrCat("tried ", kB, ": invalid token; ", kA, ": no answer"));
+  Due();
+  EXPECT_EQ(End(5, StreamProgress::kFollower, refusal), "");
+  EXPECT_EQ(End(6, StreamProgress::kFollower, absl::PermissionDeniedError("not you")), "over");
+  EXPECT_EQ(lost_.reason, absl::StrCat("rendezvous server at ", kB, " refused: not you"));
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous
