@@ -1,5 +1,5 @@
-// A real rendezvousd whose state folder's disk is full for a while. The limit of a file's size (RLIMIT_FSIZE) stands for
-// the disk.
+// A real rendezvousd whose state folder's disk is full for a while. The limit of a file's size (RLIMIT_FSIZE) stands
+// for the disk.
 
 #include <gtest/gtest.h>
 #include <signal.h>
