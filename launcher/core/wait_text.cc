@@ -45,10 +45,10 @@ std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::stri
                         "; standing by to replace a lost node");
   }
   if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
+    const std::string start =
+        endless ? "" : absl::StrCat("; starting in ", RemainingText(waiting.remaining), " unless more join");
     return absl::StrCat(Counted(waiting.nodes_joined, "node"), " joined (min ", waiting.min_nodes, ", max ",
-                        waiting.max_nodes, "); starting",
-                        endless ? "" : absl::StrCat(" in ", RemainingText(waiting.remaining)), " unless more join",
-                        Names(waiting, absent));
+                        waiting.max_nodes, ")", start, Names(waiting, absent));
   }
   const int32_t missing = waiting.min_nodes - waiting.nodes_joined;
   const bool all_known = absent.size() == static_cast<size_t>(missing);

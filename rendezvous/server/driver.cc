@@ -55,7 +55,11 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
     MutexLock lock(&mutex_);
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
-  if (store != nullptr) store->ReportTrouble([this](const std::string& trouble) { OnStoreTrouble(trouble); });
+  if (store != nullptr) {
+    store->ReportTrouble([this](const std::string& trouble) { OnStoreTrouble(trouble); });
+    store->ReportJobTrouble(
+        [this](const std::string& job_id, const std::string& trouble) { OnJobTrouble(job_id, trouble); });
+  }
   timer_thread_ = std::thread([this] { RunTimer(); });
 }
 
@@ -211,7 +215,7 @@ void Driver::QueueLocked(Tell tell) {
   welcome->server_process = process_name_;
   // The first message of a stream, which depends on no record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
-  if (!store_trouble_.empty() && held_.contains(tell.job_id)) {
+  if (held_.contains(tell.job_id) && !TroubleOfLocked(tell.job_id).empty()) {
     actions_.push_back(Action{.session = session, .message = DescribeTroubleLocked(tell.job_id)});
   }
 }
@@ -236,7 +240,7 @@ void Driver::QueueLocked(Persist persist) {
   const std::string job_id = persist.record->job_id;
   held_[job_id].push_back(Action{.wait = true});
   store_->Keep(std::move(persist.record), std::move(persist.event), [this, job_id] { OnSafe(job_id); });
-  if (!store_trouble_.empty()) TellTroubleLocked(job_id);
+  if (!TroubleOfLocked(job_id).empty()) TellTroubleLocked(job_id);
 }
 
 void Driver::QueueInOrderLocked(const std::string& job_id, Action action) {
@@ -270,6 +274,24 @@ void Driver::OnStoreTrouble(const std::string& trouble) {
   Drain();
 }
 
+void Driver::OnJobTrouble(const std::string& job_id, const std::string& trouble) {
+  {
+    MutexLock lock(&mutex_);
+    if (trouble.empty()) {
+      job_troubles_.erase(job_id);
+    } else {
+      job_troubles_[job_id] = trouble;
+    }
+    TellTroubleLocked(job_id);
+  }
+  Drain();
+}
+
+std::string Driver::TroubleOfLocked(const std::string& job_id) const {
+  const auto found = job_troubles_.find(job_id);
+  return found == job_troubles_.end() ? store_trouble_ : found->second;
+}
+
 void Driver::TellTroubleLocked(const std::string& job_id) {
   const Waiting waiting = DescribeTroubleLocked(job_id);
   for (auto it = joined_.lower_bound(NodeKey(job_id, "", 0)); it != joined_.end() && std::get<0>(it->first) == job_id;
@@ -287,7 +309,8 @@ Waiting Driver::DescribeTroubleLocked(const std::string& job_id) const {
     waiting.reason = job->reason;
   }
   waiting.remaining = absl::InfiniteDuration();
-  if (!store_trouble_.empty()) waiting.reason = absl::StrCat("the rendezvous server ", store_trouble_);
+  const std::string trouble = TroubleOfLocked(job_id);
+  if (!trouble.empty()) waiting.reason = absl::StrCat("the rendezvous server ", trouble);
   return waiting;
 }
 

@@ -28,7 +28,7 @@ namespace ddprun::rendezvous {
 // Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
 // it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo. With a state store
 // a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that. While
-// the store can't keep records, the launchers of jobs that wait for one are told that (a Waiting). When the store says
+// the store can't keep records, of one job or of all, the launchers of jobs that wait for one are told that (a Waiting). When the store says
 // that the records are another server's, nothing that is said here has an effect any more. Thread-safe; no session is
 // called with a lock held. Outlives every Server and LocalClient that uses it.
 class Driver {
@@ -133,6 +133,10 @@ class Driver {
   void OnSafe(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // The store can't keep records, or it can again ("").
   void OnStoreTrouble(const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same of one job.
+  void OnJobTrouble(const std::string& job_id, const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why the job's records can't be kept at present; "": they can.
+  std::string TroubleOfLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What keeps a job whose record is not safe; to all of its launchers.
   void TellTroubleLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waiting DescribeTroubleLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -159,6 +163,7 @@ class Driver {
   // Jobs of which a record is on its way to the store: what waits for that, in order. Each begins with a wait.
   std::unordered_map<std::string, std::deque<Action>> held_ ABSL_GUARDED_BY(mutex_);
   std::string store_trouble_ ABSL_GUARDED_BY(mutex_);  // "": none
+  std::unordered_map<std::string, std::string> job_troubles_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime armed_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();  // when the timer thread wakes

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -18,6 +19,12 @@ namespace {
 constexpr absl::Duration kLoadPatience = absl::Seconds(30);
 constexpr absl::Duration kWritePatience = absl::Seconds(5);
 constexpr int kJobsAtOnce = 100;  // of a page that is read
+
+// By etcd's own limit for requests, or by that of its gRPC server, which is a little higher.
+bool IsTooLarge(const absl::Status& status) {
+  return (absl::IsInvalidArgument(status) && absl::StrContains(status.message(), "request is too large")) ||
+         (absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "larger than max"));
+}
 
 }  // namespace
 
@@ -91,11 +98,7 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
 
 bool EtcdStore::Write(Batch batch, SteadyTime taken) {
   while (!batch.empty()) {
-    const Batch some = TakeSome(&batch);
-    if (some.empty()) continue;
-    const etcdserverpb::TxnRequest txn = MakeTxn(some, taken);
-    if (!queue_.Try([&] { return Commit(txn); })) return false;
-    for (const RecordQueue::Item& item : some) item.safe();
+    if (!WriteSome(TakeSome(&batch), taken)) return false;
   }
   return true;
 }
@@ -104,22 +107,60 @@ EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
   Batch batch;
   size_t bytes = 0;
   while (!queue->empty() && batch.size() < kMaxRecordsAtOnce) {
-    const size_t size = ToBytes(*queue->front().record).size();
-    if (size > kMaxRecordBytes) {
-      const std::string trouble =
-          absl::StrCat("can't keep job ", queue->front().record->job_id, " in etcd: its record has ", size,
-                       " bytes, the most is ", kMaxRecordBytes, " (the job has too many nodes)");
-      Log(LogLevel::kError, trouble);
-      queue_.Report(trouble);
-      queue->pop_front();
-      continue;
-    }
-    if (bytes + size > kMaxRecordBytes) break;
-    bytes += size;
+    bytes += ToBytes(*queue->front().record).size();
+    if (bytes > kMaxBytesAtOnce && !batch.empty()) break;
     batch.push_back(std::move(queue->front()));
     queue->pop_front();
   }
   return batch;
+}
+
+bool EtcdStore::WriteSome(Batch batch, SteadyTime taken) {
+  const etcdserverpb::TxnRequest txn = MakeTxn(batch, taken);
+  bool too_large = false;
+  const bool over = queue_.Try([&] {
+    const absl::Status status = Commit(txn);
+    too_large = IsTooLarge(status);
+    return too_large ? absl::OkStatus() : status;
+  });
+  if (!over) return false;
+  if (!too_large) {
+    forgotten_.clear();
+    CallSafe(batch);
+    return true;
+  }
+  if (batch.size() == 1) {
+    OnTooLarge(std::move(batch.front()));
+    return true;
+  }
+  for (RecordQueue::Item& item : batch) {
+    Batch one;
+    one.push_back(std::move(item));
+    if (!WriteSome(std::move(one), taken)) return false;
+  }
+  return true;
+}
+
+void EtcdStore::CallSafe(const Batch& batch) {
+  for (const RecordQueue::Item& item : batch) {
+    if (const auto waiting = too_large_.find(item.record->job_id); waiting != too_large_.end()) {
+      Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id, " can be kept in etcd again"));
+      report_job_(item.record->job_id, "");
+      for (const std::function<void()>& safe : waiting->second) safe();
+      too_large_.erase(waiting);
+    }
+    item.safe();
+  }
+}
+
+void EtcdStore::OnTooLarge(RecordQueue::Item item) {
+  const std::string& job_id = item.record->job_id;
+  const std::string trouble = absl::StrCat("can't keep this job in etcd: its record of ", ToBytes(*item.record).size(),
+                                           " bytes is too large; raise etcd's --max-request-bytes, or use fewer nodes");
+  std::vector<std::function<void()>>& waiting = too_large_[job_id];
+  if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others go on"));
+  waiting.push_back(std::move(item.safe));
+  report_job_(job_id, trouble);
 }
 
 etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken) {
@@ -137,6 +178,7 @@ etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken
 }
 
 void EtcdStore::AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn) {
+  std::erase(forgotten_, record.job_id);
   if (const auto at = ended_at_.find(record.job_id); at != ended_at_.end()) {
     ended_nodes_ -= ended_[at->second].nodes;
     ended_.erase(at->second);
@@ -155,18 +197,18 @@ void EtcdStore::AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn
 }
 
 void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
-  const uint64_t before = forgotten_round_;
   // Those of this transaction stay: it may not put and delete the same key.
-  for (size_t i = 0; i < kMaxRecordsAtOnce && ended_.size() > kMaxRecordsAtOnce; ++i) {
+  while (forgotten_.size() < kMaxRecordsAtOnce && ended_.size() > kMaxRecordsAtOnce) {
     if (ended_.size() <= EndedJobs::kMaxJobs && ended_nodes_ <= EndedJobs::kMaxNodes) break;
     const auto oldest = ended_.begin();
     forgotten_round_ = std::max(forgotten_round_, oldest->second.highest_round);
-    AddDelete(keys_.Job(oldest->second.job_id), txn);
+    forgotten_.push_back(oldest->second.job_id);
     ended_nodes_ -= oldest->second.nodes;
     ended_at_.erase(oldest->second.job_id);
     ended_.erase(oldest);
   }
-  if (forgotten_round_ != before) AddPut(keys_.Forgotten(), absl::StrCat(forgotten_round_), txn);
+  for (const std::string& job_id : forgotten_) AddDelete(keys_.Job(job_id), txn);
+  if (!forgotten_.empty()) AddPut(keys_.Forgotten(), absl::StrCat(forgotten_round_), txn);
 }
 
 absl::Status EtcdStore::Commit(const etcdserverpb::TxnRequest& txn) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,12 +22,13 @@ namespace ddprun::rendezvous {
 // last (as many as EndedJobs remembers), one key a job (etcd_keys.h). Events are not kept. Every write is a transaction
 // that requires this server's epoch, so that the writes of a server that was replaced change nothing. A thread of its
 // own writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries
-// again, and says so once. A record that is larger than kMaxRecordBytes can't be kept: that is reported as trouble, and
-// its job waits, while others go on. Thread-safe.
+// again, and says so once. A record that is larger than etcd takes can't be kept: that is reported as its job's trouble,
+// and the job waits until it has a smaller one, while others go on. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
-  // Below etcd's limit for a request (1.5 MiB, --max-request-bytes), with room for all else in it.
-  static constexpr size_t kMaxRecordBytes = 1'400'000;
+  // Records in one transaction, unless one alone has more: below etcd's usual limit for a request (1.5 MiB,
+  // --max-request-bytes), with room for all else in it.
+  static constexpr size_t kMaxBytesAtOnce = 1'400'000;
   // Below etcd's limit (128, --max-txn-ops): records in one transaction.
   static constexpr size_t kMaxRecordsAtOnce = 50;
 
@@ -51,6 +53,9 @@ class EtcdStore final : public StateStore {
   void ReportTrouble(std::function<void(const std::string& trouble)> report) override {
     queue_.ReportTrouble(std::move(report));
   }
+  void ReportJobTrouble(std::function<void(const std::string& job_id, const std::string& trouble)> report) override {
+    report_job_ = std::move(report);
+  }
   bool Owned() const override { return leader_.owns(); }
 
   // See RecordQueue::Stop.
@@ -74,8 +79,13 @@ class EtcdStore final : public StateStore {
   absl::Status LoadJobs(int64_t revision);
   // False: Stop was called, or another server leads.
   bool Write(Batch batch, SteadyTime taken);
-  // The next items that fit into one transaction. The job of one that is too large for any is given up.
+  // In one transaction; if etcd finds that too large, one record after the other.
+  bool WriteSome(Batch batch, SteadyTime taken);
+  // The next items for one transaction.
   Batch TakeSome(Batch* queue);
+  // They are written; so are those of their jobs that were too large, because each record has all of its job.
+  void CallSafe(const Batch& batch);
+  void OnTooLarge(RecordQueue::Item item);
   etcdserverpb::TxnRequest MakeTxn(const Batch& batch, SteadyTime taken);
   // CANCELLED: another server leads, or the client was shut down.
   absl::Status Commit(const etcdserverpb::TxnRequest& txn);
@@ -90,6 +100,10 @@ class EtcdStore final : public StateStore {
   // Of the thread, once it runs.
   absl::Duration longest_life_;
   uint64_t forgotten_round_ = 0;
+  std::vector<std::string> forgotten_;  // ended jobs whose keys are still to be deleted
+  std::map<std::string, std::vector<std::function<void()>>> too_large_;  // by job: `safe` of those that wait
+  std::function<void(const std::string& job_id, const std::string& trouble)> report_job_ = [](const std::string&,
+                                                                                              const std::string&) {};
   std::map<uint64_t, Ended> ended_;           // by the order in which they ended
   std::map<std::string, uint64_t> ended_at_;  // its keys, by job
   size_t ended_nodes_ = 0;

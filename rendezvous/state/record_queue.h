@@ -56,8 +56,6 @@ class RecordQueue {
   // Calls `attempt` until it returns OK. While it fails, says so once, in the log and to ReportTrouble's function.
   // False: Stop was called and it failed, or it returned CANCELLED, which no other attempt would change.
   bool Try(absl::FunctionRef<absl::Status()> attempt);
-  // Tells ReportTrouble's function.
-  void Report(const std::string& trouble) { report_(trouble); }
 
  private:
   void Run(const std::function<bool(Batch batch, SteadyTime taken)>& write);

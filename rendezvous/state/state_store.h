@@ -23,6 +23,11 @@ class StateStore {
   // when they can be again, before their `safe`. Call once, before the first Keep.
   virtual void ReportTrouble(std::function<void(const std::string& trouble)> report) = 0;
 
+  // `report` is called, from any thread, when the records of one job can't be kept, though others can, with a sentence
+  // that says why and what to do; and with "" when they can be again, before their `safe`. Call once, before the first
+  // Keep.
+  virtual void ReportJobTrouble(std::function<void(const std::string& job_id, const std::string& trouble)>) {}
+
   // Whether the records are this server's at this moment. Once false it stays so: another server may be about to lead,
   // or does already, and this one must not answer anybody any more.
   virtual bool Owned() const { return true; }

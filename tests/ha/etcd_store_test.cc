@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -125,17 +126,28 @@ TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
 
 TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   auto store = Open(Elect());
-  std::string trouble;
-  store->ReportTrouble([&](const std::string& text) { trouble = text; });
+  std::map<std::string, std::string> troubles;
+  store->ReportTrouble([&](const std::string& text) { ADD_FAILURE() << "it is of one job: " << text; });
+  store->ReportJobTrouble([&](const std::string& job_id, const std::string& text) { troubles[job_id] = text; });
   JobRecord large = LiveRecord("large", 1);
   large.round.nodes.assign(30'000, RoundNodeRecord{std::string(32, 'n'), std::string(32, 's')});
   large.round.group_world_size = 30'000;
   Keep(store.get(), large);
   Keep(store.get(), LiveRecord("small", 1));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  Keep(store.get(), large);
+  Keep(store.get(), LiveRecord("small", 2));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  // One that can be kept has all that those before have.
+  Keep(store.get(), LiveRecord("large", 2));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 5; }));
+  Keep(store.get(), large);
   store->Stop();
-  EXPECT_EQ(safe_, 1);
-  EXPECT_NE(trouble.find("can't keep job large in etcd"), std::string::npos) << trouble;
-  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), 1u);
+  EXPECT_EQ(safe_, 5);
+  ASSERT_EQ(troubles.size(), 1u);
+  EXPECT_NE(troubles["large"].find("can't keep this job in etcd"), std::string::npos) << troubles["large"];
+  EXPECT_NE(troubles["large"].find("--max-request-bytes"), std::string::npos) << troubles["large"];
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), 2u);
 }
 
 TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {

@@ -112,6 +112,10 @@ class SlowStore final : public StateStore {
     unsafe_.push_back(std::move(safe));
   }
   void ReportTrouble(std::function<void(const std::string&)> report) override { report_ = std::move(report); }
+  void ReportJobTrouble(std::function<void(const std::string&, const std::string&)> report) override {
+    report_job_ = std::move(report);
+  }
+  void SayJobTrouble(const std::string& job_id, const std::string& trouble) { report_job_(job_id, trouble); }
   void MakeOneSafe() {
     const std::function<void()> safe = std::move(unsafe_.front());
     unsafe_.pop_front();
@@ -125,6 +129,7 @@ class SlowStore final : public StateStore {
   std::vector<std::shared_ptr<const JobRecord>> records_;
   std::deque<std::function<void()>> unsafe_;
   std::function<void(const std::string&)> report_;
+  std::function<void(const std::string&, const std::string&)> report_job_;
 };
 
 std::string Kinds(const EventLog& log) {
@@ -218,6 +223,27 @@ TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
   b->Await<Assign>();
   EXPECT_EQ(a->CountReason(told), 1);
   for (const auto& session : sessions) driver.OnClosed(session);
+}
+
+TEST(DriverTest, StateStore_TroubleOfOneJobIsToldToItsLaunchersOnly) {
+  const std::string told = "the rendezvous server can't keep job: too large";
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  const auto a = std::make_shared<RecordingSession>(), other = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  ASSERT_EQ(store.unsafe(), 1);
+  store.SayJobTrouble("job", "can't keep job: too large");
+  a->AwaitReason(told);
+  EXPECT_EQ(driver.StoreTrouble(), "") << "the server is fit for other jobs";
+  Join join = NodeJoin("node1", PatientSettings(1));
+  join.job_id = "other";
+  driver.OnMessage(other, join);
+  EXPECT_EQ(other->CountReason(told), 0);
+  store.SayJobTrouble("job", "");
+  store.MakeOneSafe();
+  a->Await<Assign>();
+  driver.OnClosed(a);
+  driver.OnClosed(other);
 }
 
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
