@@ -109,6 +109,21 @@ void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
       ->configurable(false);
 }
 
+// Launchers have to reach it.
+absl::Status CheckAdvertised(const RendezvousdOptions& options) {
+  const bool given = !options.etcd.advertise.empty();
+  const absl::StatusOr<Endpoint> address = ParseHostPort(given ? options.etcd.advertise : options.listen.front());
+  if (!address.ok()) return address.status();
+  if (address->host == "0.0.0.0" || address->host == "::") {
+    return absl::InvalidArgumentError(absl::StrCat("launchers can't reach ", address->ToString(),
+                                                   ": give --advertise=HOST:PORT with this host's name or address"));
+  }
+  if (given && address->port == 0) {
+    return absl::InvalidArgumentError("--advertise needs the port at which launchers reach this server");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckEtcd(const RendezvousdOptions& options) {
   if (options.etcd.endpoints.empty()) {
     if (options.etcd.advertise.empty() && options.etcd.cacert.empty() && options.etcd.cert.empty()) {
@@ -122,7 +137,7 @@ absl::Status CheckEtcd(const RendezvousdOptions& options) {
   if (!options.etcd.user.empty() && options.etcd.user.find(':') == std::string::npos) {
     return absl::InvalidArgumentError("DDPRUN_ETCD_USER must be NAME:PASSWORD");
   }
-  return absl::OkStatus();
+  return CheckAdvertised(options);
 }
 
 absl::StatusOr<std::string> ReadConfig(const std::string& path) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/log.h"
 
@@ -11,10 +10,6 @@ namespace {
 
 // A renewal that one member does not answer must be answered by another one in time.
 constexpr int kTriesInALease = 6;
-
-bool IsWildcard(const std::string& address) {
-  return absl::StartsWith(address, "0.0.0.0:") || absl::StartsWith(address, "[::]:");
-}
 
 }  // namespace
 
@@ -41,9 +36,8 @@ absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Eve
   server->addresses_ = server->follower_->addresses();
   std::string advertise = server->options_.advertise;
   if (advertise.empty()) advertise = server->addresses_.front();
-  if (IsWildcard(advertise)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("launchers can't reach ", advertise, ": give --advertise=HOST:PORT of this server"));
+  for (const std::string& member : server->client_->FindSilentMembers()) {
+    Log(LogLevel::kWarning, absl::StrCat("a member of etcd does not answer: ", member, ". Going on with the others"));
   }
   Log(LogLevel::kInfo, absl::StrCat("following until no other server leads; etcd: ", server->client_->Name()));
   HaServer* const raw = server.get();

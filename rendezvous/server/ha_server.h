@@ -22,7 +22,7 @@ namespace ddprun::rendezvous {
 struct HaOptions {
   EtcdOptions etcd;
   std::string prefix;
-  std::string advertise;  // HOST:PORT; empty: the first address listened at
+  std::string advertise;  // HOST:PORT, no wildcard; empty: the first address listened at
   absl::Duration lease_ttl;
   std::vector<std::string> listen;
   Credentials credentials;
@@ -43,7 +43,7 @@ class HaServer {
   };
 
   // Listens, answers launchers as a follower, and tries to become the leader.
-  //   INVALID_ARGUMENT  an option of etcd is wrong, or the address to advertise can't be told.
+  //   INVALID_ARGUMENT  an option of etcd is wrong.
   //   others            as Server::Start.
   static absl::StatusOr<std::unique_ptr<HaServer>> Start(HaOptions options, Events events);
   ~HaServer();  // as Stop

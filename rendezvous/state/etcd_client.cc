@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "rendezvous/state/etcd_problem.h"
 #include "rendezvous/wire/byte_buffer.h"
 
 namespace ddprun::rendezvous {
@@ -126,11 +127,29 @@ absl::Status EtcdClient::Authenticate(const Member& member, SteadyTime deadline)
     return m.auth->Authenticate(context, request, &response);
   });
   if (!status.ok()) {
-    return absl::UnavailableError(absl::StrCat("etcd user ", options_.user, ": ", status.error_message()));
+    return absl::UnavailableError(Describe(member, status));
   }
   MutexLock lock(&mutex_);
   token_ = response.token();
   return absl::OkStatus();
+}
+
+std::string EtcdClient::Describe(const Member& member, const grpc::Status& status) const {
+  return absl::StrCat(member.endpoint, ": ", DescribeEtcdProblem(status.error_message(), !options_.ca_file.empty()));
+}
+
+std::vector<std::string> EtcdClient::FindSilentMembers() {
+  etcdserverpb::RangeRequest request;
+  request.set_key("ddprun");
+  etcdserverpb::RangeResponse response;
+  std::vector<std::string> silent;
+  for (const Member& member : members_) {
+    const grpc::Status status =
+        Try(member, SteadyNow() + options_.patience, "",
+            [&](const Member& m, grpc::ClientContext* context) { return m.kv->Range(context, request, &response); });
+    if (!status.ok() && IsOfMember(status)) silent.push_back(Describe(member, status));
+  }
+  return silent.size() == members_.size() ? std::vector<std::string>() : silent;
 }
 
 absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
@@ -153,10 +172,10 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
     if (options_.user.empty() || !token.empty()) {
       const grpc::Status status = Try(member, std::min(deadline, SteadyNow() + options_.patience), token, call);
       if (status.ok()) return absl::OkStatus();
-      last = absl::StrCat(member.endpoint, ": ", status.error_message());
+      last = Describe(member, status);
       const bool old_token = !token.empty() && status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
       if (!old_token && !IsOfMember(status)) {
-        return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("etcd at ", last));
+        return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("can't use etcd: ", last));
       }
       MutexLock lock(&mutex_);
       if (old_token) token_.clear();
@@ -164,7 +183,7 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
     MutexLock lock(&mutex_);
     if (current_ == index) current_ = (index + 1) % members_.size();
   }
-  return absl::UnavailableError(absl::StrCat("etcd does not answer (", last, ")"));
+  return absl::UnavailableError(absl::StrCat("can't use etcd: ", last));
 }
 
 absl::Status EtcdClient::Range(const etcdserverpb::RangeRequest& request, SteadyTime deadline,

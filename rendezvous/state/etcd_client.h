@@ -37,6 +37,7 @@ class EtcdClient {
   //   INVALID_ARGUMENT  a file can't be read, or there is no endpoint; the message names it.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(const EtcdOptions& options);
 
+  // Messages are for operators (etcd_problem.h).
   //   UNAVAILABLE        no member answered by the deadline; the message says what the last one said.
   //   CANCELLED          Stop was called.
   //   others             as etcd says: PERMISSION_DENIED, NOT_FOUND (of a lease), INVALID_ARGUMENT (too large) ...
@@ -47,6 +48,9 @@ class EtcdClient {
   //   NOT_FOUND          there is no such lease any more.
   absl::Status LeaseKeepAlive(int64_t lease, SteadyTime deadline);
   absl::Status LeaseRevoke(int64_t lease, SteadyTime deadline);
+
+  // Asks each member once: those that don't answer, "HOST:PORT: why". Empty if none answers.
+  std::vector<std::string> FindSilentMembers();
 
   // Ends the calls that are under way, and all later ones, with CANCELLED.
   void Stop();
@@ -69,6 +73,7 @@ class EtcdClient {
   // One try at one member, until the deadline.
   grpc::Status Try(const Member& member, SteadyTime deadline, const std::string& token, const Call& call);
   absl::Status Authenticate(const Member& member, SteadyTime deadline);
+  std::string Describe(const Member& member, const grpc::Status& status) const;
 
   const EtcdOptions options_;
   std::vector<Member> members_;

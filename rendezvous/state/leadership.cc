@@ -7,6 +7,15 @@
 #include "rendezvous/base/log.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// Times to live after which the lease of a process that has ended is gone, even if etcd grants more than was asked for.
+constexpr int kOldLeaseGone = 3;
+
+constexpr char kNobodyLeads[] = "No server can lead without etcd";
+constexpr char kCannotLead[] = "This server can't lead";
+
+}  // namespace
 
 absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys, SteadyTime deadline) {
   etcdserverpb::TxnRequest txn;
@@ -98,17 +107,33 @@ void Leadership::Publish() {
   valid_until_ns_ = until == SteadyTime::InfinitePast() ? INT64_MIN : absl::ToInt64Nanoseconds(until.since_start());
 }
 
-void Leadership::NoteAnswer(const absl::Status& status) {
+void Leadership::NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine) {
   if (absl::IsCancelled(status)) return;
-  const bool answers = status.ok();
-  if (answers == std::exchange(etcd_answers_, answers)) return;
-  if (answers) return Log(LogLevel::kWarning, "etcd answers again");
-  Log(LogLevel::kError, absl::StrCat(status.message(), "; no server can lead without etcd; retrying"));
+  if (status.ok() == std::exchange(*fine, status.ok())) return;
+  if (status.ok()) return Log(LogLevel::kWarning, "etcd answers again");
+  Log(LogLevel::kError, absl::StrCat(status.message(), ". ", consequence, "; retrying"));
+}
+
+void Leadership::NoteLeader(const std::string& leader) {
+  if (leader != settings_.advertise) {
+    own_address_since_.reset();
+    own_address_noted_ = false;
+    return;
+  }
+  if (!own_address_since_) own_address_since_ = SteadyNow();
+  // Before that it may be this server's own lease, of the process before.
+  if (SteadyNow() - *own_address_since_ < kOldLeaseGone * settings_.ttl || std::exchange(own_address_noted_, true)) {
+    return;
+  }
+  Log(LogLevel::kError, absl::StrCat("another server leads at ", leader,
+                                     ", which is this server's address, too; give each server an --advertise of its "
+                                     "own, at which launchers reach it"));
 }
 
 void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
   const absl::StatusOr<LeaderView> view = AskForLeader(client_, keys_, SteadyNow() + settings_.ttl);
-  NoteAnswer(view.status());
+  NoteAnswer(view.status(), kNobodyLeads, &etcd_answers_);
+  if (view.ok()) NoteLeader(view->address);
   std::optional<bool> leader;
   if (view.ok()) leader = !view->address.empty();
   {
@@ -121,7 +146,7 @@ void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
 void Leadership::Do(const lease::Grant&, LeaderLease::Effects* more) {
   etcdserverpb::LeaseGrantResponse answer;
   const absl::Status status = client_->LeaseGrant(settings_.ttl, SteadyNow() + settings_.ttl, &answer);
-  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("can't get a lease from etcd: ", status.message()));
+  if (!status.ok()) NoteAnswer(status, kCannotLead, &can_campaign_);
   std::optional<LeaderLease::Granted> granted;
   if (status.ok()) granted = LeaderLease::Granted{answer.id(), absl::Seconds(answer.ttl())};
   lease_.OnGranted(granted, SteadyNow(), more);
@@ -136,7 +161,7 @@ void Leadership::Do(const lease::Campaign& campaign, LeaderLease::Effects* more)
   const absl::Status status = client_->Txn(txn, SteadyNow() + settings_.ttl, &answer);
   LeaderLease::Campaigned result = LeaderLease::Campaigned::kNoAnswer;
   if (status.ok()) result = answer.succeeded() ? LeaderLease::Campaigned::kWon : LeaderLease::Campaigned::kLost;
-  if (!status.ok()) Log(LogLevel::kWarning, absl::StrCat("can't write the leader's key to etcd: ", status.message()));
+  NoteAnswer(status, kCannotLead, &can_campaign_);
   lease_.OnCampaign(result, answer.header().revision(), SteadyNow(), more);
 }
 

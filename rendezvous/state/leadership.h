@@ -67,8 +67,10 @@ class Leadership {
   void Do(const lease::Lead& lead, LeaderLease::Effects* more);
   void Do(const lease::StepDown& step_down, LeaderLease::Effects* more);
   void Publish();
-  // The same trouble with etcd is logged once, and its end.
-  void NoteAnswer(const absl::Status& status);
+  // Trouble with etcd is logged when it begins, and its end. `fine`: whether there was none so far.
+  static void NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine);
+  // Whether two servers have one address.
+  void NoteLeader(const std::string& leader);
 
   EtcdClient* const client_;
   const EtcdKeys keys_;
@@ -76,6 +78,9 @@ class Leadership {
   const Events events_;
   LeaderLease lease_;                               // of the thread
   bool etcd_answers_ = true;                        // of the thread
+  bool can_campaign_ = true;                        // of the thread
+  std::optional<SteadyTime> own_address_since_;     // of the thread: another process leads at it
+  bool own_address_noted_ = false;                  // of the thread
   std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
   mutable Mutex mutex_;
   CondVar wake_;

@@ -96,6 +96,18 @@ TEST_F(OptionsTest, NoFlags_Defaults) {
   EXPECT_EQ(CheckError(options), "");
 }
 
+TEST_F(OptionsTest, Etcd_NeedsAnAddressThatLaunchersReach) {
+  const std::string etcd = "--etcd=etcd1:2379", everywhere = "--listen=0.0.0.0:29400";
+  EXPECT_EQ(CheckError(Parse({etcd})), "");
+  EXPECT_EQ(CheckError(Parse({etcd, everywhere, "--advertise=node1:29400"})), "");
+  for (const std::string wildcard : {"0.0.0.0:29400", "[::]:29400"}) {
+    const std::string error = absl::StrCat("launchers can't reach ", wildcard, ": give --advertise=HOST:PORT");
+    EXPECT_TRUE(absl::StartsWith(CheckError(Parse({etcd, "--listen=" + wildcard})), error)) << error;
+    EXPECT_TRUE(absl::StartsWith(CheckError(Parse({etcd, "--advertise=" + wildcard})), error)) << error;
+  }
+  EXPECT_TRUE(absl::StartsWith(CheckError(Parse({etcd, "--advertise=node1:0"})), "--advertise needs the port"));
+}
+
 TEST_F(OptionsTest, File_GivesWhatFlagsDoNot) {
   const std::string file = Write("c", R"(
 listen = ["127.0.0.1:1", "[::1]:2"]
