@@ -1,6 +1,7 @@
 // Servers that let in who shows a MUNGE credential of their own user. With a real munged of the test's own.
 #include "rendezvous/wire/munge.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -17,6 +18,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/control.grpc.pb.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/steady_time.h"
+#include "rendezvous/server/driver.h"
+#include "rendezvous/server/event_log.h"
+#include "rendezvous/server/server.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/test_launcher.h"
@@ -157,6 +164,36 @@ TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
   }
   EXPECT_TRUE(absl::StrContains(gone.reason, "srun")) << gone.reason;
   EXPECT_TRUE(absl::StrContains(gone.reason, "--token-file")) << gone.reason;
+}
+
+TEST_F(MungeTest, Command_EventAndLogNameTheUser) {
+  InitLog("munge_test", LogLevel::kInfo);
+  EventLog events;
+  Driver driver(Driver::Host::kLauncher, SavedState(), nullptr, &events);
+  auto server = Server::Start(&driver, {"127.0.0.1:0"}, {.credentials = WithMunge()});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::Control::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  const auto drain = [&](const std::string& credential) {
+    grpc::ClientContext context;
+    if (!credential.empty()) context.AddMetadata("authorization", absl::StrCat("Munge ", credential));
+    v1::DrainHostRequest request;
+    request.set_host("node7");
+    v1::CommandResponse response;
+    return stub->DrainHost(&context, request, &response).error_code();
+  };
+  ::testing::internal::CaptureStderr();
+  const grpc::StatusCode nobody = drain(CredentialBy("nobody")), none = drain(""), own = drain(CredentialBy("root"));
+  FlushLog(SteadyNow() + Process::kPatience);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(nobody, grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(none, grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(own, grpc::StatusCode::OK);
+  EXPECT_TRUE(absl::StrContains(log, "host node7 drained by root")) << log;
+  const EventLog::Events drained = events.Read(0, 10);
+  ASSERT_EQ(drained.size(), 1u);
+  EXPECT_EQ(drained[0]->event.kind, Event::Kind::kHostDrained);
+  EXPECT_EQ(drained[0]->event.actor, "root") << "not the address that the call came from";
 }
 
 // A munged that is stopped answers nobody: what stands goes on, what comes waits, and nobody waits for it at the end.
