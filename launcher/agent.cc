@@ -225,8 +225,8 @@ absl::Status Agent::FindPlace() {
 }
 
 void Agent::Handle(const rendezvous::ClientEvent& event) {
-  if (std::holds_alternative<rendezvous::Connected>(event)) {
-    return Step([](auto& m, auto now, auto* e) { m.OnConnected(now, e); });
+  if (const auto* connected = std::get_if<rendezvous::Connected>(&event)) {
+    return Step([&](auto& m, auto now, auto* e) { m.OnConnected(now, e, connected->leader); });
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {

@@ -44,7 +44,8 @@ void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* eff
   if (line_.up()) SayReady(current_->round, effects);
 }
 
-void AgentMachine::OnConnected(SteadyTime now, Effects* effects) {
+void AgentMachine::OnConnected(SteadyTime now, Effects* effects, const std::string& leader) {
+  leader_ = leader;
   if (state_ == State::kDone || (exit_ && state_ == State::kStopping)) return;
   SendJoin(line_.OnConnected(now), now, effects);
 }
@@ -154,8 +155,10 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
 void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects) {
   if (exit_) return;
   if (line_.ever_up()) {
-    effects->push_back(effect::Print{LogLevel::kWarning,
-                                     absl::StrCat("reached the rendezvous server at ", settings_.server, " again")});
+    effects->push_back(effect::Print{
+        LogLevel::kWarning, leader_.empty()
+                                ? absl::StrCat("reached the rendezvous server at ", settings_.server, " again")
+                                : absl::StrCat("reached the rendezvous server at ", leader_, ", which leads")});
   }
   line_.OnWelcome(welcome.heartbeat_interval, welcome.heartbeat_timeout, now);
   if (!welcome.missed_round || (current_ && *welcome.missed_round > current_->round)) line_.OnMissedRound();

@@ -87,7 +87,8 @@ class AgentMachine {
   // Answers OpenStore: it listens on this port.
   void OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects);
 
-  void OnConnected(SteadyTime now, Effects* effects);
+  // `leader`: HOST:PORT of the server, if it leads several.
+  void OnConnected(SteadyTime now, Effects* effects, const std::string& leader = "");
   // `refused`: when an attempt to connect began which said that nobody listens any more where the server was.
   void OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused, SteadyTime now,
                       Effects* effects);
@@ -199,6 +200,7 @@ class AgentMachine {
   const AgentSettings settings_;
   State state_ = State::kConnecting;
   ServerLine line_;
+  std::string leader_;  // where the server is, if it leads several
   WorkerSet workers_;
   RoundFailures failures_;
   WaitReports reports_;

@@ -12,7 +12,9 @@
 namespace ddprun::rendezvous {
 
 // The stream to the server is open. The next message sent must be a Join.
-struct Connected {};
+struct Connected {
+  std::string leader = {};  // HOST:PORT of the server, if it leads several
+};
 
 // No stream: the server can't be reached, or the stream ended. The client tries again by itself until Close,
 // unless `permanent`.

@@ -73,7 +73,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   leader_is_new_ = false;
   state_ = State::kOpen;
   join_first_.OnNewStream();
-  effects->emplace_back(reconnect::Tell{Connected{}});
+  effects->emplace_back(reconnect::Tell{Connected{epoch == 0 ? "" : open_target_}});
 }
 
 void Reconnector::GiveUpTries(Effects* effects) {

@@ -28,9 +28,9 @@ namespace ddprun::rendezvous {
 // Runs a Registry: what sessions say goes in, its effects go out to the sessions in order, and a timer thread calls
 // it when something is due (it sleeps for good while nothing is). State changes are logged at kInfo. With a state store
 // a job's sessions are told what follows a record only when the record is safe; other jobs do not wait for that. While
-// the store can't keep records, of one job or of all, the launchers of jobs that wait for one are told that (a Waiting). When the store says
-// that the records are another server's, nothing that is said here has an effect any more. Thread-safe; no session is
-// called with a lock held. Outlives every Server and LocalClient that uses it.
+// the store can't keep records, of one job or of all, the launchers of jobs that wait for one are told that (a
+// Waiting). When the store says that the records are another server's, nothing that is said here has an effect any
+// more. Thread-safe; no session is called with a lock held. Outlives every Server and LocalClient that uses it.
 class Driver {
  public:
   // Whose process this is, as launchers are told in their Welcome: if a launcher's, another one may take its place.

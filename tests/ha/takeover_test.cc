@@ -243,8 +243,12 @@ TEST_F(TakeoverTest, Sigterm_HandsOverAtOnce_AndTheOnlyEndpointOfALauncherMayBeA
   ASSERT_TRUE(job.AwaitSaid("start", 2)) << job.Logs();
   (*servers_)[0].Signal(SIGTERM);
   EXPECT_EQ((*servers_)[0].Wait(), 0) << (*servers_)[0].Err();
-  servers_->AwaitLeaderAfter(0);
+  const int leader = servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(job.AwaitConnected(1)) << job.Logs();
+  for (const std::string& said : {absl::StrCat("lost the rendezvous server (", servers_->Address(0), ": "),
+                                  absl::StrCat("at ", servers_->Address(leader), ", which leads")}) {
+    EXPECT_TRUE(absl::StrContains(job.Logs(), said)) << job.Logs();
+  }
   job.Tell();
   job.Check(0);
   EXPECT_EQ(job.rounds(), 1) << job.Logs();
