@@ -1,6 +1,8 @@
 #include "ddprunctl/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -74,7 +76,7 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   events->add_flag("--follow", options->follow, "Go on with new events as they happen");
   events->add_option("--after", options->after, "Only events with a greater number")
       ->type_name("NUMBER")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   CLI::App* stop = AddCommand(app, "stop", "End a job; its launchers exit with 143", options);
   stop->add_option("JOB", options->job_id, "Job id")->required();
   CLI::App* resize = AddCommand(app, "resize", "Change how many nodes a job has", options);

@@ -10,10 +10,18 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr absl::string_view kUnresolved = "DNS resolution failed for ";
+
 // The system's own words at the end of what gRPC wraps around them:
 // "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host:
 // Connection refused".
 std::string Cause(absl::string_view text) {
+  if (absl::StrContains(text, kUnresolved)) {
+    // "...: C-ares status is not ARES_SUCCESS qtype=A name=host is_balancer=0: Domain name not found".
+    const size_t at = text.rfind(": ");
+    return absl::StrCat("can't resolve the host name",
+                        at == absl::string_view::npos ? "" : absl::AsciiStrToLower(text.substr(at)));
+  }
   for (const absl::string_view wrapper :
        {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
     const size_t at = text.rfind(wrapper);
@@ -51,7 +59,8 @@ bool IsRefusal(const absl::Status& status) {
 
 bool IsTlsFailure(StreamProgress progress, const absl::Status& status) {
   return progress == StreamProgress::kNone && absl::IsUnavailable(status) &&
-         !absl::StrContains(status.message(), "Failed to connect to remote host");
+         !absl::StrContains(status.message(), "Failed to connect to remote host") &&
+         !absl::StrContains(status.message(), kUnresolved);
 }
 
 std::string DescribeTlsFailure(const absl::Status& status) {

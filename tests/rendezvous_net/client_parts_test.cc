@@ -93,6 +93,10 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
                               "to connect to remote host: Connection refused"),
        "S: connection refused"},
       {StreamProgress::kNone, absl::UnavailableError("Name or service not known"), "S: name or service not known"},
+      {StreamProgress::kNone,
+       absl::UnavailableError("DNS resolution failed for a.invalid:1: C-ares status is not ARES_SUCCESS qtype=A "
+                              "name=a.invalid is_balancer=0: Domain name not found"),
+       "S: can't resolve the host name: domain name not found"},
       {StreamProgress::kNone, absl::UnavailableError("UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
        "S: socket closed"},
       {StreamProgress::kNone, absl::UnimplementedError(""), "S: not a ddprun rendezvous server"},
@@ -113,6 +117,13 @@ TEST(StreamEndTest, DescribeEnd_SaysWhatHappenedInOneLine) {
     EXPECT_EQ(end.reason, c.reason);
     EXPECT_EQ(end.permanent, c.permanent) << c.reason;
   }
+}
+
+TEST(StreamEndTest, IsTlsFailure_NotOfAHostThatIsNotReached) {
+  constexpr auto kNone = StreamProgress::kNone;
+  EXPECT_TRUE(IsTlsFailure(kNone, absl::UnavailableError("last error: UNKNOWN: ipv4:10.0.0.1:1: Socket closed")));
+  EXPECT_FALSE(IsTlsFailure(kNone, absl::UnavailableError("Failed to connect to remote host: Connection refused")));
+  EXPECT_FALSE(IsTlsFailure(kNone, absl::UnavailableError("DNS resolution failed for a.invalid:1: not found")));
 }
 
 struct Probed {
@@ -161,7 +172,9 @@ TEST(ConnectProbeTest, NobodyListens_IsRefused) {
   EXPECT_GE(probed.began, before);
   EXPECT_LE(probed.began, SteadyNow());
   const LocalSocket six(true, false);
-  if (six.bound()) EXPECT_TRUE(Probe(six.address()).refused);
+  if (six.bound()) {
+    EXPECT_TRUE(Probe(six.address()).refused);
+  }
 }
 
 TEST(ConnectProbeTest, SomebodyListens_IsNotRefused) {
