@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 // Says at the start of each round who it is, and waits for the end of the round. Its step is the round it came in.
 constexpr char kWorker[] = R"(
 import os, signal, sys
+# Python's own handler runs later, so a signal may come between it and a pause, which then lasts.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 if os.environ.get("PLAIN") != os.environ["RANK"]:
     from ddprun import worker
 first = os.environ["DDPRUN_ROUND"]
