@@ -35,6 +35,8 @@ namespace {
 absl::Duration Linger(const rendezvous::JobSettings& settings) {
   return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
 }
+// Who stays for longer says so.
+constexpr absl::Duration kUnnoticed = absl::Seconds(1);
 // Between two questions for the endpoint's name, where it may appear late.
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Time for output that workers left in their pipes.
@@ -260,6 +262,13 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     ContinueSweep();
     return ExecutePending();
   }
+  if (staying_) {
+    const auto& warnings = settings_.config.warning_signals;
+    const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
+    // A batch system sends its signal to all nodes, and those of the others may still need the server.
+    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopStaying();
+    return;
+  }
   Signal told;
   told.number = signal.number;
   told.from_batch_system = settings_.config.batch && signal.FromSlurm();
@@ -458,9 +467,36 @@ int Agent::Finish() {
     LogVerbatim(FailureSummary(report));
     TellOuterLauncher(*exit_->verdict);
   }
-  const SteadyTime now = SteadyNow();
-  link_->Close(now + Linger(settings_.config.settings), now + settings_.config.shutdown_timeout);
+  link_->Disconnect();
+  StayForOthers();
+  link_->Close();
   return exit_->code;
+}
+
+void Agent::StayForOthers() {
+  const SteadyTime now = SteadyNow();
+  const SteadyTime deadline = now + Linger(settings_.config.settings);
+  const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
+  SteadyTime say_at = now + kUnnoticed;
+  loop_->SetTimer([&] { return say_at; },
+                  [&](SteadyTime) {
+                    say_at = SteadyTime::InfiniteFuture();
+                    Log(LogLevel::kWarning,
+                        absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
+                                     " connected) have heard the end of the job and stopped their workers, for up to ",
+                                     absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
+                                     "; press Ctrl-C or send a signal to exit at once"));
+                  });
+  staying_ = true;
+  const BackgroundCall<bool> wait(
+      loop_.get(),
+      [link = link_.get(), deadline, leavers_deadline] {
+        link->StayForOthers(deadline, leavers_deadline);
+        return true;
+      },
+      [this](bool) { loop_->Quit(); });
+  loop_->Run();
+  loop_->SetTimer([] { return SteadyTime::InfiniteFuture(); }, [](SteadyTime) {});
 }
 
 }  // namespace ddprun::launcher

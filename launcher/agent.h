@@ -82,6 +82,8 @@ class Agent {
   void Do(const effect::Exit& exit);
 
   int Finish();
+  // The server that this launcher hosts stays for the others, until a signal says that it is enough.
+  void StayForOthers();
 
   const Settings settings_;
   std::string host_;
@@ -109,6 +111,7 @@ class Agent {
   std::vector<pid_t> stuck_;         // orphans that did not die in an earlier sweep: not waited for again
   SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep is under way
   std::optional<effect::Exit> exit_;
+  bool staying_ = false;  // see StayForOthers
 };
 
 }  // namespace ddprun::launcher

@@ -204,15 +204,25 @@ void RendezvousLink::TakeOver() {
   }
 }
 
-void RendezvousLink::Close(SteadyTime deadline, SteadyTime leavers_deadline) {
+void RendezvousLink::Disconnect() {
   client_->Close();
   client_ = nullptr;
+}
+
+void RendezvousLink::StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
   if (server_ == nullptr) return;
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
   if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilEveryoneLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
-  server_->Shutdown();
+}
+
+void RendezvousLink::StopStaying() {
+  if (driver_ != nullptr) driver_->StopWaiting();
+}
+
+void RendezvousLink::Close() {
+  if (server_ != nullptr) server_->Shutdown();
 }
 
 }  // namespace ddprun::launcher

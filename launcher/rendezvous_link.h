@@ -58,9 +58,16 @@ class RendezvousLink {
   // nothing listens there. The new server recovers from the launchers' reports.
   void TakeOver();
 
-  // Disconnects. A hosting launcher first waits until all other launchers have received their last message, at most
-  // until `deadline`, and until leaving ones have no workers left, at most until `leavers_deadline`.
-  void Close(SteadyTime deadline, SteadyTime leavers_deadline);
+  // How a launcher ends: in this order. Ends its own connection; nothing may be sent any more.
+  void Disconnect();
+  // A hosting launcher waits until all other launchers have received their last message, at most until `deadline`, and
+  // until leaving ones have no workers left, at most until `leavers_deadline`; or until StopStaying. May be called by
+  // any thread.
+  void StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
+  void StopStaying();
+  // Launchers of other nodes that are connected to the server here.
+  int Others() const { return server_ == nullptr ? 0 : driver_->Launchers(); }
+  void Close();
 
   // The server's name for messages.
   static std::string ServerName(const LaunchConfig& config);

@@ -10,6 +10,8 @@
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/process_name.h"
+#include "rendezvous/core/beat_plan.h"
+#include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
@@ -78,6 +80,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
     // After the message was read: an answer to it says that this server led when the launcher sent it (protocol 4.5).
     if (!OwnedLocked()) return;
     Peer& peer = peers_[session.get()];
+    peer.heard = SteadyNow();
     const Join* join = std::get_if<Join>(&message);
     if (peer.state == Peer::State::kEnded) return;
     if (peer.state == Peer::State::kNew) {
@@ -120,6 +123,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   peer->key = std::move(key);
   peer->name = absl::StrCat(join.host, " (", join.address, ", ", Counted(join.slots, "worker"), ")");
   peer->in_process = join.in_process;
+  peer->workers_live = FenceTime(LongestTimeout(join.settings));
   if (!join.in_process) ++remote_launchers_;
   Effects effects;
   registry_.OnMessage(join.job_id, join.node_id, join.incarnation, join, SteadyNow(), &effects);
@@ -175,7 +179,7 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
     const SteadyTime now = SteadyNow();
     const SteadyTime unheard_until = registry_.UnheardUntil();
     if (remote_launchers_ == 0 && unheard_until <= now) return true;
-    if (now >= deadline) return false;
+    if (now >= deadline || stop_waiting_) return false;
     everyone_left_.WaitUntil(&mutex_, remote_launchers_ > 0 ? deadline : std::min(deadline, unheard_until));
   }
 }
@@ -344,10 +348,27 @@ void Driver::Drain() {
 bool Driver::WaitUntilLeaversLeft(SteadyTime deadline) {
   MutexLock lock(&mutex_);
   while (leavers_ > 0) {
-    if (SteadyNow() >= deadline) return false;
-    everyone_left_.WaitUntil(&mutex_, deadline);
+    const SteadyTime until = std::min(deadline, LeaversGoneLocked());
+    if (SteadyNow() >= until || stop_waiting_) return false;
+    everyone_left_.WaitUntil(&mutex_, until);
   }
   return true;
+}
+
+SteadyTime Driver::LeaversGoneLocked() const {
+  SteadyTime gone = SteadyTime::InfinitePast();
+  for (const auto& [unused, peer] : peers_) {
+    if (peer.left && !peer.in_process) gone = std::max(gone, peer.heard + peer.workers_live);
+  }
+  return gone;
+}
+
+void Driver::StopWaiting() {
+  {
+    MutexLock lock(&mutex_);
+    stop_waiting_ = true;
+  }
+  everyone_left_.NotifyAll();
 }
 
 absl::Status Driver::OnCommand(const Command& command, const std::string& actor) {

@@ -65,7 +65,11 @@ class Driver {
   bool WaitUntilEveryoneLeft(SteadyTime deadline);
 
   // The same for those that left and stop their workers: without a server they would have to kill them (protocol 4.5).
+  // One that has been silent for so long that it has done so is not waited for.
   bool WaitUntilLeaversLeft(SteadyTime deadline);
+
+  // The two waits end at once, those under way and those to come: they return false.
+  void StopWaiting();
 
   // As Registry::OnCommand.
   absl::Status OnCommand(const Command& command, const std::string& actor);
@@ -99,9 +103,11 @@ class Driver {
     NodeKey key;
     std::string name;  // of host and address, for the log
     bool in_process = false;
-    bool finished = false;  // was told Finish
-    bool left = false;      // said Leave
-    bool cut = false;       // was told End at once: what still waits for a record is not sent any more
+    bool finished = false;        // was told Finish
+    bool left = false;            // said Leave
+    bool cut = false;             // was told End at once: what still waits for a record is not sent any more
+    SteadyTime heard;             // last
+    absl::Duration workers_live;  // after that
   };
 
   // Something to do with no lock held: a message, the end of a session, a line to log, an event. Or, in held_ only,
@@ -120,6 +126,8 @@ class Driver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From when on none of those that left can have workers.
+  SteadyTime LeaversGoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetKeyLocked(Peer* peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PeerGoneLocked(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueEffectsLocked(Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -158,7 +166,8 @@ class Driver {
   std::map<NodeKey, std::shared_ptr<Session>> joined_ ABSL_GUARDED_BY(mutex_);
   int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
   int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // those of them that said Leave
-  CondVar everyone_left_;                             // one of the two came to zero
+  bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar everyone_left_;  // one of the two came to zero, or stop_waiting_ was set
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
   // Jobs of which a record is on its way to the store: what waits for that, in order. Each begins with a wait.
   std::unordered_map<std::string, std::deque<Action>> held_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "absl/time/clock.h"
 #include "tests/e2e/launch.h"
@@ -334,6 +335,37 @@ TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
   gate.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
   EXPECT_EQ(leaver.Wait(), 128 + SIGTERM) << leaver.Err();
+}
+
+// Node b was told to stop and its worker takes for ever; node a, which hosts the server, has stopped and stays for it.
+class LeaverTest : public ::testing::Test {
+ protected:
+  LeaverTest() {
+    EXPECT_TRUE(Eventually([&] { return CanConnect(port_); })) << a_.Err();
+    b_ = std::make_unique<Launcher>(Flags("trap '' TERM; echo up; while :; do sleep 1000; done"));
+    EXPECT_TRUE(b_->WaitForOut("up")) << b_->Err();
+    b_->Signal(SIGTERM);
+    EXPECT_TRUE(a_.WaitForErr("press Ctrl-C or send a signal to exit at once")) << a_.Err();
+  }
+  std::vector<std::string> Flags(const std::string& script) const {
+    return NodeFlags(port_, "2", 1, {"--shutdown-timeout=1000"}, script);
+  }
+
+  const int port_ = FreePort();
+  Launcher a_{Flags("exec sleep 1000")};
+  std::unique_ptr<Launcher> b_;
+};
+
+TEST_F(LeaverTest, HostOfTheRendezvousStays_ASignalEndsItAtOnce) {
+  a_.Signal(SIGINT);
+  EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
+  // Without a server its worker may not run on.
+  EXPECT_EQ(b_->Wait(), 128 + SIGTERM) << b_->Err();
+}
+
+TEST_F(LeaverTest, HostOfTheRendezvousStays_NotForOneThatFellSilent) {
+  b_->Signal(SIGSTOP);
+  EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
 }
 
 TEST(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {

@@ -216,12 +216,12 @@ TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
   join("job", "node3")->AwaitReason(told);
   join("other", "node2")->AwaitReason(told);
   other->AwaitReason(told);
-  EXPECT_EQ(a->CountReason(told), 1);
+  EXPECT_EQ(a->CountReason(told), 2) << "a spare's record waits, too";
   store.SayTrouble("");
   store.MakeOneSafe();
   a->Await<Assign>();
   b->Await<Assign>();
-  EXPECT_EQ(a->CountReason(told), 1);
+  EXPECT_EQ(a->CountReason(told), 2);
   for (const auto& session : sessions) driver.OnClosed(session);
 }
 
@@ -372,6 +372,31 @@ TEST(DriverTest, Leave_WithWorkers_SessionStaysUntilTheLauncherEndsIt) {
   EXPECT_TRUE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
   EXPECT_TRUE(a->AwaitEnd().ok());
   leaver.join();
+}
+
+TEST(DriverTest, WaitUntilLeaversLeft_SilentLeaver_EndsWhenItsWorkersMustBeGone) {
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  JobSettings settings = PatientSettings(1);
+  settings.heartbeat_timeout = absl::Milliseconds(50);
+  driver.OnMessage(a, NodeJoin("node1", settings));
+  a->Await<Assign>();
+  driver.OnMessage(a, Leave{"SIGTERM", true});
+  EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
+  driver.OnClosed(a);
+}
+
+TEST(DriverTest, StopWaiting_EndsBothWaits) {
+  Driver driver;
+  auto a = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  a->Await<Assign>();
+  driver.OnMessage(a, Leave{"SIGTERM", true});
+  std::thread signal([&] { driver.StopWaiting(); });
+  EXPECT_FALSE(driver.WaitUntilEveryoneLeft(SteadyTime::InfiniteFuture()));
+  EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
+  signal.join();
+  driver.OnClosed(a);
 }
 
 TEST(LocalClientTest, Reset_JoinsAgain) {
