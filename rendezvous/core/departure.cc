@@ -19,7 +19,8 @@ void Departure::Add(const Node& node, Going going) {
   had_ranks_ = true;
   if (node.state == NodeState::kSucceeded) return;
   ends_round_ = true;
-  if (!going.may_return) may_all_return_ = false;
+  // In place of one that was kicked another one may come.
+  if (!going.may_return && going.how != Going::How::kKicked) may_all_return_ = false;
   if (going.signal != 0) told_to_stop_ = true;
   if (!going.at_step_end) at_step_end_ = false;
 }

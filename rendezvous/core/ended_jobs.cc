@@ -28,6 +28,7 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   for (const RoundNodeRecord& node : record.round.nodes) {
     if (!node.gone && !ended.Has(node.node_id)) ended.unreported = true;
   }
+  ended.AddAbsent(record.kicked, record.others);
   for (const FencedNodeRecord& node : record.fenced) {
     ended.gone.Add(node.node_id, node.incarnation, Fence::UnknownGone(record.settings, began), node.session);
   }
@@ -38,6 +39,13 @@ bool EndedJob::Has(absl::string_view node_id) const {
   const auto it = std::lower_bound(node_ids.begin(), node_ids.end(), node_id,
                                    [](const std::string& a, absl::string_view b) { return absl::string_view(a) < b; });
   return it != node_ids.end() && *it == node_id;
+}
+
+void EndedJob::AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost) {
+  for (const KickedNodeRecord& node : kicked) node_ids.push_back(node.node_id);
+  node_ids.insert(node_ids.end(), lost.begin(), lost.end());
+  std::sort(node_ids.begin(), node_ids.end());
+  node_ids.erase(std::unique(node_ids.begin(), node_ids.end()), node_ids.end());
 }
 
 bool EndedJob::Concerns(const Join& join) const {

@@ -25,7 +25,7 @@ struct EndedJob {
   SteadyTime created;
   uint64_t last_round = 0;            // the highest one given out or reported
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
-  std::vector<std::string> node_ids;  // sorted: who was told
+  std::vector<std::string> node_ids;  // sorted: who was told, and who is when it comes back
   FencedNodes gone;                   // who still had workers, before or at the end
   bool gone_are_all = false;          // nobody else had
   bool unreported = false;            // but nodes of the last round that have not come to this server
@@ -38,6 +38,8 @@ struct EndedJob {
   // Whether this Join is of a launcher that belonged to the job and has to hear the verdict again.
   bool Concerns(const Join& join) const;
   bool Has(absl::string_view node_id) const;
+  // Nodes that were not there when the job ended.
+  void AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std::vector<std::string>& lost);
   // Whether the Join may be of its node id, as far as it is known what launcher process has it (protocol 2.4).
   bool IsTrueNode(const Join& join) const;
 };

@@ -71,6 +71,8 @@ class Fence {
 
   // From when on a round may begin, if nothing more is heard.
   SteadyTime OpensAt() const { return gone_.AllGone(); }
+  // Whether it is kept shut, until then, by nodes of which nobody knows.
+  bool AwaitsUnknown() const { return gone_.unknown_gone() == gone_.AllGone(); }
 
   const FencedNodes& nodes() const { return gone_; }
 

@@ -44,6 +44,8 @@ class FencedNodes {
   void AddUnknown(SteadyTime gone) { unknown_gone_ = gone; }
   void DropUnknown() { unknown_gone_ = SteadyTime::InfinitePast(); }
 
+  SteadyTime unknown_gone() const { return unknown_gone_; }
+
   // Those that are known and may have workers at `now`, by node id.
   std::vector<FencedNodeRecord> Record(SteadyTime now) const;
 

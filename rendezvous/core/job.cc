@@ -66,6 +66,8 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
       created_(server_began - record.age),
       recover_from_(record.round.number),
       restarts_before_(record.restarts_charged),
+      earlier_round_(record.earlier_round),
+      earlier_verdict_(std::move(record.earlier_verdict)),
       keeps_records_(true),
       size_(record.resized.value_or(JobSize{settings_.min_nodes, settings_.max_nodes})),
       resized_(record.resized.has_value()),
@@ -79,7 +81,9 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
       round_(std::move(record.round), record.highest_round),
       cooldowns_(settings_.node_cooldown, record, server_began),
       goodput_(server_began),
-      waiting_since_(server_began) {
+      waiting_since_(server_began),
+      kicked_(std::move(record.kicked)),
+      lost_(std::move(record.others)) {
   fence_.OnRestored();
   budget_.LearnUsed(record.restarts_charged);
   budget_.Restore(record.restarts, server_began);
@@ -91,7 +95,11 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
   }
   const std::vector<RoundNodeRecord>& nodes = round_.record().nodes;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i].gone) recovery_.Gone(static_cast<int32_t>(i));
+    if (!nodes[i].gone) continue;
+    recovery_.Gone(static_cast<int32_t>(i));
+    if (std::any_of(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == nodes[i].node_id; })) {
+      WaitBecauseOfCommand();
+    }
   }
 }
 
@@ -336,9 +344,11 @@ Waiting Job::DescribeWaiting(SteadyTime now) const {
   waiting.max_nodes = size_.max_nodes;
   // What is told to all grows with the square of the nodes.
   waiting.hosts = members_.FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
-  waiting.remaining = waiting.spare ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
+  const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // until workers have stopped
+  waiting.remaining = endless ? absl::InfiniteDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
+  if (waiting.spare) waiting.remaining = absl::ZeroDuration();
   waiting.last_call = state_ == JobState::kLastCall;
-  waiting.reason = state_reason_;
+  waiting.reason = ReasonAt(now);
   return waiting;
 }
 
@@ -405,7 +415,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   JobView view;
   view.job_id = job_id_;
   view.state = state_;
-  view.reason = state_reason_;
+  view.reason = ReasonAt(now);
   view.round = round_.number();
   view.restart_count = budget_.used();
   view.settings = SettingsNow();
@@ -442,7 +452,16 @@ JobRecord Job::Record(SteadyTime now) const {
   record.restarts = budget_.Record(now);
   record.restarts.wait = std::max(absl::ZeroDuration(), restart_at_ - now);
   cooldowns_.Record(now, &record);
-  if (!ended()) return record;
+  record.kicked = kicked_;
+  record.others = lost_;
+  record.earlier_round = earlier_round_;
+  record.earlier_verdict = earlier_verdict_;
+  if (!ended()) {
+    for (const auto& node : members_.nodes()) {
+      if (!node->in_round() && record.others.size() < 2 * kMaxLost) record.others.push_back(node->node_id);
+    }
+    return record;
+  }
   record.verdict = verdict_;
   record.told = members_.SortedIds();
   return record;
@@ -459,6 +478,7 @@ EndedJob Job::Ended() const {
   ended.unreported = unreported_;
   ended.unheard = unheard_;
   ended.node_ids = members_.SortedIds();
+  ended.AddAbsent(kicked_, lost_);
   return ended;
 }
 

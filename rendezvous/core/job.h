@@ -53,6 +53,10 @@ class Job {
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
   // How long a silent node is waited for where a lost one ends the job: so long a launcher tries to reach the server.
   static constexpr absl::Duration kReturnTime = absl::Seconds(30);
+  // That are remembered, so that they hear that they were kicked, or the verdict, when they come back; a record has as
+  // many spares as lost nodes.
+  static constexpr size_t kMaxKicked = 1000;
+  static constexpr size_t kMaxLost = 256;
 
   // What a server knows of a job id before the job begins.
   struct Past {
@@ -68,7 +72,7 @@ class Job {
     const DrainedHosts* drained = nullptr;  // the same; null: none is
     // The last job of this id had rounds up to this one, and nodes that report one of them hear its verdict.
     uint64_t earlier_round = 0;
-    Verdict earlier_verdict;
+    std::optional<Verdict> earlier_verdict;
   };
 
   // `first` is about to join and brings the settings that all nodes must bring. With `keeps_records` all that has to
@@ -158,9 +162,12 @@ class Job {
   void TakeReportOfOlder(Node* node, const Join& join, const Turn& turn);
   // Whether the Join may be of this node id, as far as it is known what launcher process has it.
   bool IsTrueNode(const Join& join) const;
-  // Whether it is of the last job of this id, which had a verdict; and tells it that.
+  // Whether it is of the last job of this id, which had a verdict.
   bool IsOfEarlierJob(const Join& join) const;
-  void TellEarlierVerdict(const Join& join, const Turn& turn);
+  // Who kicked the node; nullptr: nobody has.
+  const std::string* KickedBy(const Join& join) const;
+  // For the launcher of this Join the job is over.
+  void TellVerdict(const Join& join, Verdict verdict, const Turn& turn);
   void TakeUpRound(const Assignment& assignment, const Turn& turn);
   void ForgetReport(Node* node);
   void LeaveInRecovery(std::string reason, std::optional<WorkerFailure> cause, const Turn& turn);
@@ -184,6 +191,8 @@ class Job {
   // Of the round that it may still run.
   StopRound StopOf(const Node& node) const;
   void EnterWaiting(std::string reason, const Turn& turn);
+  // The reason of the present state, with what holds up a round that has been decided.
+  std::string ReasonAt(SteadyTime now) const;
   // The nodes at hand are ready for the next round.
   bool WaitsForGoneOnly() const { return ReadyForRound(members_, size_.max_nodes, LeftOutNow()); }
   // Nodes that the next round begins without, or that the present one goes on without.
@@ -224,6 +233,8 @@ class Job {
   // job_command.cc
   // The size, or who may get ranks, has changed.
   void ApplyChange(const std::string& what, const Turn& turn);
+  // A command has taken away a node that the job needs: it waits for another one, as before its first round.
+  void WaitBecauseOfCommand();
   // The node of this host or shown id.
   absl::StatusOr<Node*> FindNamed(const std::string& name) const;
 
@@ -234,7 +245,7 @@ class Job {
   const uint64_t recover_from_;
   const int32_t restarts_before_;     // charged to the job that is taken up, if it is
   const uint64_t earlier_round_ = 0;  // as in Past
-  const Verdict earlier_verdict_;
+  const std::optional<Verdict> earlier_verdict_;
   const bool keeps_records_;
   JobSize size_;          // as the settings have it, or as the last command said
   bool resized_ = false;  // by a command
@@ -257,6 +268,7 @@ class Job {
   std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began
   bool told_to_stop_ = false;   // one of them was
+  bool by_command_ = false;     // since a round began, a command took away a node that the job needs
   std::string next_reason_;     // of the round that comes next
   uint64_t said_stopped_ = 0;   // the last round of which it was said that it is over
 
@@ -264,6 +276,8 @@ class Job {
   SteadyTime last_call_end_;
   SteadyTime stop_deadline_;
   NoticeTimer notices_;
+  std::vector<KickedNodeRecord> kicked_;  // the last kMaxKicked, oldest first
+  std::vector<std::string> lost_;         // ids of the last kMaxLost nodes that are, oldest first
   std::optional<Verdict> verdict_;
   std::map<std::string, SteadyTime> unheard_;  // see EndedJob
   bool unreported_ = false;                    // the same

@@ -52,6 +52,9 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
         absl::StrCat("node ", node->host, " of job ", job_id_, " has lost its connection; try again in a moment"));
   }
   std::string what = absl::StrCat("node ", node->host, " kicked by ", actor);
+  if (kicked_.size() == kMaxKicked) kicked_.erase(kicked_.begin());
+  kicked_.push_back(KickedNodeRecord{node->node_id, actor});
+  if (round_.number() > 0) Keep(what, turn);  // as in Resize
   Event event;
   event.kind = Event::Kind::kNodeKicked;
   event.node_id = node->node_id;
@@ -59,10 +62,9 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   event.actor = actor;
   event.detail = what;
   Say(std::move(event), turn);
-  Verdict verdict = Failed(absl::StrCat("kicked by ", actor), std::nullopt);
-  verdict.exit_code = kExitStopped;
-  Tell(*node, Finish{std::move(verdict)}, turn);
+  Tell(*node, Finish{Kicked(actor)}, turn);
   if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
+  if (node->in_round()) WaitBecauseOfCommand();
   OnGone(node, Going{.what = std::move(what), .how = Going::How::kKicked}, turn);
   return absl::OkStatus();
 }
@@ -103,12 +105,14 @@ void Job::ApplyChange(const std::string& what, const Turn& turn) {
   NoteChange(turn.now);
   switch (state_) {
     case JobState::kLastCall:
-      if (TooFew()) return EnterWaiting(what, turn);
-      return Gather(turn);
+      if (!TooFew()) return Gather(turn);
+      WaitBecauseOfCommand();
+      return EnterWaiting(what, turn);
     case JobState::kWaiting: return Gather(turn);
     case JobState::kStopping:
-      if (TooFew()) return EnterWaiting(what, turn);
-      return TryAssign(turn);
+      if (!TooFew()) return TryAssign(turn);
+      WaitBecauseOfCommand();
+      return EnterWaiting(what, turn);
     case JobState::kRunning: {
       if (round_.any_succeeded()) return;  // the job is ending
       const int32_t nodes = round_.group_world_size();
@@ -122,6 +126,11 @@ void Job::ApplyChange(const std::string& what, const Turn& turn) {
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
+}
+
+void Job::WaitBecauseOfCommand() {
+  by_command_ = may_all_return_ = true;
+  told_to_stop_ = false;
 }
 
 JobSettings Job::SettingsNow() const {

@@ -22,7 +22,8 @@ uint64_t ReportedRound(const Join& join) { return join.current ? join.current->r
 }  // namespace
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
-  if (IsOfEarlierJob(join)) return TellEarlierVerdict(join, turn);
+  if (IsOfEarlierJob(join)) return TellVerdict(join, *earlier_verdict_, turn);
+  if (const std::string* actor = KickedBy(join)) return TellVerdict(join, Kicked(*actor), turn);
   if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
     return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
   }
@@ -69,18 +70,26 @@ bool Job::IsOfEarlierJob(const Join& join) const {
   return !HasNode(join.node_id) && !fence_.IsOvertaken(join) && IsTrueNode(join);
 }
 
-void Job::TellEarlierVerdict(const Join& join, const Turn& turn) {
+const std::string* Job::KickedBy(const Join& join) const {
+  const auto node =
+      std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == join.node_id; });
+  if (node == kicked_.end() || fence_.IsOvertaken(join) || !IsTrueNode(join)) return nullptr;
+  return &node->actor;
+}
+
+void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
   const bool has_workers = join.phase == Phase::kRunning || join.phase == Phase::kStopping;
   // Before a first round the record is the earlier job's.
   if (has_workers && round_.number() > 0) Keep("", turn);
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, join.node_id, join.incarnation, Finish{earlier_verdict_}});
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, join.node_id, join.incarnation, Finish{std::move(verdict)}});
   if (state_ == JobState::kStopping) TryAssign(turn);
 }
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
   unheard_.erase(join.node_id);
+  const bool is_known = std::erase(lost_, join.node_id) > 0;
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
   SayWelcome(node, join, turn);
@@ -105,7 +114,11 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     case JobState::kWaiting:
     case JobState::kLastCall: return Gather(turn);
     case JobState::kStopping: return TryAssign(turn);
-    case JobState::kRunning: return ConsiderLate(*node, turn);
+    case JobState::kRunning:
+      ConsiderLate(*node, turn);
+      // A spare, which a server that is started later has to know.
+      if (state_ == JobState::kRunning && !is_known) Keep(absl::StrCat("node ", join.host, " stands by"), turn);
+      return;
     case JobState::kRecovering:
     case JobState::kFinished:
     case JobState::kFailed: return;

@@ -84,6 +84,14 @@ struct CooldownRecord {
   friend bool operator==(const CooldownRecord&, const CooldownRecord&) = default;
 };
 
+// A node that was kicked: its launcher hears so again if it comes back (protocol 3.10).
+struct KickedNodeRecord {
+  std::string node_id;
+  std::string actor;  // who kicked it
+
+  friend bool operator==(const KickedNodeRecord&, const KickedNodeRecord&) = default;
+};
+
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
@@ -96,9 +104,13 @@ struct JobRecord {
   std::vector<std::string> drained_hosts;  // sorted; of the server
   std::vector<FencedNodeRecord> fenced;    // sorted by node id
   RestartRecord restarts;
-  std::vector<CooldownRecord> cooldowns;  // in the order in which their first ones began
-  std::string failing_node;               // whose worker failed last as a first cause
-  int32_t failing_rounds = 0;             // in a row
+  std::vector<CooldownRecord> cooldowns;   // in the order in which their first ones began
+  std::string failing_node;                // whose worker failed last as a first cause
+  int32_t failing_rounds = 0;              // in a row
+  std::vector<KickedNodeRecord> kicked;    // oldest first
+  std::vector<std::string> others;         // ids of nodes beside the round's: spares, and lost ones
+  uint64_t earlier_round = 0;              // the last one of the ended job of this id before; 0: none is known
+  std::optional<Verdict> earlier_verdict;  // of that job
 
   // Of an ended job.
   std::optional<Verdict> verdict;

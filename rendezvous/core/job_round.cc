@@ -83,6 +83,22 @@ void Job::EnterWaiting(std::string reason, const Turn& turn) {
   Say(Event::Kind::kJobWaiting, state_reason_, turn);
 }
 
+std::string Job::ReasonAt(SteadyTime now) const {
+  if (state_ != JobState::kStopping) return state_reason_;
+  HeldUp held_up;
+  for (const auto& node : members_.nodes()) {
+    if (node->state != NodeState::kStopping) continue;
+    if (++held_up.all_hosts <= kMaxHostsNamed) held_up.hosts.push_back(node->host);
+  }
+  if (WaitsForGoneOnly()) {
+    const bool by_fence = fence_.OpensAt() > now && fence_.OpensAt() >= restart_at_;
+    held_up.by_unknown = by_fence && fence_.AwaitsUnknown();
+    held_up.by_gone = by_fence && !held_up.by_unknown;
+    held_up.by_backoff = !by_fence && restart_at_ > now;
+  }
+  return DescribeHeldUp(state_reason_, held_up);
+}
+
 LeftOutNodes Job::LeftOutNow() const {
   return LeftOut(members_, {.cooldowns = cooldowns_,
                             .drained = *drained_,
@@ -113,7 +129,10 @@ void Job::TellLeftOut(const Turn& turn) {
 
 void Job::TryAssign(const Turn& turn) {
   // A node of a drained host counts until it has answered that it is left out, or reconnects without its peers.
-  if (TooFew()) return EnterWaiting(next_reason_, turn);
+  if (TooFew()) {
+    WaitBecauseOfCommand();
+    return EnterWaiting(next_reason_, turn);
+  }
   TellLeftOut(turn);
   if (!WaitsForGoneOnly()) return;
   if (members_.size() >= LargestSize()) fence_.Complete();
@@ -173,6 +192,7 @@ void Job::Assign(const Turn& turn) {
   loss_.reset();
   may_all_return_ = true;
   told_to_stop_ = false;
+  by_command_ = false;
   unheard_.clear();
   Enter(JobState::kRunning, round_.reason());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -270,6 +290,10 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
   if (going.how != Going::How::kKicked) {
     Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
+  if (going.how == Going::How::kLost) {
+    if (lost_.size() == kMaxLost) lost_.erase(lost_.begin());
+    lost_.push_back(node->node_id);
+  }
   departure->Add(*node, std::move(going));
   if (node->in_round() && node->state != NodeState::kSucceeded && state_ == JobState::kRecovering) ForgetReport(node);
   members_.Remove(node);
@@ -310,7 +334,8 @@ absl::Duration Job::WaitLimit() const {
   if (!fixed_size || resized_ || round_.number() == 0) return settings_.join_timeout;
   if (told_to_stop_) return absl::ZeroDuration();
   if (settings_.max_restarts > 0) return settings_.join_timeout;
-  return may_all_return_ ? std::min(settings_.join_timeout, kReturnTime) : absl::ZeroDuration();
+  if (!may_all_return_) return absl::ZeroDuration();
+  return by_command_ ? settings_.join_timeout : std::min(settings_.join_timeout, kReturnTime);
 }
 
 void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {

@@ -45,6 +45,20 @@ std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration wait
   return text;
 }
 
+std::string DescribeHeldUp(absl::string_view reason, const HeldUp& held_up) {
+  std::string what;
+  if (held_up.all_hosts > 0) {
+    what = absl::StrCat("waiting for workers to stop on ", HostList(held_up.hosts, held_up.all_hosts));
+  } else if (held_up.by_unknown) {
+    what = "workers of a round before the server started may still run";
+  } else if (held_up.by_gone) {
+    what = "workers of nodes that are gone may still run";
+  } else if (held_up.by_backoff) {
+    what = "waiting for the restart backoff";
+  }
+  return absl::StrCat(reason, reason.empty() || what.empty() ? "" : "; ", what);
+}
+
 WorkerFailure NodeFailure(absl::string_view host, absl::string_view message) {
   WorkerFailure failure;
   failure.host = std::string(host);

@@ -30,6 +30,16 @@ std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration wait
 // Why a fixed-size job ends with a node: "node-b left: received SIGTERM; the job needs all 2 nodes".
 std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop);
 
+// Why a round that has been decided does not begin yet: `reason`, then what it waits for.
+struct HeldUp {
+  std::vector<std::string> hosts;  // the first of those whose workers have not stopped
+  size_t all_hosts = 0;            // how many there are
+  bool by_unknown = false;         // nodes of a server before this one may have workers
+  bool by_gone = false;            // nodes that are gone may
+  bool by_backoff = false;
+};
+std::string DescribeHeldUp(absl::string_view reason, const HeldUp& held_up);
+
 // The cause of a failed job when no worker is to blame.
 WorkerFailure NodeFailure(absl::string_view host, absl::string_view message);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/command.h"
 #include "rendezvous/core/phrases.h"
 
 namespace ddprun::rendezvous {
@@ -28,6 +29,12 @@ Verdict Succeeded(int32_t world_size) {
 Verdict Failed(std::string reason, std::optional<WorkerFailure> cause) {
   const int32_t status = cause ? cause->ExitStatus() : 1;
   return Verdict{false, std::move(reason), std::move(cause), status != 0 ? status : 1};
+}
+
+Verdict Kicked(absl::string_view actor) {
+  Verdict verdict = Failed(absl::StrCat("kicked by ", actor), std::nullopt);
+  verdict.exit_code = kExitStopped;
+  return verdict;
 }
 
 Verdict AllLeft(absl::string_view last, const WorkerFailure& loss) {

@@ -25,6 +25,9 @@ Verdict Succeeded(int32_t world_size);
 // Every launcher exits with the code of `cause`, or 1 if no worker is to blame.
 Verdict Failed(std::string reason, std::optional<WorkerFailure> cause);
 
+// What the launcher of a kicked node is told.
+Verdict Kicked(absl::string_view actor);
+
 // No launcher is left to receive this verdict.
 Verdict AllLeft(absl::string_view last, const WorkerFailure& loss);
 

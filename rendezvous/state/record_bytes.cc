@@ -111,6 +111,16 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   }
   record.failing_node = proto.failing_node();
   record.failing_rounds = fields.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
+  for (const v1::KickedNodeRecord& node : proto.kicked()) {
+    record.kicked.push_back(KickedNodeRecord{node.node_id(), node.actor()});
+  }
+  record.others.assign(proto.others().begin(), proto.others().end());
+  record.earlier_round = proto.earlier_round();
+  if (proto.has_earlier_verdict()) {
+    record.earlier_verdict = FromProto(proto.earlier_verdict(), fields.Inside("earlier_verdict"));
+  } else if (record.earlier_round > 0) {
+    fields.Fail("earlier_round", "has no verdict");
+  }
   return record;
 }
 
@@ -147,6 +157,14 @@ std::string ToBytes(const JobRecord& record) {
   }
   proto.set_failing_node(record.failing_node);
   proto.set_failing_rounds(record.failing_rounds);
+  for (const KickedNodeRecord& node : record.kicked) {
+    v1::KickedNodeRecord* kicked = proto.add_kicked();
+    kicked->set_node_id(node.node_id);
+    kicked->set_actor(node.actor);
+  }
+  for (const std::string& node_id : record.others) proto.add_others(node_id);
+  proto.set_earlier_round(record.earlier_round);
+  if (record.earlier_verdict.has_value()) *proto.mutable_earlier_verdict() = ToProto(*record.earlier_verdict);
   return proto.SerializeAsString();
 }
 

@@ -66,9 +66,9 @@ class CtlTest : public ::testing::Test {
   }
 
   // A launcher whose worker says its rank and stays.
-  std::unique_ptr<Launcher> Node(const std::string& nnodes) const {
-    return std::make_unique<Launcher>(
-        NodeFlags(port_, nnodes, 1, {"--max-restarts=3"}, std::string(kSayRank) + "exec sleep 1000"));
+  std::unique_ptr<Launcher> Node(const std::string& nnodes, int max_restarts = 3) const {
+    return std::make_unique<Launcher>(NodeFlags(port_, nnodes, 1, {absl::StrCat("--max-restarts=", max_restarts)},
+                                                std::string(kSayRank) + "exec sleep 1000"));
   }
 
   const int port_ = FreePort();
@@ -143,6 +143,23 @@ TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
   EXPECT_EQ(c->Wait(), 143);
   EXPECT_EQ(a->Wait(), 143);
   EXPECT_EQ(b->Wait(), 143);
+}
+
+TEST_F(CtlTest, Kick_NoRestartsAndNoSpare_JobWaitsForAnotherNode) {
+  StartServer();
+  const auto a = Node("2", 0);
+  const auto b = Node("2", 0);
+  ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
+  ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
+  const nlohmann::json nodes = Json({"nodes", "job"})["nodes"];
+  ASSERT_EQ(nodes.size(), 2u);
+  const Answer kick = Ctl({"kick", "job", nodes[0]["node_id"]});
+  ASSERT_EQ(kick.exit, 0) << kick.err;
+  EXPECT_TRUE(Eventually([&] { return JobIs("waiting", 1); }));
+  const auto c = Node("2", 0);
+  EXPECT_TRUE(c->WaitForOut("attempt=0 round=2")) << c->Err();
+  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
+  for (const auto* node : {&a, &b, &c}) EXPECT_EQ((*node)->Wait(), 143) << (*node)->Err();
 }
 
 TEST_F(CtlTest, Resize_JobGrowsAndShrinks) {

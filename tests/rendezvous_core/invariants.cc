@@ -14,6 +14,7 @@ namespace ddprun::rendezvous {
 void Invariants::ServerRestarted(bool with_records) {
   if (!with_records) {
     reported_.clear();
+    kicked_.clear();
     return seen_.clear();
   }
   for (auto& [unused, reported] : reported_) reported = Reported{.assigned = reported.assigned};
@@ -80,6 +81,9 @@ void Invariants::CheckEffects(const std::string& job_id, const Effects& effects,
     }
     const auto* tell = std::get_if<Tell>(&effect);
     const auto* close = std::get_if<Close>(&effect);
+    if (ToldMessage<Welcome>(effect) != nullptr) {
+      EXPECT_FALSE(kicked_[tell->job_id].contains(tell->node_id)) << "3.10: a kicked node joined again";
+    }
     const Stream to = tell != nullptr ? Stream{tell->job_id, tell->node_id, tell->incarnation}
                                       : Stream{close->job_id, close->node_id, close->incarnation};
     if (!job_id.empty()) {
@@ -109,6 +113,7 @@ void Invariants::CheckEvent(const Event& event) {
   if (event.kind == Event::Kind::kJobCreated) {
     EXPECT_FALSE(reported.lives.value_or(false)) << "created while it lives";
     reported = Reported{.lives = true, .assigned = reported.assigned};
+    kicked_.erase(event.job_id);
     return;
   }
   EXPECT_TRUE(reported.lives.value_or(false)) << "reported of a job that has ended, or never began";
@@ -122,6 +127,9 @@ void Invariants::CheckEvent(const Event& event) {
   EXPECT_GE(event.round, std::exchange(reported.latest, event.round)) << "of an older round";
   EXPECT_EQ(event.exit_code.has_value(), IsEnd(event.kind));
   if (IsEnd(event.kind)) reported.lives = false;
+  // Before a first round there is no record of it.
+  if (event.kind == Event::Kind::kNodeKicked && event.round > 0) kicked_[event.job_id].insert(event.node_id);
+  if (IsEnd(event.kind)) kicked_.erase(event.job_id);
 }
 
 void Invariants::CheckReported(const Registry& registry, const Effects& effects, SteadyTime now) {

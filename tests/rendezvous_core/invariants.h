@@ -60,7 +60,8 @@ class Invariants {
   std::map<std::string, Seen> seen_;
   std::map<std::string, JobRecord> kept_;
   std::map<std::string, Reported> reported_;
-  std::map<std::string, Verdict> kept_verdicts_;  // the last one of each job id
+  std::map<std::string, std::set<std::string>> kicked_;  // ids of nodes, by job
+  std::map<std::string, Verdict> kept_verdicts_;         // the last one of each job id
 };
 
 }  // namespace ddprun::rendezvous

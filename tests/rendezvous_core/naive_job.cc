@@ -37,12 +37,12 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
     return;
   }
   restored_ = veterans_ = true;
-  earlier_round_ = 0;
   lost_.clear();
   for (size_t r = 0; r < record.round.nodes.size(); ++r) {
     if (record.round.nodes[r].gone) lost_.insert(static_cast<int>(r));
   }
   state = State::kRecovering;
+  lost = {record.others.begin(), record.others.end()};
   nodes.clear();
   reported_.clear();
   succeeded_.clear();
@@ -146,6 +146,7 @@ void NaiveJob::OnJoin(const Join& join, SteadyTime now, Lines* lines) {
   node->can_sit_out = !join.capabilities.empty();
   node->order = ++counter_;
   gone.erase(join.node_id);
+  lost.erase(join.node_id);
   if (join.incarnation > 1 || join.current) veterans_ = true;
   Touch(node, now);
   Say(*node, "welcome");
@@ -332,6 +333,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
   if (const auto* m = std::get_if<Leave>(&message)) {
     if (m->has_workers && node->may_have_workers()) gone[node_id] = {node->join.incarnation, WorkersGone(*node)};
     Gone(node - nodes.data(), false, m->signal, m->has_workers);
+    lost.erase(node_id);
   }
   Settle(now);
 }
@@ -420,6 +422,7 @@ absl::Duration NaiveJob::WaitLimit() const {
 void NaiveJob::Gone(size_t index, bool may_return, int signal, bool at_step_end) {
   const Node node = nodes[index];
   nodes.erase(nodes.begin() + index);
+  lost.insert(node.join.node_id);
   if (suspects_.count(node.join.node_id) > 0) {
     suspects_.clear();
     has_cause_ = false;

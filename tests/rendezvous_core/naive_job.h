@@ -91,6 +91,7 @@ class NaiveJob {
   };
   std::vector<Node> nodes;  // in the order in which they joined
   std::map<std::string, GoneNode> gone;
+  std::set<std::string> lost;  // ids; they hear the verdict when they come back
 
  private:
   Node* Find(const std::string& node_id);

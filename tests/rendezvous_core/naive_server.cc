@@ -39,7 +39,7 @@ void NaiveServer::OnMessage(const std::string& job_id, const std::string& node_i
     for (const auto& node : it->second.nodes) {
       if (node.join.node_id == node_id) return true;
     }
-    return false;
+    return it->second.lost.contains(node_id);
   }();
   const auto* join = std::get_if<Join>(&message);
   if (join == nullptr) {

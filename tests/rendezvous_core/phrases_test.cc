@@ -38,6 +38,20 @@ TEST(PhrasesTest, Lists_ReadLikeSentences) {
   EXPECT_EQ(HostList({"a", "b"}, 7), "a, b and 5 more");
 }
 
+TEST(PhrasesTest, HeldUp_SaysWhatTheRoundWaitsFor) {
+  HeldUp held_up{.by_unknown = true};
+  EXPECT_EQ(DescribeHeldUp("last call ended with 2 nodes", held_up),
+            "last call ended with 2 nodes; workers of a round before the server started may still run");
+  held_up = {.by_gone = true};
+  EXPECT_EQ(DescribeHeldUp("", held_up), "workers of nodes that are gone may still run");
+  held_up = {.by_backoff = true};
+  EXPECT_EQ(DescribeHeldUp("node a lost", held_up), "node a lost; waiting for the restart backoff");
+  // What people can do something about comes first.
+  held_up = {.hosts = {"a", "b"}, .all_hosts = 3, .by_gone = true};
+  EXPECT_EQ(DescribeHeldUp("node c lost", held_up), "node c lost; waiting for workers to stop on a, b and 1 more");
+  EXPECT_EQ(DescribeHeldUp("node c lost", HeldUp{}), "node c lost");
+}
+
 TEST(PhrasesTest, JoinTimeout_NamesWhoCame) {
   JobSettings settings;
   settings.min_nodes = 3;

@@ -52,6 +52,9 @@ TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {
   wrong = LiveRecord("a", 5);
   wrong.round.nodes.pop_back();
   EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
+  wrong = LiveRecord("a", 5);
+  wrong.earlier_verdict.reset();
+  EXPECT_TRUE(absl::IsDataLoss(RecordFromBytes(ToBytes(wrong)).status()));
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.cooldowns = {{"id-3", 2, absl::Seconds(100)}, {"id-1", 1, std::nullopt}};
   record.failing_node = "id-3";
   record.failing_rounds = 4;
+  record.kicked = {{"id-7", "root"}, {"id-5", "10.0.0.9"}};
+  record.others = {"id-8", "id-4"};
+  record.earlier_round = round - 1;
+  record.earlier_verdict = Verdict{true, "all 24 workers succeeded", std::nullopt, 0};
   return record;
 }
 
