@@ -69,7 +69,9 @@ absl::Status Client::CallOne(const std::string& server, const Make& make, absl::
   if (const auto hint = trailing.find(rendezvous::kLeaderKey); hint != trailing.end()) {
     *leader = std::string(hint->second.data(), hint->second.size());
   }
-  if (trailing.count(rendezvous::kFollowerKey) > 0) return absl::UnavailableError(server + ": does not lead");
+  if (trailing.count(rendezvous::kFollowerKey) > 0) {
+    return absl::UnavailableError(absl::StrCat(server, ": ", status.error_message()));
+  }
   const absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   // While the connection stands it is the server that says so. One that was lost is idle.
   const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);

@@ -69,15 +69,14 @@ class FollowerCall {
     context_.AddTrailingMetadata(kFollowerKey, "1");
     if (!view.ok()) {
       return End(absl::FailedPreconditionError(
-          absl::StrCat("this rendezvous server does not lead, and can't say who does: ", view.status().message())));
+          absl::StrCat("a follower that can't tell who leads: ", view.status().message())));
     }
     context_.AddTrailingMetadata(kEpochKey, absl::StrCat(view->epoch));
     if (view->address.empty()) {
-      return End(absl::FailedPreconditionError("no rendezvous server leads at the moment; try again"));
+      return End(absl::FailedPreconditionError("a follower; no server leads at the moment"));
     }
     context_.AddTrailingMetadata(kLeaderKey, view->address);
-    End(absl::FailedPreconditionError(
-        absl::StrCat("this rendezvous server does not lead; the leader is ", view->address)));
+    End(absl::FailedPreconditionError(absl::StrCat("a follower; the leader is ", view->address)));
   }
 
   // Who is refused is not told what this server knows, but that it is one.

@@ -81,6 +81,9 @@ TEST_F(EtcdMistakesTest, OneMemberIsMisspelt_IsNamed_TheOthersAreUsed) {
 TEST_F(EtcdMistakesTest, NobodyListens) {
   const auto server = Server();
   ExpectLine(server.get(), absl::StrCat("can't use etcd: ", address_, ": connection refused; check --etcd, and that "));
+  Process ctl({"ddprunctl/ddprunctl", "--server=" + AddressOf(*server), "jobs"});
+  EXPECT_EQ(ctl.Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(ctl.Err(), "a follower that can't tell who leads: can't use etcd: ")) << ctl.Err();
   StartEtcd();
   ExpectLine(server.get(), "etcd answers again");
   ExpectLine(server.get(), "leads since revision");
