@@ -123,7 +123,9 @@ absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const Launc
     const absl::Status status = link->Host();
     const bool required = config->server_place != ServerPlace::kHereIfLocal;
     if (!status.ok() && (required || !absl::IsAlreadyExists(status))) {
-      return absl::Status(status.code(), absl::StrCat("can't host the rendezvous server: ", status.message()));
+      const char* const or_elsewhere = required ? "" : "; if rendezvousd runs here, set --rdzv-conf=is_host=0";
+      return absl::Status(status.code(),
+                          absl::StrCat("can't host the rendezvous server: ", status.message(), or_elsewhere));
     }
   }
   if (!link->hosting_) link->Connect();

@@ -80,6 +80,21 @@ TEST(LaunchTest, UnusableFiles_OneLineAndExitTwo) {
   }
 }
 
+// What it needs to trust a server is not enough to be one.
+TEST(LaunchTest, OnlyTheCaOnTheServersHost_SaysHowToJoinAServerThere) {
+  TestCa ca(NewFolder("ca"));
+  ca.Issue("node", "IP:127.0.0.1");
+  const int port = FreePort();
+  Rendezvousd server(port, {"--tls-cert=" + ca.cert("node"), "--tls-key=" + ca.key("node")});
+  ASSERT_TRUE(server.WaitForOut("listening")) << server.Err();
+  Launcher refused(NodeFlags(port, "1", 1, {"--tls-ca=" + ca.ca()}, "echo ran"));
+  EXPECT_NE(refused.Wait(), 0);
+  EXPECT_NE(refused.Err().find("if rendezvousd runs here, set --rdzv-conf=is_host=0"), std::string::npos)
+      << refused.Err();
+  Launcher joined(NodeFlags(port, "1", 1, {"--tls-ca=" + ca.ca(), "--rdzv-conf=is_host=0"}, "echo ran"));
+  EXPECT_EQ(joined.Wait(), 0) << joined.Err();
+}
+
 // One launcher hosts the server for the other, both with certificates and a token.
 TEST(LaunchTest, HostingLauncher_AsksForTheSame) {
   TestCa ca(NewFolder("ca"));
