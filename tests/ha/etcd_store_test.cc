@@ -197,6 +197,35 @@ TEST_F(EtcdStoreTest, WrongEndpointOrFile_SaysWhat) {
   EXPECT_NE(status.message().find("127.0.0.1:1: "), std::string::npos) << status;
 }
 
+// An etcd that takes only small requests.
+class EtcdLimitTest : public EtcdStoreTest {
+ protected:
+  void SetUp() override {
+    if (!testing::EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
+    const std::string address = absl::StrCat("127.0.0.1:", testing::FreePort());
+    etcd_ = std::make_unique<testing::Process>(
+        testing::EtcdCluster::SoleMember(address, dir_.File("data"), {"--max-request-bytes=3000"}));
+    // A new client each time: without a server in this process nobody else would drive an old one's connection.
+    ASSERT_TRUE(Eventually([&] {
+      client_ = *EtcdClient::Create({.endpoints = {address}});
+      return AskForLeader(client_.get(), keys_, SteadyNow() + absl::Seconds(5)).ok();
+    })) << etcd_->Err();
+  }
+
+  const testing::TempDir dir_;
+  std::unique_ptr<testing::Process> etcd_;
+};
+
+TEST_F(EtcdLimitTest, BatchIsTooLarge_RecordsAreWrittenOneByOne) {
+  auto store = Open(Elect());
+  store->ReportJobTrouble([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
+  constexpr int kJobs = 60;
+  for (int i = 0; i < kJobs; ++i) Keep(store.get(), LiveRecord(absl::StrCat("job", i), 1));
+  ASSERT_TRUE(Eventually([&] { return safe_ == kJobs; }));
+  store->Stop();
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), static_cast<size_t>(kJobs));
+}
+
 TEST(EtcdTlsTest, EachSideProvesWhoItIs) {
   if (!testing::EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
   testing::TestCa ca(testing::NewFolder("etcd-ca")), other(testing::NewFolder("other-ca"));
