@@ -2,11 +2,14 @@
 """One rendezvousd and N launchers without workers, all of them in one process, each with a real gRPC stream.
 
 usage: benchmarks/fleet.py [--nodes N]... [--c10d N]... [--state-dir]
+       benchmarks/fleet.py --watched PAIRS [--scrape-every S] [--nodes N]...
 
-Unlike scale.py, which starts whole launchers, it weighs the server alone, with thousands of them. A row for each N. With
---c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: forked with everything
-imported, so that only the rendezvous is measured. Every process is ended at the end. Needs scripts/setup; Bazel builds
-the launchers' program, or --fleet names it.
+Unlike scale.py, which starts whole launchers, it weighs the server alone, with thousands of them. A row for each N.
+With --c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: forked with
+everything imported, so that only the rendezvous is measured. --watched shows instead what page and metrics cost: pairs
+of a plain server and one with --http and --event-log, whose events one client reads as the page does, and whose metrics
+another scrapes. Every process is ended at the end. Needs scripts/setup; Bazel builds the launchers' program, or --fleet
+names it.
 """
 
 import argparse
@@ -16,10 +19,13 @@ import pathlib
 import resource
 import select
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PORT_BYTES = 8  # as text, filled with spaces
@@ -44,29 +50,73 @@ def die(text):
 def build_fleet():
     bazel = os.environ.get("BAZEL", "bazel").split()
     target = "//benchmarks/fleet"
-    done = subprocess.run([*bazel, "build", "--color=no", "--curses=no", target], cwd=ROOT, capture_output=True, text=True)
+    command = [*bazel, "build", "--color=no", "--curses=no", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         die(f"can't build {target}:\n{done.stderr[-2000:]}")
     return ROOT / ".bazel/bin/benchmarks/fleet/fleet"
 
 
+class Watchers:
+    """Clients of a server's HTTP, in threads of this process: one reads the events, one scrapes the metrics."""
+
+    def __init__(self, url, scrape_every):
+        self.url = url
+        self.scrape_every = scrape_every
+        self.over = threading.Event()
+        self.events = 0
+        self.scrapes = 0
+        stream = urllib.request.urlopen(f"{url}/api/v1/events")
+        self.threads = [threading.Thread(target=self.read_events, args=(stream,)), threading.Thread(target=self.scrape)]
+        for thread in self.threads:
+            thread.start()
+
+    def read_events(self, stream):
+        with contextlib.suppress(OSError, ValueError):
+            for line in stream:
+                self.events += line.startswith(b"data:")
+
+    def scrape(self):
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/metrics") as answer:
+                self.scrapes += len(answer.read()) > 0
+            if self.over.wait(self.scrape_every):
+                return
+
+    def join(self):
+        """After the server has ended."""
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
 @contextlib.contextmanager
-def server(args):
-    """A rendezvousd; yields its process and its address."""
+def server(args, watched=False):
+    """A rendezvousd; yields its process, its address, and who watches it."""
     with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
         command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING"]
         if args.state_dir:
             command.append(f"--state-dir={folder}")
+        if watched:
+            command += ["--http=127.0.0.1:0", f"--event-log={folder}/events.jsonl"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        watchers = None
         try:
-            yield process, process.stdout.readline().split()[-1]
+            lines = [process.stdout.readline().split() for _ in range(2 if watched else 1)]
+            address = next(line[-1] for line in lines if "HTTP" not in line)
+            if watched:
+                port = next(line[-1] for line in lines if "HTTP" in line)
+                watchers = Watchers(f"http://127.0.0.1:{port}", args.scrape_every)
+            yield process, address, watchers
         finally:
             process.kill()
             process.wait()
+            if watchers:
+                watchers.join()
 
 
-def run_fleet(args, nodes):
-    with server(args) as (process, address):
+def run_fleet(args, nodes, watched=False):
+    with server(args, watched) as (process, address, watchers):
         command = [args.fleet, f"--server={address}", f"--nodes={nodes}", f"--pid={process.pid}"]
         command += [f"--hold={args.hold}", f"--limit={args.limit}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -76,7 +126,25 @@ def run_fleet(args, nodes):
             row[name] = float(value)
         if done.returncode != 0:
             print(f"fleet.py: {nodes} launchers: not all was measured", file=sys.stderr)
+        if watchers and (watchers.events < nodes or watchers.scrapes == 0):
+            die(f"only {watchers.events} events and {watchers.scrapes} scrapes were read; there are {nodes} launchers")
         return row
+
+
+def compare_watched(args, nodes):
+    """Pairs of runs, plain and watched, each pair in the other order than the one before. Prints medians and ratios."""
+    pairs = []
+    for number in range(args.watched):
+        rows = {watched: run_fleet(args, nodes, watched) for watched in (number % 2 == 1, number % 2 == 0)}
+        pairs.append((rows[False], rows[True]))
+    for key, title in (("last_join_to_all_assigned_ms", "last join to all assigned (ms)"),
+                       ("server_cpu_seconds", "server's CPU, whole run (s)")):
+        values = [(plain[key], watched[key]) for plain, watched in pairs if key in plain and key in watched]
+        if not values:
+            continue
+        plain, watched = (statistics.median(column) for column in zip(*values))
+        ratio = statistics.median(b / a for a, b in values)
+        print(f"| {nodes} | {title} | {plain:.2f} | {watched:.2f} | {ratio:.3f} | {len(values)} |", flush=True)
 
 
 def c10d_agent(index, nodes, port, go, told):
@@ -177,6 +245,8 @@ def main():
     parser.add_argument("--hold", type=float, default=20, metavar="S", help="heartbeats alone so long (default 20)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
     parser.add_argument("--state-dir", action="store_true", help="the server keeps its state in a folder")
+    parser.add_argument("--watched", type=int, metavar="PAIRS", help="what page and metrics cost")
+    parser.add_argument("--scrape-every", type=float, default=1, metavar="S", help="of the metrics (1; Prometheus: 15)")
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
@@ -185,6 +255,11 @@ def main():
     args.fleet = args.fleet or str(build_fleet())
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if args.watched:
+        print("| launchers | | plain | watched | median ratio | pairs |\n|---|---|---|---|---|---|")
+        for nodes in args.nodes or [200, 1000]:
+            compare_watched(args, nodes)
+        return
     print_table([run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]])
     for nodes in args.c10d:
         result = run_c10d(nodes, args.limit)
