@@ -17,7 +17,8 @@ namespace ddprun::rendezvous {
 //   PREFIX/epoch     the same address, without a lease: its mod revision is the epoch of the latest leader
 //   PREFIX/jobs/ID   StoredRecord of a job
 //   PREFIX/forgotten highest round of all jobs that were forgotten (decimal)
-//   PREFIX/life      the longest that one leader has led, in milliseconds (decimal)
+//   PREFIX/life      the longest that one leader has led, in milliseconds (decimal); put by each write of a leader, so
+//                    that its version counts them
 class EtcdKeys {
  public:
   explicit EtcdKeys(absl::string_view prefix)
@@ -41,6 +42,16 @@ class EtcdKeys {
     return compare;
   }
 
+  // True in a transaction only if leaders have written so many times.
+  etcdserverpb::Compare WrittenTimes(int64_t writes) const {
+    etcdserverpb::Compare compare;
+    compare.set_result(etcdserverpb::Compare::EQUAL);
+    compare.set_target(etcdserverpb::Compare::VERSION);
+    compare.set_key(Life());
+    compare.set_version(writes);
+    return compare;
+  }
+
  private:
   std::string prefix_;
 };
@@ -54,6 +65,11 @@ inline void AddPut(std::string key, std::string value, etcdserverpb::TxnRequest*
 
 inline void AddDelete(std::string key, etcdserverpb::TxnRequest* txn) {
   txn->add_success()->mutable_request_delete_range()->set_key(std::move(key));
+}
+
+// Read where a comparison fails.
+inline void AddReadOtherwise(std::string key, etcdserverpb::TxnRequest* txn) {
+  txn->add_failure()->mutable_request_range()->set_key(std::move(key));
 }
 
 inline void AddRead(std::string key, etcdserverpb::TxnRequest* txn) {

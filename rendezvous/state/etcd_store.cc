@@ -52,6 +52,7 @@ absl::Status EtcdStore::Load() {
   }
   for (const etcdserverpb::KeyValue& kv : answer.responses(1).response_range().kvs()) {
     if (!absl::SimpleAtoi(kv.value(), &life_ms)) return absl::DataLossError(keys_.Life());
+    writes_ = kv.version();
   }
   longest_life_ = absl::Milliseconds(life_ms);
   saved_.forgotten_round = forgotten_round_;
@@ -166,6 +167,9 @@ void EtcdStore::OnTooLarge(RecordQueue::Item item) {
 etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken) {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
+  *txn.add_compare() = keys_.WrittenTimes(writes_);
+  AddReadOtherwise(keys_.Leader(), &txn);
+  AddReadOtherwise(keys_.Life(), &txn);
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
   for (const RecordQueue::Item& item : batch) newest[item.record->job_id] = item.record.get();
   for (const RecordQueue::Item& item : batch) {
@@ -214,9 +218,25 @@ void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
 absl::Status EtcdStore::Commit(const etcdserverpb::TxnRequest& txn) {
   etcdserverpb::TxnResponse answer;
   const absl::Status status = client_->Txn(txn, SteadyNow() + kWritePatience, &answer);
-  if (!status.ok() || answer.succeeded()) return status;
+  if (!status.ok()) return status;
+  if (answer.succeeded() || WasApplied(answer)) {
+    ++writes_;
+    return absl::OkStatus();
+  }
   leader_.on_fenced();
   return absl::CancelledError("another server leads");
+}
+
+bool EtcdStore::WasApplied(const etcdserverpb::TxnResponse& refusal) const {
+  if (refusal.responses_size() != 2) return false;
+  bool leads = false, written = false;
+  for (const etcdserverpb::KeyValue& kv : refusal.responses(0).response_range().kvs()) {
+    leads = kv.create_revision() == leader_.epoch;
+  }
+  for (const etcdserverpb::KeyValue& kv : refusal.responses(1).response_range().kvs()) {
+    written = kv.version() == writes_ + 1;
+  }
+  return leads && written;
 }
 
 }  // namespace ddprun::rendezvous

@@ -20,8 +20,9 @@ namespace ddprun::rendezvous {
 
 // A state store in etcd, of the server that leads: the newest record of each live job and those of the jobs that ended
 // last (as many as EndedJobs remembers), one key a job (etcd_keys.h). Events are not kept. Every write is a transaction
-// that requires this server's epoch, so that the writes of a server that was replaced change nothing. A thread of its
-// own writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries
+// that requires this server's epoch, so that the writes of a server that was replaced change nothing; and how many
+// writes there were before it, so that one that etcd applies late, after it was sent again, changes nothing either. A
+// thread of its own writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries
 // again, and says so once. A record that is larger than etcd takes can't be kept: that is reported as its job's
 // trouble, and the job waits until it has a smaller one, while others go on. Thread-safe.
 class EtcdStore final : public StateStore {
@@ -89,6 +90,8 @@ class EtcdStore final : public StateStore {
   etcdserverpb::TxnRequest MakeTxn(const Batch& batch, SteadyTime taken);
   // CANCELLED: another server leads, or the client was shut down.
   absl::Status Commit(const etcdserverpb::TxnRequest& txn);
+  // Of a write that was refused: an earlier try of the same one had been applied, but was not answered.
+  bool WasApplied(const etcdserverpb::TxnResponse& refusal) const;
   void AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn);
   void ForgetOldest(etcdserverpb::TxnRequest* txn);
 
@@ -100,6 +103,7 @@ class EtcdStore final : public StateStore {
   // Of the thread, once it runs.
   absl::Duration longest_life_;
   uint64_t forgotten_round_ = 0;
+  int64_t writes_ = 0;                  // of all leaders, that etcd has applied
   std::vector<std::string> forgotten_;  // ended jobs whose keys are still to be deleted
   std::map<std::string, std::vector<std::function<void()>>> too_large_;  // by job: `safe` of those that wait
   std::function<void(const std::string& job_id, const std::string& trouble)> report_job_ = [](const std::string&,

@@ -1,11 +1,13 @@
 // Records in a real etcd: kept, found again, fenced, bounded, and kept on while members of etcd die.
 #include "rendezvous/state/etcd_store.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,56 @@ namespace ddprun::rendezvous {
 namespace {
 
 using ::ddprun::testing::Eventually;
+
+// Passes transactions on to etcd, and delays or loses what it is told to, as a network or a member does that is cut off
+// from the others.
+class LossyEtcd final : public etcdserverpb::KV::Service {
+ public:
+  enum class Fate { kPassed, kHeld, kAnswerLost };
+
+  explicit LossyEtcd(EtcdClient* etcd) : etcd_(etcd) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~LossyEtcd() override { server_->Shutdown(); }
+
+  std::string Endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  // Of the next transaction. One that is held reaches etcd at Deliver only; its caller hears that there is no answer.
+  void Set(Fate fate) { fate_ = fate; }
+  // What etcd does with the transaction that was held. REQUIRES: one was.
+  etcdserverpb::TxnResponse Deliver() {
+    etcdserverpb::TxnResponse answer;
+    EXPECT_TRUE(etcd_->Txn(*held_, SteadyNow() + absl::Seconds(30), &answer).ok());
+    return answer;
+  }
+
+  grpc::Status Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest* request,
+                   etcdserverpb::TxnResponse* answer) override {
+    const Fate fate = fate_.exchange(Fate::kPassed);
+    const grpc::Status no_answer(grpc::StatusCode::UNAVAILABLE, "no answer");
+    if (fate == Fate::kHeld) {
+      held_ = *request;
+      return no_answer;
+    }
+    if (!etcd_->Txn(*request, SteadyNow() + absl::Seconds(30), answer).ok()) return no_answer;
+    return fate == Fate::kAnswerLost ? no_answer : grpc::Status::OK;
+  }
+  grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
+                     etcdserverpb::RangeResponse* response) override {
+    return etcd_->Range(*request, SteadyNow() + absl::Seconds(30), response).ok()
+               ? grpc::Status::OK
+               : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
+  }
+
+ private:
+  EtcdClient* const etcd_;
+  int port_ = 0;
+  std::atomic<Fate> fate_ = Fate::kPassed;
+  std::optional<etcdserverpb::TxnRequest> held_;  // written before the caller is answered, read after
+  std::unique_ptr<grpc::Server> server_;
+};
 
 // One cluster for all tests: each has a prefix of its own.
 class EtcdStoreTest : public ::testing::Test {
@@ -51,8 +103,10 @@ class EtcdStoreTest : public ::testing::Test {
     return answer.header().revision();
   }
 
-  std::unique_ptr<EtcdStore> Open(int64_t epoch) {
-    auto store = EtcdStore::Open(client_.get(), keys_,
+  std::unique_ptr<EtcdStore> Open(int64_t epoch) { return OpenOver(client_.get(), epoch); }
+
+  std::unique_ptr<EtcdStore> OpenOver(EtcdClient* client, int64_t epoch) {
+    auto store = EtcdStore::Open(client, keys_,
                                  {.epoch = epoch, .owns = [] { return true; }, .on_fenced = [this] { ++fenced_; }});
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
@@ -108,6 +162,39 @@ TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
   const auto late = EtcdStore::Open(client_.get(), keys_, {epoch, [] { return true; }, [] {}});
   EXPECT_TRUE(absl::IsFailedPrecondition(late.status())) << late.status();
+}
+
+TEST_F(EtcdStoreTest, WriteThatEtcdAppliesLate_ChangesNothing) {
+  LossyEtcd lossy(client_.get());
+  const auto client = EtcdClient::Create({.endpoints = {lossy.Endpoint()}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto store = OpenOver(client->get(), Elect());
+  lossy.Set(LossyEtcd::Fate::kHeld);
+  Keep(store.get(), LiveRecord("job", 1));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1; })) << "sent again";
+  Keep(store.get(), LiveRecord("job", 2));
+  ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
+  EXPECT_FALSE(lossy.Deliver().succeeded());
+  Keep(store.get(), LiveRecord("other", 1));
+  store->Stop();
+  EXPECT_EQ(safe_, 3);
+  EXPECT_EQ(fenced_, 0);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
+}
+
+TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
+  LossyEtcd lossy(client_.get());
+  const auto client = EtcdClient::Create({.endpoints = {lossy.Endpoint()}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  auto store = OpenOver(client->get(), Elect());
+  for (uint64_t round = 1; round <= 2; ++round) {
+    lossy.Set(LossyEtcd::Fate::kAnswerLost);
+    Keep(store.get(), LiveRecord("job", round));
+    ASSERT_TRUE(Eventually([&] { return safe_ == static_cast<int>(round); }));
+  }
+  store->Stop();
+  EXPECT_EQ(fenced_, 0);
+  EXPECT_EQ(Open(Elect())->TakeSaved().jobs.at(0).round.number, 2u);
 }
 
 TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
