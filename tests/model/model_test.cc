@@ -36,6 +36,7 @@ TEST_P(ModelTest, EveryState) {
 }
 
 constexpr char kRounds[] = "rounds.pml";
+constexpr char kLeader[] = "leader.pml";
 constexpr char kTwoWorlds[] = "world[k_]==world[me]";  // invariant 1
 
 INSTANTIATE_TEST_SUITE_P(
@@ -68,6 +69,23 @@ INSTANTIATE_TEST_SUITE_P(
                             {"-DMISTAKE_KEEPS_RANKS", "-DN=3", "-DMIN=1", "-DDEATHS=1", "-DCUTS=0", "-DCRASHES=0"},
                             "rank"},
                       World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"}),
+    Name);
+
+INSTANTIATE_TEST_SUITE_P(LeaderHolds, ModelTest,
+                         ::testing::Values(World{"TwoServers", kLeader, {"-DS=2", "-DLEADERS=2", "-DWRITES=2"}, ""}),
+                         Name);
+
+INSTANTIATE_TEST_SUITE_P(
+    LeaderFinds, ModelTest,
+    ::testing::Values(World{"NoFence", kLeader, {"-DMISTAKE_NO_FENCE", "-DS=2"}, "e==latest"},
+                      World{"WritesInAnyOrder", kLeader, {"-DMISTAKE_ANY_ORDER", "-DS=2"}, "r>record"},
+                      World{"ToldBeforeWritten", kLeader, {"-DMISTAKE_TELLS_BEFORE_WRITTEN", "-DS=2"}, ">=told"},
+                      World{"ReadsBeforeItLeads", kLeader, {"-DMISTAKE_READS_EARLY", "-DS=2"}, ">=told"},
+                      World{"CountsFromTheAnswer",
+                            kLeader,
+                            {"-DMISTAKE_COUNTS_FROM_ANSWER", "-DS=2", "-DLEADERS=2", "-DWRITES=1"},
+                            "epoch[me]"},
+                      World{"UncertainWriteIgnored", kLeader, {"-DMISTAKE_TIMEOUT_IS_WRITTEN", "-DS=2"}, "record>="}),
     Name);
 
 }  // namespace
