@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -153,16 +154,27 @@ class Commands {
     request.set_after(options_.after);
     request.set_job_id(options_.job_id);
     request.set_follow(options_.follow);
+    // Another server may take over: its numbers are others, but the events of before have the times that they had.
+    constexpr size_t kMostRemembered = 20'000;  // more than a server keeps
+    std::set<std::string> printed;
+    bool again = false;
     const absl::Status status = client_.Call(
         [&](const Client::Target& target) {
+          again = !printed.empty();
+          if (again) request.set_after(0);
           const auto reader = target.control->WatchEvents(target.context, request);
           for (v1::Event event; reader->Read(&event);) {
+            const bool is_new = printed
+                                    .insert(absl::StrCat(event.time().seconds(), ".", event.time().nanos(), " ",
+                                                         event.kind(), " ", event.node_id(), " ", event.job_id()))
+                                    .second;
+            if (!is_new && again) continue;
+            if (printed.size() > kMostRemembered) printed.erase(printed.begin());  // about the oldest
             if (options_.json) {
               Print(ToJson(event));
             } else {
               Print(EventLine(event));
             }
-            request.set_after(event.number());
           }
           return reader->Finish();
         },

@@ -5,6 +5,7 @@
 
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fence.h"
+#include "rendezvous/core/goodput.h"
 #include "rendezvous/core/membership.h"
 
 namespace ddprun::rendezvous {
@@ -20,6 +21,7 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   ended.view.node_count = static_cast<int32_t>(record.told.size());
   ended.view.world_size = record.round.world_size;
   ended.view.verdict = std::move(record.verdict);
+  if (record.goodput) ended.view.goodput = Goodput(*record.goodput, began).At(began);
   ended.created = began - record.age;
   ended.last_round = record.highest_round;
   ended.gone_are_all = NamesAll(record.round, record.highest_round);

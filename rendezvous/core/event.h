@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {
@@ -48,6 +49,7 @@ struct Event {
   int32_t restart_count = 0;             // charged to the job so far; of round and job events
   std::optional<int32_t> exit_code;      // of the launchers of a job that has ended
   std::optional<WorkerFailure> failure;  // its traceback is cut to kMaxEventTraceback
+  absl::Time time = {};                  // wall time at the server: for people, never compared
 
   friend bool operator==(const Event&, const Event&) = default;
 };

@@ -1,6 +1,7 @@
 #include "rendezvous/core/goodput.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -9,8 +10,17 @@ constexpr double kNewShare = 0.2;  // of the last measurement in the smoothed ti
 
 }  // namespace
 
-absl::Duration* Goodput::TimeOf(GoodputView* view) const {
-  switch (phase_) {
+Goodput::Goodput(const GoodputRecord& record, SteadyTime began)
+    : phase_(record.phase),
+      since_(began - record.ago),
+      past_(record.times),
+      resumed_(true),
+      trained_(record.trained),
+      highest_(record.highest_step),
+      step_time_(record.step_time) {}
+
+absl::Duration* Goodput::TimeOf(Phase phase, GoodputView* view) {
+  switch (phase) {
     case Phase::kWaiting: return &view->waiting;
     case Phase::kStarting: return &view->starting;
     case Phase::kTraining: return &view->training;
@@ -21,7 +31,11 @@ absl::Duration* Goodput::TimeOf(GoodputView* view) const {
 }
 
 void Goodput::Enter(Phase phase, SteadyTime now) {
-  if (absl::Duration* time = TimeOf(&past_)) *time += now - since_;
+  if (absl::Duration* time = TimeOf(phase_, &past_)) *time += now - since_;
+  if (std::exchange(resumed_, false)) {
+    unheard_ = now - since_;
+    unheard_phase_ = phase_;
+  }
   phase_ = phase;
   since_ = now;
 }
@@ -42,10 +56,20 @@ void Goodput::OnEvent(Event::Kind kind, SteadyTime now) {
   }
 }
 
+void Goodput::TakeUnheard(int64_t step) {
+  const absl::Duration unheard = std::exchange(unheard_, absl::ZeroDuration());
+  // A round goes on at the highest step at best: a later one was made since the record.
+  const bool ran = unheard_phase_ == Phase::kStarting || unheard_phase_ == Phase::kReForming;
+  if (!ran || step <= highest_ + 1) return;
+  *TimeOf(unheard_phase_, &past_) -= unheard;
+  past_.training += unheard;
+}
+
 void Goodput::OnStep(int64_t step, SteadyTime now) {
   if (phase_ == Phase::kEnded || phase_ == Phase::kWaiting) return;
   if (phase_ != Phase::kTraining) {
     Enter(Phase::kTraining, now);
+    TakeUnheard(step);
     trained_ = true;
     // The step that a rank was in when its round ended was not done.
     past_.lost += step_time_ * static_cast<double>(std::max<int64_t>(highest_ - step, 0));
@@ -63,10 +87,17 @@ void Goodput::OnStep(int64_t step, SteadyTime now) {
 
 GoodputView Goodput::At(SteadyTime now) const {
   GoodputView view = past_;
-  if (absl::Duration* time = TimeOf(&view)) *time += now - since_;
+  if (absl::Duration* time = TimeOf(phase_, &view)) *time += now - since_;
   view.lost = std::min(view.lost, view.training);
   view.training -= view.lost;
   return view;
+}
+
+GoodputRecord Goodput::Record(SteadyTime now) const {
+  GoodputRecord record{
+      .times = past_, .phase = phase_, .trained = trained_, .highest_step = highest_, .step_time = step_time_};
+  if (absl::Duration* time = TimeOf(phase_, &record.times)) *time += now - since_;
+  return record;
 }
 
 }  // namespace ddprun::rendezvous

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/event.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
 
 namespace ddprun::rendezvous {
@@ -16,6 +17,9 @@ namespace ddprun::rendezvous {
 class Goodput {
  public:
   explicit Goodput(SteadyTime created) : since_(created) {}
+  // Goes on with a job of a server before this one, which began at `began`. What the workers did meanwhile is known
+  // when they report a step.
+  Goodput(const GoodputRecord& record, SteadyTime began);
 
   // Other kinds than those of the job and its rounds mean nothing here.
   void OnEvent(Event::Kind kind, SteadyTime now);
@@ -23,16 +27,23 @@ class Goodput {
   void OnStep(int64_t step, SteadyTime now);
 
   GoodputView At(SteadyTime now) const;
+  GoodputRecord Record(SteadyTime now) const;
 
  private:
-  enum class Phase { kWaiting, kStarting, kTraining, kReForming, kEnded };
+  using Phase = GoodputPhase;
 
   void Enter(Phase phase, SteadyTime now);
-  absl::Duration* TimeOf(GoodputView* view) const;
+  // Workers have come to `step`: whether it took what was counted as unheard.
+  void TakeUnheard(int64_t step);
+  static absl::Duration* TimeOf(Phase phase, GoodputView* view);
 
   Phase phase_ = Phase::kWaiting;
   SteadyTime since_;  // in this phase
   GoodputView past_;
+  // Since the record was made, while nobody heard of steps: counted in the phase that the record has.
+  bool resumed_ = false;  // it lasts
+  absl::Duration unheard_;
+  Phase unheard_phase_ = Phase::kWaiting;
   bool trained_ = false;
   int64_t highest_ = -1;              // of all rounds
   std::optional<int64_t> last_step_;  // the highest of this round, and when it was reported

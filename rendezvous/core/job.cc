@@ -80,7 +80,8 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
       budget_(settings_),
       round_(std::move(record.round), record.highest_round),
       cooldowns_(settings_.node_cooldown, record, server_began),
-      goodput_(server_began),
+      goodput_(record.goodput ? Goodput(*record.goodput, server_began) : Goodput(server_began)),
+      history_(std::move(record.events)),
       waiting_since_(server_began),
       kicked_(std::move(record.kicked)),
       lost_(std::move(record.others)) {
@@ -370,9 +371,17 @@ void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string r
       rendezvous::Close{job_id_, node_id, incarnation, rendezvous::Close::Why::kRefused, std::move(reason)});
 }
 
-void Job::Keep(std::string event, const Turn& turn) const {
+void Job::Keep(std::string event, const Turn& turn) {
   if (!keeps_records_) return;
-  turn.effects->emplace_back(Persist{std::make_shared<const JobRecord>(Record(turn.now)), std::move(event)});
+  kept_ = std::make_shared<JobRecord>(Record(turn.now));
+  turn.effects->emplace_back(Persist{kept_, std::move(event)});
+}
+
+void Job::CompleteRecord(SteadyTime now) {
+  const std::shared_ptr<JobRecord> record = std::exchange(kept_, nullptr);
+  if (record == nullptr) return;
+  record->goodput = goodput_.Record(now);
+  record->events = history_.events();
 }
 
 void Job::Say(Event event, const Turn& turn) {
@@ -383,6 +392,8 @@ void Job::Say(Event event, const Turn& turn) {
   if (event.failure && event.failure->traceback.size() > kMaxEventTraceback) {
     event.failure->traceback = Bounded(std::move(event.failure->traceback), kMaxEventTraceback);
   }
+  event.time = turn.wall_time;
+  if (keeps_records_) history_.Add(event);
   turn.effects->emplace_back(Report{std::move(event)});
 }
 

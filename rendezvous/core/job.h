@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/goodput.h"
+#include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_progress.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_state.h"
@@ -47,6 +49,7 @@ class Job {
   struct Turn {
     SteadyTime now;
     Effects* effects;
+    absl::Time wall_time = {};  // for events
   };
 
   // Workers that do not end within the join timeout and this hold up a round for good: the job fails.
@@ -111,6 +114,8 @@ class Job {
   bool HasNode(absl::string_view node_id) const { return members_.Find(node_id) != nullptr; }
   JobView View(SteadyTime now, bool with_nodes) const;
   JobRecord Record(SteadyTime now) const;
+  // The event was answered: its record, if it handed one out, gets all that people are to know afterwards.
+  void CompleteRecord(SteadyTime now);
 
   // REQUIRES: ended().
   EndedJob Ended() const;
@@ -139,7 +144,7 @@ class Job {
   void Close(const std::string& node_id, uint64_t incarnation, rendezvous::Close::Why why, const Turn& turn) const;
   void Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const;
   // To be called after a change of what a record has, before anybody is told.
-  void Keep(std::string event, const Turn& turn) const;
+  void Keep(std::string event, const Turn& turn);
   // Something happened, in the job's latest round; to be called after Keep.
   void Say(Event event, const Turn& turn);
   void Say(Event::Kind kind, std::string detail, const Turn& turn);
@@ -264,6 +269,8 @@ class Job {
   std::string held_node_;  // whose worker's failure is held
   JobProgress progress_;
   Goodput goodput_;
+  JobHistory history_;                                  // only with records
+  std::shared_ptr<JobRecord> kept_;                     // the last record of this turn
   SteadyTime restart_at_ = SteadyTime::InfinitePast();  // not before
   std::optional<WorkerFailure> loss_;                   // the last node gone since a round ran, as a first cause
   bool may_all_return_ = true;  // the nodes that went before they succeeded, since a round began

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "rendezvous/core/event.h"
+#include "rendezvous/core/job_view.h"
 #include "rendezvous/core/messages.h"
 
 // What has to outlive a server: a server that is started again goes on with a job from here (protocol 4.4). Plain
@@ -92,6 +94,21 @@ struct KickedNodeRecord {
   friend bool operator==(const KickedNodeRecord&, const KickedNodeRecord&) = default;
 };
 
+// What a job's time goes to at present.
+enum class GoodputPhase { kWaiting, kStarting, kTraining, kReForming, kEnded };
+
+// Where a job's time went until the record was made. For people: nothing is decided by it.
+struct GoodputRecord {
+  GoodputView times;  // `training` with what was lost of it
+  GoodputPhase phase = GoodputPhase::kWaiting;
+  absl::Duration ago;         // since the record was made
+  bool trained = false;       // a rank has reported a step
+  int64_t highest_step = -1;  // of all rounds; -1: none
+  absl::Duration step_time;   // zero: not known
+
+  friend bool operator==(const GoodputRecord&, const GoodputRecord&) = default;
+};
+
 struct JobRecord {
   std::string job_id;
   JobSettings settings;
@@ -111,6 +128,8 @@ struct JobRecord {
   std::vector<std::string> others;         // ids of nodes beside the round's: spares, and lost ones
   uint64_t earlier_round = 0;              // the last one of the ended job of this id before; 0: none is known
   std::optional<Verdict> earlier_verdict;  // of that job
+  std::optional<GoodputRecord> goodput;    // unset: of a server from before this field
+  std::vector<Event> events;               // as JobHistory has them; for people
 
   // Of an ended job.
   std::optional<Verdict> verdict;
@@ -123,6 +142,7 @@ struct JobRecord {
 inline void AddAge(absl::Duration by, JobRecord* record) {
   const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
   record->age += by;
+  if (record->goodput) record->goodput->ago += by;
   for (absl::Duration& age : record->restarts.charge_ages) age += by;
   if (record->restarts.last_age) *record->restarts.last_age += by;
   record->restarts.wait = take_off(record->restarts.wait);

@@ -42,13 +42,15 @@ struct TrainingView {
   std::vector<std::pair<int64_t, double>> losses;
 };
 
-// Where a job's time went since this server knows it.
+// Where a job's time went. Of a job that servers have led which keep no goodput: since the first one that does.
 struct GoodputView {
   absl::Duration waiting;     // for nodes
   absl::Duration starting;    // from the first round until a rank reports a step
   absl::Duration training;    // without `lost`
   absl::Duration re_forming;  // from the end of a round until a rank reports a step of the next one
   absl::Duration lost;        // steps that were made again, each for as long as steps take
+
+  friend bool operator==(const GoodputView&, const GoodputView&) = default;
 };
 
 struct JobView {

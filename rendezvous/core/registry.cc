@@ -18,7 +18,9 @@ void Registry::Restore(SavedState saved) {
   ended_.Forgotten(saved.forgotten_round);
   longest_life_ = saved.longest_life;
   for (JobRecord& record : saved.jobs) {
-    if (record.job_id == kServerRecordId) drained_.insert(record.drained_hosts.begin(), record.drained_hosts.end());
+    if (record.job_id != kServerRecordId) continue;
+    drained_.insert(record.drained_hosts.begin(), record.drained_hosts.end());
+    host_history_ = JobHistory(std::move(record.events));
   }
   for (JobRecord& record : saved.jobs) {
     if (record.job_id == kServerRecordId) continue;
@@ -29,7 +31,7 @@ void Registry::Restore(SavedState saved) {
     } else {
       const auto it = live_.emplace(record.job_id, LiveJob{}).first;
       it->second.job = std::make_unique<Job>(std::move(record), began_, &lateness_, &drained_);
-      Settle(it);
+      Settle(it, began_);
     }
   }
 }
@@ -43,8 +45,8 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
   }
   const auto it = live_.find(job_id);
   if (it != live_.end()) {
-    it->second.job->OnMessage(node_id, incarnation, message, {now, effects});
-    return Settle(it);
+    it->second.job->OnMessage(node_id, incarnation, message, MakeTurn(now, effects));
+    return Settle(it, now);
   }
   // A launcher that stops its workers after the end must not take the server for silent.
   if (std::holds_alternative<Heartbeat>(message) && ended_.OnHeartbeat(job_id, node_id, incarnation, now)) {
@@ -102,12 +104,12 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     ended_.Remove(join.job_id);
     if (!join.peer.empty()) ++of_peer_[join.peer].jobs;
     it = live_.emplace(join.job_id, LiveJob{std::move(job), join.peer}).first;
-    it->second.job->SayCreated({now, effects});
+    it->second.job->SayCreated(MakeTurn(now, effects));
   } else if (auto why = NoRoomFor(join)) {
     return refuse(Close::Why::kFull, *std::move(why));
   }
-  it->second.job->OnJoin(join, {now, effects});
-  Settle(it);
+  it->second.job->OnJoin(join, MakeTurn(now, effects));
+  Settle(it, now);
 }
 
 std::optional<std::string> Registry::NoRoomFor(const Join& join) const {
@@ -132,8 +134,8 @@ void Registry::OnStreamClosed(const std::string& job_id, const std::string& node
                               SteadyTime now, Effects* effects) {
   const auto it = live_.find(job_id);
   if (it == live_.end()) return ended_.OnStreamClosed(job_id, node_id, incarnation);
-  it->second.job->OnStreamClosed(node_id, incarnation, {now, effects});
-  Settle(it);
+  it->second.job->OnStreamClosed(node_id, incarnation, MakeTurn(now, effects));
+  Settle(it, now);
 }
 
 absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& job_id) {
@@ -148,8 +150,8 @@ absl::Status Registry::OnCommand(const Command& command, const std::string& acto
   const auto of_job = [&](const std::string& job_id, auto call) {
     const absl::StatusOr<Live::iterator> it = FindLive(job_id);
     if (!it.ok()) return it.status();
-    const absl::Status status = call((*it)->second.job.get(), Job::Turn{now, effects});
-    Settle(*it);
+    const absl::Status status = call((*it)->second.job.get(), MakeTurn(now, effects));
+    Settle(*it, now);
     return status;
   };
   if (const auto* stop = std::get_if<StopJob>(&command)) {
@@ -188,11 +190,14 @@ void Registry::TellDrained(Event::Kind kind, const std::string& host, const std:
   event.actor = actor;
   event.detail =
       absl::StrCat("host ", host, kind == Event::Kind::kHostDrained ? " drained by " : " undrained by ", actor);
+  event.time = wall_time_;
   if (keeps_records_) {
+    host_history_.Add(event);
     auto record = std::make_shared<JobRecord>();
     record->job_id = kServerRecordId;
     record->settings_host = "-";
     record->drained_hosts.assign(drained_.begin(), drained_.end());
+    record->events = host_history_.events();
     effects->emplace_back(Persist{std::move(record), event.detail});
   }
   const std::string what = event.detail;
@@ -203,8 +208,8 @@ void Registry::TellDrained(Event::Kind kind, const std::string& host, const std:
   }
   for (const std::string& job_id : ids) {  // a job may end by it
     const auto it = live_.find(job_id);
-    it->second.job->OnDrained(what, {now, effects});
-    Settle(it);
+    it->second.job->OnDrained(what, MakeTurn(now, effects));
+    Settle(it, now);
   }
 }
 
@@ -218,8 +223,8 @@ void Registry::OnDeadline(SteadyTime now, Effects* effects) {
   }
   for (const std::string& job_id : due) {
     const auto it = live_.find(job_id);
-    it->second.job->OnDeadline({now, effects});
-    Settle(it);
+    it->second.job->OnDeadline(MakeTurn(now, effects));
+    Settle(it, now);
   }
 }
 
@@ -228,8 +233,9 @@ SteadyTime Registry::NextDeadline() const {
   return SteadyTime::FromStart(deadlines_.begin()->first);
 }
 
-void Registry::Settle(Live::iterator it) {
+void Registry::Settle(Live::iterator it, SteadyTime now) {
   LiveJob& live = it->second;
+  live.job->CompleteRecord(now);
   const SteadyTime next = live.job->ended() ? SteadyTime::InfiniteFuture() : live.job->NextDeadline();
   if (next != live.indexed_at) {
     if (live.indexed_at != SteadyTime::InfiniteFuture()) deadlines_.erase({live.indexed_at.since_start(), it->first});

@@ -21,6 +21,7 @@
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/job_history.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/core/lateness.h"
@@ -50,6 +51,9 @@ class Registry {
 
   // What a server before this one left behind. REQUIRES: keeps_records; nothing has happened yet.
   void Restore(SavedState saved);
+
+  // When what comes next happens, for the events of it.
+  void SetWallTime(absl::Time now) { wall_time_ = now; }
 
   // The node says something. A Join may name any job (creating it, or beginning it anew after an end); other
   // messages are ignored unless (job_id, node_id, incarnation) is a joined node, or one of an ended job that still
@@ -116,15 +120,19 @@ class Registry {
   absl::StatusOr<Live::iterator> FindLive(const std::string& job_id);
   // Why the server has no room for the node, or for the job that it would begin.
   std::optional<std::string> NoRoomFor(const Join& join) const;
-  // After every event of a job: moves it to the ended ones, or its place in the order of deadlines.
-  void Settle(Live::iterator it);
+  // After every event of a job: completes its record, and moves it to the ended ones, or its place in the order of
+  // deadlines.
+  void Settle(Live::iterator it, SteadyTime now);
+  Job::Turn MakeTurn(SteadyTime now, Effects* effects) const { return {now, effects, wall_time_}; }
 
   const SteadyTime began_;
   const bool keeps_records_;
   const uint64_t max_reported_;
   absl::Duration longest_life_;  // see SavedState
   Lateness lateness_;
+  absl::Time wall_time_;
   DrainedHosts drained_;
+  JobHistory host_history_;
   Live live_;
   std::set<std::pair<absl::Duration, std::string>> deadlines_;  // of live jobs, since the clock's start
   absl::flat_hash_map<std::string, OfPeer> of_peer_;            // of live jobs

@@ -87,6 +87,10 @@ void EventFile::WriteNew() {
   for (EventLog::Events events = log_->Read(written_, kReadAtOnce); !events.empty();
        events = log_->Read(written_, kReadAtOnce)) {
     for (const auto& logged : events) {
+      if (logged->number <= log_->restored()) {  // a server before this one has written it
+        written_ = logged->number;
+        continue;
+      }
       if (logged->number > written_ + 1) CountLost(logged->number - written_ - 1, "this thread was too slow");
       written_ = logged->number;
       if (!WriteLine(EventLine(*logged))) {

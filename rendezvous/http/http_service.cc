@@ -61,7 +61,8 @@ void HttpService::CountNew() {
   while (counted_ < events_->newest()) {
     for (const auto& logged : events_->Read(counted_, kAtOnce)) {
       counted_ = logged->number;
-      counter_.Add(logged->event);
+      // Those of servers before this one were counted there.
+      if (logged->number > events_->restored()) counter_.Add(logged->event);
     }
   }
 }

@@ -178,7 +178,7 @@ void AddGoodput(const std::vector<const JobView*>& shown, Text* text) {
       {"training", &GoodputView::training},
       {"re_forming", &GoodputView::re_forming},
       {"lost", &GoodputView::lost}};
-  text->Family("ddprun_job_time_seconds", "gauge", "Time of the job, as far as this server knows it, by phase.");
+  text->Family("ddprun_job_time_seconds", "gauge", "Time of the job by phase.");
   for (const JobView* job : shown) {
     if (!job->goodput.has_value()) continue;
     for (const auto& [phase, time] : kPhases) {

@@ -12,6 +12,7 @@
 #include "rendezvous/base/process_name.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
+#include "rendezvous/core/job_history.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
@@ -55,6 +56,7 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
       registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
   {
     MutexLock lock(&mutex_);
+    if (events != nullptr) events->Restore(Timeline(saved.jobs));
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
   if (store != nullptr) {
@@ -95,7 +97,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
     } else {
       const auto& [job, node, incarnation] = peer.key;
       Effects effects;
-      registry_.OnMessage(job, node, incarnation, message, SteadyNow(), &effects);
+      registry_.OnMessage(job, node, incarnation, message, NowLocked(), &effects);
       const Leave* leave = std::get_if<Leave>(&message);
       if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason));
       QueueEffectsLocked(std::move(effects));
@@ -109,6 +111,11 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
     WakeTimerIfEarlierLocked();
   }
   Drain();
+}
+
+SteadyTime Driver::NowLocked() {
+  registry_.SetWallTime(absl::Now());
+  return SteadyNow();
 }
 
 void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join) {
@@ -126,7 +133,7 @@ void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, con
   peer->workers_live = FenceTime(LongestTimeout(join.settings));
   if (!join.in_process) ++remote_launchers_;
   Effects effects;
-  registry_.OnMessage(join.job_id, join.node_id, join.incarnation, join, SteadyNow(), &effects);
+  registry_.OnMessage(join.job_id, join.node_id, join.incarnation, join, NowLocked(), &effects);
   QueueEffectsLocked(std::move(effects));
 }
 
@@ -140,7 +147,7 @@ void Driver::ForgetKeyLocked(Peer* peer) {
   const auto& [job, node, incarnation] = peer->key;
   joined_.erase(peer->key);
   Effects effects;
-  registry_.OnStreamClosed(job, node, incarnation, SteadyNow(), &effects);
+  registry_.OnStreamClosed(job, node, incarnation, NowLocked(), &effects);
   if (!peer->finished && !peer->left) LogLocked(absl::StrCat("job ", job, ": lost connection to ", peer->name));
   QueueEffectsLocked(std::move(effects));
 }
@@ -236,8 +243,7 @@ void Driver::QueueLocked(Close close) {
 void Driver::QueueLocked(Report report) {
   if (events_ == nullptr) return;
   const std::string job_id = report.event.job_id;
-  QueueInOrderLocked(job_id,
-                     Action{.event = std::make_unique<Event>(std::move(report.event)), .event_time = absl::Now()});
+  QueueInOrderLocked(job_id, Action{.event = std::make_unique<Event>(std::move(report.event))});
 }
 
 void Driver::QueueLocked(Persist persist) {
@@ -340,7 +346,10 @@ void Driver::Drain() {
       if (action.message.has_value()) action.session->Send(*action.message);
       if (action.end.has_value()) action.session->End(*action.end);
       if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
-      if (action.event != nullptr) events_->Append(std::move(*action.event), action.event_time);
+      if (action.event != nullptr) {
+        const absl::Time time = action.event->time;
+        events_->Append(std::move(*action.event), time);
+      }
     }
   }
 }
@@ -376,7 +385,7 @@ absl::Status Driver::OnCommand(const Command& command, const std::string& actor)
   {
     MutexLock lock(&mutex_);
     Effects effects;
-    status = registry_.OnCommand(command, actor, SteadyNow(), &effects);
+    status = registry_.OnCommand(command, actor, NowLocked(), &effects);
     QueueEffectsLocked(std::move(effects));
     WakeTimerIfEarlierLocked();
   }
@@ -423,7 +432,7 @@ void Driver::RunTimer() {
       }
       if (stopping_ || !OwnedLocked()) return;
       Effects effects;
-      registry_.OnDeadline(SteadyNow(), &effects);
+      registry_.OnDeadline(NowLocked(), &effects);
       QueueEffectsLocked(std::move(effects));
     }
     Drain();

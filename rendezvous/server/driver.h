@@ -39,7 +39,8 @@ class Driver {
   explicit Driver(Host host = Host::kDaemon);
   // Goes on with `saved`, and keeps what changes in `store`, unless that is nullptr. The store outlives the driver, but
   // must have stopped calling it before it is destroyed.
-  // `events` gets what happens, and outlives the driver; nullptr: nobody wants to know.
+  // `events` begins with what `saved` has of them, gets what happens, and outlives the driver; nullptr: nobody wants to
+  // know.
   Driver(Host host, SavedState saved, StateStore* store, EventLog* events = nullptr);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -118,10 +119,11 @@ class Driver {
     std::optional<absl::Status> end;
     std::string log;
     std::unique_ptr<Event> event = nullptr;
-    absl::Time event_time = {};
     bool wait = false;
   };
 
+  // What the registry is told next happens now.
+  SteadyTime NowLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const std::shared_ptr<Session>& session, Peer* peer, absl::Status status)

@@ -48,6 +48,21 @@ void EventLog::Append(Event event, absl::Time time) {
   }
 }
 
+void EventLog::Restore(std::vector<Event> events) {
+  const size_t skipped = events.size() - std::min(events.size(), capacity_);
+  MutexLock lock(&mutex_);
+  for (size_t i = skipped; i < events.size(); ++i) {
+    const absl::Time time = events[i].time;
+    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, time, std::move(events[i])}));
+  }
+  restored_ = newest_;
+}
+
+uint64_t EventLog::restored() const {
+  MutexLock lock(&mutex_);
+  return restored_;
+}
+
 EventLog::Events EventLog::Read(uint64_t after, size_t limit) const {
   MutexLock lock(&mutex_);
   // The numbers have no gaps.

@@ -42,6 +42,13 @@ class EventLog {
   // their numbers; but another thread's event may be there already when a watcher is called.
   void Append(Event event, absl::Time time) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Begins with events of servers before this one, the oldest first, which have their time. No watcher is told.
+  // REQUIRES: nothing was appended.
+  void Restore(std::vector<Event> events) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The number of the last one of these; 0: there are none.
+  uint64_t restored() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // At most `limit` events with a number greater than `after`, the oldest first. A number that was not given yet is of
   // a server before this one: then all events count.
   Events Read(uint64_t after, size_t limit) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -78,6 +85,7 @@ class EventLog {
   mutable Mutex mutex_;
   CondVar idle_;  // a watcher's function has returned
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t restored_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::shared_ptr<const LoggedEvent>> events_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Watch::State>> watches_ ABSL_GUARDED_BY(mutex_);
 };

@@ -108,6 +108,11 @@ EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
   Batch batch;
   size_t bytes = 0;
   while (!queue->empty() && batch.size() < kMaxRecordsAtOnce) {
+    if (ToBytes(*queue->front().record).size() > kMaxBytesAtOnce && !queue->front().record->events.empty()) {
+      auto shorter = std::make_shared<JobRecord>(*queue->front().record);
+      shorter->events.clear();
+      queue->front().record = std::move(shorter);
+    }
     bytes += ToBytes(*queue->front().record).size();
     if (bytes > kMaxBytesAtOnce && !batch.empty()) break;
     batch.push_back(std::move(queue->front()));

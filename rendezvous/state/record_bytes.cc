@@ -4,7 +4,9 @@
 #include "proto/state.pb.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
+#include "rendezvous/wire/event_wire.h"
 #include "rendezvous/wire/fields.h"
+#include "rendezvous/wire/job_wire.h"
 #include "rendezvous/wire/parts.h"
 
 namespace ddprun::rendezvous {
@@ -81,6 +83,55 @@ RestartRecord FromProto(const v1::RestartRecord& proto, FieldReader fields) {
   return restarts;
 }
 
+v1::GoodputRecord::Phase ToProto(GoodputPhase phase) {
+  switch (phase) {
+    case GoodputPhase::kWaiting: return v1::GoodputRecord::PHASE_WAITING;
+    case GoodputPhase::kStarting: return v1::GoodputRecord::PHASE_STARTING;
+    case GoodputPhase::kTraining: return v1::GoodputRecord::PHASE_TRAINING;
+    case GoodputPhase::kReForming: return v1::GoodputRecord::PHASE_RE_FORMING;
+    case GoodputPhase::kEnded: return v1::GoodputRecord::PHASE_ENDED;
+  }
+  return v1::GoodputRecord::PHASE_UNSPECIFIED;
+}
+
+GoodputPhase FromProto(v1::GoodputRecord::Phase phase) {
+  switch (phase) {
+    case v1::GoodputRecord::PHASE_STARTING: return GoodputPhase::kStarting;
+    case v1::GoodputRecord::PHASE_TRAINING: return GoodputPhase::kTraining;
+    case v1::GoodputRecord::PHASE_RE_FORMING: return GoodputPhase::kReForming;
+    case v1::GoodputRecord::PHASE_ENDED: return GoodputPhase::kEnded;
+    default: return GoodputPhase::kWaiting;
+  }
+}
+
+v1::GoodputRecord ToProto(const GoodputRecord& goodput) {
+  v1::GoodputRecord proto;
+  *proto.mutable_times() = ToProto(goodput.times);
+  proto.set_phase(ToProto(goodput.phase));
+  proto.set_trained(goodput.trained);
+  proto.set_highest_step(goodput.highest_step);
+  SetDuration(goodput.step_time, proto.mutable_step_time());
+  return proto;
+}
+
+GoodputRecord FromProto(const v1::GoodputRecord& proto, FieldReader fields) {
+  const v1::Goodput& times = proto.times();
+  const auto time = [&](const char* name, bool is_set, const google::protobuf::Duration& value) {
+    return fields.Duration(name, is_set, value);
+  };
+  GoodputRecord goodput;
+  goodput.times = GoodputView{.waiting = time("times.waiting", times.has_waiting(), times.waiting()),
+                              .starting = time("times.starting", times.has_starting(), times.starting()),
+                              .training = time("times.training", times.has_training(), times.training()),
+                              .re_forming = time("times.re_forming", times.has_re_forming(), times.re_forming()),
+                              .lost = time("times.lost", times.has_lost(), times.lost())};
+  goodput.phase = FromProto(proto.phase());
+  goodput.trained = proto.trained();
+  goodput.highest_step = proto.highest_step();
+  goodput.step_time = time("step_time", proto.has_step_time(), proto.step_time());
+  return goodput;
+}
+
 JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   JobRecord record;
   record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
@@ -120,6 +171,10 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
     record.earlier_verdict = FromProto(proto.earlier_verdict(), fields.Inside("earlier_verdict"));
   } else if (record.earlier_round > 0) {
     fields.Fail("earlier_round", "has no verdict");
+  }
+  if (proto.has_goodput()) record.goodput = FromProto(proto.goodput(), fields.Inside("goodput"));
+  for (const v1::Event& saved : proto.events()) {
+    if (auto event = RecordFromProto(saved, fields.Inside("events"))) record.events.push_back(*std::move(event));
   }
   return record;
 }
@@ -165,6 +220,8 @@ std::string ToBytes(const JobRecord& record) {
   for (const std::string& node_id : record.others) proto.add_others(node_id);
   proto.set_earlier_round(record.earlier_round);
   if (record.earlier_verdict.has_value()) *proto.mutable_earlier_verdict() = ToProto(*record.earlier_verdict);
+  if (record.goodput.has_value()) *proto.mutable_goodput() = ToProto(*record.goodput);
+  for (const Event& event : record.events) *proto.add_events() = RecordToProto(event);
   return proto.SerializeAsString();
 }
 

@@ -2,15 +2,24 @@
 #define DDPRUN_RENDEZVOUS_WIRE_EVENT_WIRE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "proto/control.pb.h"
 #include "rendezvous/core/event.h"
+#include "rendezvous/wire/fields.h"
 
 namespace ddprun::rendezvous {
 
-// With the node's shown id in place of its own. Thread-safe.
+// Conversion of events. Thread-safe.
+
+// For people: with the node's shown id in place of its own.
 v1::Event ToProto(uint64_t number, absl::Time time, const Event& event);
+
+// For a record (proto/state.proto): with the node's own id, without a number. nullopt: of a kind that only a newer
+// version knows.
+v1::Event RecordToProto(const Event& event);
+std::optional<Event> RecordFromProto(const v1::Event& proto, FieldReader fields);
 
 }  // namespace ddprun::rendezvous
 

@@ -51,6 +51,16 @@ v1::Node NodeToProto(const NodeView& node) {
 
 }  // namespace
 
+v1::Goodput ToProto(const GoodputView& times) {
+  v1::Goodput proto;
+  SetDuration(times.waiting, proto.mutable_waiting());
+  SetDuration(times.starting, proto.mutable_starting());
+  SetDuration(times.training, proto.mutable_training());
+  SetDuration(times.re_forming, proto.mutable_re_forming());
+  SetDuration(times.lost, proto.mutable_lost());
+  return proto;
+}
+
 v1::Job ToProto(const JobView& job) {
   v1::Job proto;
   proto.set_job_id(job.job_id);
@@ -63,14 +73,7 @@ v1::Job ToProto(const JobView& job) {
   proto.set_world_size(job.world_size);
   SetDuration(job.age, proto.mutable_age());
   if (job.verdict.has_value()) *proto.mutable_verdict() = ToProto(*job.verdict);
-  if (job.goodput.has_value()) {
-    v1::Goodput* goodput = proto.mutable_goodput();
-    SetDuration(job.goodput->waiting, goodput->mutable_waiting());
-    SetDuration(job.goodput->starting, goodput->mutable_starting());
-    SetDuration(job.goodput->training, goodput->mutable_training());
-    SetDuration(job.goodput->re_forming, goodput->mutable_re_forming());
-    SetDuration(job.goodput->lost, goodput->mutable_lost());
-  }
+  if (job.goodput.has_value()) *proto.mutable_goodput() = ToProto(*job.goodput);
   for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
   return proto;
 }

@@ -8,6 +8,7 @@ namespace ddprun::rendezvous {
 
 // What people are shown of a job, with the nodes that the view holds. Thread-safe.
 v1::Job ToProto(const JobView& job);
+v1::Goodput ToProto(const GoodputView& times);
 
 }  // namespace ddprun::rendezvous
 

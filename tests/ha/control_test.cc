@@ -81,6 +81,8 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
     return hosts.exit == 0;
   })) << hosts.err;
   EXPECT_TRUE(absl::StrContains(hosts.out, "broken")) << hosts.out;
+  const Answer events = Ctl(all, {"events"});
+  EXPECT_EQ(Count(events.out, "host.drained"), 1) << "events outlive the leader\n" << events.out;
   EXPECT_EQ(Ctl(all, {"undrain", "broken"}).exit, 0);
 
   // Nobody leads: one line that names all that were asked.

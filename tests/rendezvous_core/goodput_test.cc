@@ -51,5 +51,46 @@ TEST(GoodputTest, JobWaitsAgain_ThenReForms) {
   EXPECT_EQ(Text(goodput.At(At(20))), "waiting 11s starting 3s training 1s re-forming 5s lost 0");
 }
 
+TEST(GoodputTest, ServerIsReplaced_TimeGoesOn) {
+  Goodput before(At(0));
+  before.OnEvent(Kind::kRoundAssigned, At(10));
+  before.OnStep(0, At(20));
+  before.OnEvent(Kind::kRoundStopped, At(30));
+  GoodputRecord record = before.Record(At(32));
+  EXPECT_EQ(record.ago, absl::ZeroDuration());
+  record.ago = absl::Seconds(8);
+  Goodput after(record, At(1000));  // of another clock
+  EXPECT_EQ(Text(after.At(At(1005))), "waiting 10s starting 10s training 10s re-forming 15s lost 0");
+  after.OnStep(0, At(1006));
+  EXPECT_EQ(Text(after.At(At(1010))), "waiting 10s starting 10s training 14s re-forming 16s lost 0");
+  after.OnEvent(Kind::kJobFailed, At(1010));
+  record = after.Record(At(1010));
+  record.ago = absl::Hours(1);
+  EXPECT_EQ(Text(Goodput(record, At(0)).At(At(50))), Text(after.At(At(1010)))) << "an ended job takes no time";
+}
+
+// A record is made when a round begins, not when its first step is reported.
+TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
+  Goodput before(At(0));
+  before.OnEvent(Kind::kRoundAssigned, At(10));
+  GoodputRecord record = before.Record(At(10));
+  before.OnStep(0, At(20));
+  record.ago = absl::Seconds(100);
+  Goodput after(record, At(1000));
+  after.OnEvent(Kind::kRoundAssigned, At(1001));  // goes on
+  EXPECT_EQ(Text(after.At(At(1002))), "waiting 10s starting 1m42s training 0 re-forming 0 lost 0");
+  after.OnStep(50, At(1003));
+  EXPECT_EQ(Text(after.At(At(1004))), "waiting 10s starting 0 training 1m44s re-forming 0 lost 0");
+
+  Goodput failed(record, At(1000));  // before a step was reported
+  failed.OnEvent(Kind::kRoundStopped, At(1002));
+  failed.OnStep(40, At(1007));
+  EXPECT_EQ(Text(failed.At(At(1007))), "waiting 10s starting 5s training 1m42s re-forming 0 lost 0");
+
+  Goodput begins(record, At(1000));
+  begins.OnStep(0, At(1003));
+  EXPECT_EQ(Text(begins.At(At(1003))), "waiting 10s starting 1m43s training 0 re-forming 0 lost 0");
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

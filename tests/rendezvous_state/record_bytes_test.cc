@@ -22,6 +22,8 @@ TEST(RecordBytesTest, OlderRecord_FailuresHaveCostNothing) {
   older.cooldowns.clear();
   older.failing_node.clear();
   older.failing_rounds = 0;
+  older.goodput.reset();
+  older.events.clear();
   v1::JobRecord proto;
   ASSERT_TRUE(proto.ParseFromString(ToBytes(older)));
   proto.clear_restarts();
@@ -30,10 +32,22 @@ TEST(RecordBytesTest, OlderRecord_FailuresHaveCostNothing) {
   EXPECT_EQ(*back, older);
 }
 
+// What an operator reads must not keep a server of before from its jobs.
+TEST(RecordBytesTest, EventOfANewerServer_IsLeftOut) {
+  v1::JobRecord proto;
+  ASSERT_TRUE(proto.ParseFromString(ToBytes(LiveRecord("a", 5))));
+  proto.mutable_events(1)->set_kind("node.teleported");
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(proto.SerializeAsString());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->events.size(), 2u);
+  EXPECT_EQ(back->events[1].kind, Event::Kind::kJobStopped);
+}
+
 TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   JobRecord record = LiveRecord("a", 5);
   AddAge(absl::Seconds(10), &record);
   EXPECT_EQ(record.age, absl::Seconds(100));
+  EXPECT_EQ(record.goodput->ago, absl::Seconds(10));
   EXPECT_EQ(record.restarts.charge_ages[1], absl::Milliseconds(10'500));
   EXPECT_EQ(record.restarts.last_age, absl::Milliseconds(10'500));
   EXPECT_EQ(record.restarts.wait, absl::ZeroDuration());

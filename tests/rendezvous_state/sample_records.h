@@ -47,6 +47,34 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.others = {"id-8", "id-4"};
   record.earlier_round = round - 1;
   record.earlier_verdict = Verdict{true, "all 24 workers succeeded", std::nullopt, 0};
+  record.goodput = GoodputRecord{.times = {.waiting = absl::Seconds(1),
+                                           .starting = absl::Seconds(2),
+                                           .training = absl::Milliseconds(3500),
+                                           .re_forming = absl::Seconds(4),
+                                           .lost = absl::Seconds(1)},
+                                 .phase = GoodputPhase::kReForming,
+                                 .trained = true,
+                                 .highest_step = 1234,
+                                 .step_time = absl::Milliseconds(250)};
+  record.events = {{.kind = Event::Kind::kJobCreated,
+                    .job_id = job_id,
+                    .detail = "first node: node-a",
+                    .min_nodes = 2,
+                    .max_nodes = 3,
+                    .time = absl::FromUnixMillis(1'700'000'000'123)},
+                   {.kind = Event::Kind::kWorkerFailed,
+                    .job_id = job_id,
+                    .round = round,
+                    .node_id = "id-3",
+                    .host = "node-c",
+                    .restart_count = 1,
+                    .failure = record.round.leave_cause,
+                    .time = absl::FromUnixMillis(1'700'000'001'000)},
+                   {.kind = Event::Kind::kJobStopped,
+                    .job_id = job_id,
+                    .actor = "somebody",
+                    .exit_code = 143,
+                    .time = absl::FromUnixMillis(1'700'000'002'000)}};
   return record;
 }
 

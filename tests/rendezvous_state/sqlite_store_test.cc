@@ -106,6 +106,7 @@ class SqliteStoreTest : public testing::Test {
       EXPECT_EQ(record.restarts, kept.restarts);
       record.age = absl::Seconds(90);
       record.restarts = LiveRecord("", 1).restarts;
+      record.goodput = LiveRecord("", 1).goodput;
       record.cooldowns = LiveRecord("", 1).cooldowns;
       records[record.job_id] = record;
     }

@@ -82,6 +82,21 @@ TEST(EventFile, MovedAndReopened_NothingIsLost) {
   EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
 }
 
+TEST(EventFile, EventsOfAServerBefore_AreNotWrittenAgain) {
+  const TempDir folder;
+  const std::string path = folder.File("events");
+  EventLog log;
+  {
+    auto file = EventFile::Open(path, &log);
+    ASSERT_TRUE(file.ok()) << file.status();
+    log.Restore({JobEvent(Event::Kind::kJobCreated)});
+    log.Append(JobEvent(Event::Kind::kJobFinished), absl::Now());
+    EXPECT_EQ((*file)->lost(), 0u);
+  }
+  EXPECT_EQ(Lines(path), 1);
+  EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
+}
+
 TEST(EventFile, DiskIsFull_LinesAreCounted) {
   EventLog log;
   auto file = EventFile::Open("/dev/full", &log);

@@ -50,6 +50,21 @@ TEST(EventLog, Read_GivesWhatCameAfterANumber) {
   }
 }
 
+TEST(EventLog, Restore_BeginsWithTheNewestOfBefore) {
+  EventLog log(3);
+  std::vector<Event> before;
+  for (const char* job : {"a", "b", "c", "d"}) {
+    before.push_back(Of(job));
+    before.back().time = absl::FromUnixSeconds(7);
+  }
+  log.Restore(std::move(before));
+  EXPECT_EQ(Numbers(log.Read(0, 10)), "b1 c2 d3 ");
+  EXPECT_EQ(log.Read(0, 1)[0]->time, absl::FromUnixSeconds(7));
+  log.Append(Of("e"), absl::FromUnixSeconds(8));
+  EXPECT_EQ(log.restored(), 3u);
+  EXPECT_EQ(Numbers(log.Read(log.restored(), 10)), "e4 ");
+}
+
 TEST(EventLog, Watch_IsToldOfEachEvent_UntilItIsDestroyed) {
   EventLog log;
   uint64_t seen = 0;

@@ -196,5 +196,53 @@ TEST_F(UpgradeTest, ServerIsReplaced_WorkersRunOnAndTheNextRoundFollows) {
   EXPECT_EQ(Count(a->Out() + b->Out(), "rank="), 4) << a->Out() << b->Out();
 }
 
+TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
+  StartServer();
+  const auto a = StartNode(), b = StartNode();
+  for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("rank=")) << node->Err();
+  Touch("fail");
+  for (const auto& node : {a.get(), b.get()}) ASSERT_TRUE(node->WaitForOut("round=2")) << node->Err();
+  const auto ctl = [&](const std::string& command) {
+    Process ctl({"ddprunctl/ddprunctl", absl::StrCat("--server=127.0.0.1:", port_), command, "job"});
+    EXPECT_EQ(ctl.Wait(), 0) << ctl.Err();
+    return ctl.Out();
+  };
+  // Lines without their numbers and those of nodes that come and go.
+  const auto story = [&] {
+    std::vector<std::string> lines;
+    for (const auto line : absl::StrSplit(ctl("events"), '\n', absl::SkipEmpty())) {
+      if (!absl::StrContains(line, "  node.")) lines.emplace_back(line.substr(line.find("  ")));
+    }
+    return lines;
+  };
+  const std::vector<std::string> before = story();
+  ASSERT_EQ(before.size(), 5u) << "created, assigned, failed, stopped, assigned";
+  for (int i = 0; i < 2; ++i) {
+    server_->Signal(i == 0 ? SIGKILL : SIGTERM);
+    server_->Wait();
+    StartServer();
+    ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == 2; })) << server_->Err();
+    EXPECT_EQ(story(), before);
+  }
+  Touch("end");
+  EXPECT_EQ(a->Wait(), 0) << a->Err();
+  EXPECT_EQ(b->Wait(), 0) << b->Err();
+  const std::string shown = ctl("show");
+  EXPECT_TRUE(absl::StrContains(shown, "training")) << shown;
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  StartServer();
+  const std::vector<std::string> after = story();
+  ASSERT_EQ(after.size(), 6u);
+  EXPECT_TRUE(absl::StrContains(after.back(), "job.finished")) << after.back();
+  const auto line_of = [](const std::string& text) {
+    for (const auto line : absl::StrSplit(text, '\n')) {
+      if (absl::StrContains(line, "training")) return std::string(line);
+    }
+    return std::string();
+  };
+  EXPECT_EQ(line_of(ctl("show")), line_of(shown)) << "an ended job keeps its goodput";
+}
+
 }  // namespace
 }  // namespace ddprun::testing

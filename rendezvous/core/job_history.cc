@@ -1,0 +1,75 @@
+#include "rendezvous/core/job_history.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "rendezvous/base/text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+bool IsComingOrGoing(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kNodeJoined:
+    case Event::Kind::kNodeLost:
+    case Event::Kind::kNodeLeft:
+    case Event::Kind::kNodeReturned: return true;
+    default: return false;
+  }
+}
+
+void Cut(std::string* line) {
+  if (line->size() > JobHistory::kMaxText) *line = OneLine(*line, JobHistory::kMaxText);
+}
+
+void CutTexts(Event* event) {
+  Cut(&event->detail);
+  if (!event->failure.has_value()) return;
+  WorkerFailure& failure = *event->failure;
+  for (std::string* line : {&failure.message, &failure.error_file, &failure.progress}) Cut(line);
+  if (failure.traceback.size() > JobHistory::kMaxText) {
+    failure.traceback = CutMiddle(failure.traceback, JobHistory::kMaxText);
+  }
+}
+
+}  // namespace
+
+JobHistory::JobHistory(std::vector<Event> events) {
+  for (Event& event : events) Add(std::move(event));
+}
+
+void JobHistory::Add(Event event) {
+  CutTexts(&event);
+  const bool of_node = IsComingOrGoing(event);
+  events_.push_back(std::move(event));
+  const auto counts = [&](const Event& e) {
+    return e.kind != Event::Kind::kJobCreated && IsComingOrGoing(e) == of_node;
+  };
+  const auto count = std::count_if(events_.begin(), events_.end(), counts);
+  if (static_cast<size_t>(count) <= (of_node ? kMaxNodeEvents : kMaxEvents)) return;
+  events_.erase(std::find_if(events_.begin(), events_.end(), counts));
+}
+
+std::vector<Event> Timeline(const std::vector<JobRecord>& records) {
+  struct Placed {
+    absl::Time at;
+    const Event* event;
+  };
+  std::vector<Placed> placed;
+  for (const JobRecord& record : records) {
+    absl::Time at = absl::InfinitePast();
+    for (const Event& event : record.events) {
+      at = std::max(at, event.time);
+      placed.push_back({at, &event});
+    }
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.at < b.at; });
+  std::vector<Event> events;
+  events.reserve(placed.size());
+  for (const Placed& one : placed) events.push_back(*one.event);
+  return events;
+}
+
+}  // namespace ddprun::rendezvous
