@@ -54,7 +54,8 @@ class FollowerCall {
       return;
     }
     AwaitNext(calls_);
-    if (!calls_->acceptor->StreamBegan(PeerOfCall(context_.peer()))) {
+    peer_ = PeerOfCall(context_.peer());
+    if (!calls_->acceptor->StreamBegan(peer_)) {
       return Refuse(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
     }
     calls_->guard->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
@@ -62,6 +63,10 @@ class FollowerCall {
 
   void OnChecked(const absl::Status& status) {
     if (!status.ok()) return Refuse(status);
+    // As a Join does where a server leads: while no server leads, all launchers ask again and again, and those that have
+    // no answer in time stop their workers. Many of them may have one address.
+    calls_->acceptor->SessionBegan(peer_);
+    in_session_ = true;
     calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
   }
 
@@ -89,10 +94,15 @@ class FollowerCall {
     stream_.Finish(ToGrpcStatus(status), static_cast<Completion*>(&finished_tag_));
   }
 
-  void OnFinished(bool) { delete this; }
+  void OnFinished(bool) {
+    if (in_session_) calls_->acceptor->SessionEnded(peer_);
+    delete this;
+  }
 
   Calls* const calls_;
   const CallCounter::Token token_;
+  PeerAddress peer_;
+  bool in_session_ = false;  // has shown that it may ask
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   MemberCompletion<FollowerCall, &FollowerCall::OnAccepted> accepted_tag_{this};
