@@ -10,8 +10,8 @@
 namespace ddprun::rendezvous {
 
 // PURE: what is remembered of a job's events, for its record: how it was created, the newest kMaxEvents of the job's
-// own, and the newest kMaxNodeEvents of nodes that came and went, of which a large job has so many that they would leave
-// no room for others. Texts are cut to kMaxText. The server's hosts have a history as well. Thread-compatible.
+// own, and the newest kMaxNodeEvents of nodes that came and went, of which a large job has so many that they would
+// leave no room for others. Texts are cut to kMaxText. The server's hosts have a history as well. Thread-compatible.
 class JobHistory {
  public:
   static constexpr size_t kMaxEvents = 32;
