@@ -218,8 +218,10 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
       if (!node->in_round()) return ConsiderLate(*node, turn);
       return LeaveRound(stopped, std::nullopt, turn);
     case JobState::kRecovering:
-      if (node->in_round()) LeaveInRecovery(stopped, std::nullopt, turn);
-      return;
+      if (!node->in_round()) return;
+      recovery_.Paid(node->group_rank);
+      LeaveInRecovery(stopped, std::nullopt, turn);
+      return CompleteRecoveryIfAllReported(turn);
     case JobState::kFinished:
     case JobState::kFailed: return;
   }

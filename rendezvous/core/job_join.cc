@@ -272,6 +272,7 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Phase::kStopping:
       // A worker's failure, or a Ready, follows.
+      recovery_.Owes(a.group_rank);
       members_.SetState(node, NodeState::kStopping);
       break;
     case Phase::kIdle:
@@ -331,6 +332,7 @@ void Job::CompleteRecoveryIfAllReported(const Turn& turn) {
                                  " did not receive it before the server restarted"),
                     std::nullopt, turn);
   }
+  if (recovery_.awaits_cause()) return;  // a failure counts, also if others stopped for another reason first
   CompleteRecovery(turn);
 }
 

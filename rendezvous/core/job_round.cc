@@ -237,6 +237,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kRunning: break;
     case JobState::kRecovering:
       if (recovery_.left_before()) return;
+      recovery_.Paid(node->group_rank);
       break;
     case JobState::kWaiting:
     case JobState::kLastCall:
@@ -245,7 +246,9 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFailed: return;
   }
   const WorkerFailure failure = Bounded(message.failure);
-  if (failure.restartable && state_ == JobState::kRecovering && !recovery_.Fail()) return;  // followed from the first
+  if (failure.restartable && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
+    return CompleteRecoveryIfAllReported(turn);
+  }
   Event failed;
   failed.kind = Event::Kind::kWorkerFailed;
   failed.node_id = node->node_id;
@@ -260,6 +263,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   if (auto verdict = Charge(node->node_id, failure, turn)) return End(*std::move(verdict), turn);
   if (state_ == JobState::kRunning) return LeaveRound(DescribeFailure(failure), failure, turn);
   LeaveInRecovery(DescribeFailure(failure), failure, turn);
+  CompleteRecoveryIfAllReported(turn);
 }
 
 std::optional<Verdict> Job::Charge(absl::string_view node_id, const WorkerFailure& failure, const Turn& turn) {
@@ -323,7 +327,7 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
       if (in_vain) return EndWithTooFew(what, turn);
       if (departure.had_ranks()) state_reason_ = what;
       return;
-    case JobState::kRecovering:
+    case JobState::kRecovering: return CompleteRecoveryIfAllReported(turn);  // its failure may have been awaited
     case JobState::kFinished:
     case JobState::kFailed: return;
   }

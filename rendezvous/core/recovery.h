@@ -30,6 +30,7 @@ class Recovery {
   void StartOver() {
     reported_.clear();
     gone_.clear();
+    owing_.clear();
     leaving_ = failed_ = left_before_ = false;
   }
 
@@ -47,7 +48,10 @@ class Recovery {
   // Somebody has reported, who may be gone again.
   bool anybody() const { return anybody_; }
   // It is gone, or reports anew.
-  void Forget(int32_t group_rank) { reported_.erase(group_rank); }
+  void Forget(int32_t group_rank) {
+    reported_.erase(group_rank);
+    owing_.erase(group_rank);
+  }
   int32_t reported() const { return static_cast<int32_t>(reported_.size()); }
   // Nodes of the round that have reported or are known to be gone.
   int32_t accounted_for() const { return static_cast<int32_t>(reported_.size() + gone_.size()); }
@@ -58,6 +62,13 @@ class Recovery {
   // What workers report now only followed from that.
   bool left_before() const { return left_before_; }
 
+  // The node of this place said that its workers stop: the failure that they stop for follows, or its Ready, which
+  // has come.
+  void Owes(int32_t group_rank) { owing_.insert(group_rank); }
+  void Paid(int32_t group_rank) { owing_.erase(group_rank); }
+  // Why the round can't go on may still be told.
+  bool awaits_cause() const { return leaving_ && !left_before_ && !owing_.empty(); }
+
   // A worker failed. False: another one did before, which counts: this only followed from that.
   bool Fail() { return !std::exchange(failed_, true); }
 
@@ -65,6 +76,7 @@ class Recovery {
   SteadyTime until_;
   absl::flat_hash_set<int32_t> reported_;  // group ranks
   absl::flat_hash_set<int32_t> gone_;      // the same
+  absl::flat_hash_set<int32_t> owing_;     // the same
   bool anybody_ = false;
   bool leaving_ = false;
   bool failed_ = false;

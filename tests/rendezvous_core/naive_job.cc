@@ -187,6 +187,7 @@ void NaiveJob::Rejoin(Node* node, const Join& join, SteadyTime now) {
     succeeded_.erase(join.node_id);
     node->rank = -1;
     node->phase = Phase::kIdle;
+    node->owes = false;
     Report(node, join);
   } else if (state != State::kRunning || !member) {
     TakePhase(node, join);
@@ -231,7 +232,10 @@ void NaiveJob::Report(Node* node, const Join& join) {
   if (a.round > round) {
     has_cause_ = false;
     StopAll();
-    for (Node& other : nodes) other.rank = -1;
+    for (Node& other : nodes) {
+      other.rank = -1;
+      other.owes = false;
+    }
     round = a.round;
     world_nodes_ = a.group_world_size;
     server_node_ = a.server_node;
@@ -255,6 +259,7 @@ void NaiveJob::Report(Node* node, const Join& join) {
   node->place = absl::StrCat(a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size,
                              " ", a.base_role_rank, "/", a.role_world_size, " ", master_);
   node->phase = join.phase;
+  node->owes = join.phase == Phase::kStopping;
   if (node->may_have_workers()) unknown_gone_ = SteadyTime::InfinitePast();
   if (join.phase == Phase::kIdle) {
     TakePhase(node, join);
@@ -327,6 +332,7 @@ void NaiveJob::OnMessage(const std::string& node_id, uint64_t incarnation, const
       succeeded_.erase(node_id);
     }
     node->phase = Phase::kIdle;
+    node->owes = false;
     node->survivors = m->survivors;
     node->plain = node->round > 0 && !m->can_reform;
   }
@@ -344,6 +350,7 @@ void NaiveJob::Failed(Node* node, const WorkerFailed& m) {
   if (!in_play || !can || node->rank < 0 || node->round != round || m.round != round) return;
   const std::string finish = absl::StrCat("finish failed ", m.failure.ExitStatus());
   if (state == State::kRecovering && left_before_) return;
+  node->owes = false;
   if (!m.failure.restartable) return End(State::kFailed, finish);
   if (charged_) return;
   if (state == State::kRunning) {
@@ -480,6 +487,7 @@ void NaiveJob::OnTime(SteadyTime now, Lines* lines) {
     broken_ = round_left_ = true;
     lost_.clear();
     for (int r = 0; r < world_nodes_; ++r) reported_.insert(r);
+    for (Node& node : nodes) node.owes = false;
   }
   Settle(now);
 }

@@ -85,6 +85,7 @@ class NaiveJob {
     bool plain = false;
     bool can_sit_out = false, told_to_sit_out = false;
     bool claims = false;  // may say that it is in touch
+    bool owes = false;    // said in recovery that its workers stop, and not yet why
     bool busy() const { return phase != Join::Phase::kIdle || !connected; }
     bool works() const { return phase == Join::Phase::kRunning || phase == Join::Phase::kSucceeded; }
     bool may_have_workers() const { return phase == Join::Phase::kRunning || phase == Join::Phase::kStopping; }

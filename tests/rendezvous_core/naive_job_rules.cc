@@ -64,6 +64,8 @@ bool NaiveJob::ApplyOneRule(SteadyTime now) {
     has_cause_ = false;
     return broken_ = round_left_ = true;
   }
+  const bool owes = std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.owes; });
+  if (state == State::kRecovering && all_reported && broken_ && owes && !left_before_) return false;
   if (broken_ && (state == State::kRunning || (state == State::kRecovering && all_reported))) {
     if (WaitsInVain()) return End(State::kFailed, too_few), false;
     round_left_ = true;
