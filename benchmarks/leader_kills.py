@@ -226,7 +226,9 @@ def kill_leaders(cluster, slots, options):
     times = collections.defaultdict(list)
     for number in range(1, options.kills + 1):
         kind = list(KINDS)[number - 1] if number <= len(KINDS) else rng.choices(list(KINDS), [3, 1, 1])[0]
-        time.sleep(rng.uniform(0, 4))
+        # A job that has lost a node needs a leader that lives for 3/2 heartbeat timeouts, 4.5 s (protocol 4.5): where
+        # each one is killed sooner, such a job can't go on.
+        time.sleep(rng.uniform(0, 12))
         led, connected = cluster.replace_leader(kind, lambda: all(slot.connected() for slot in slots))
         times[kind].append((led, connected))
         jobs = sum(len(slot.done) for slot in slots)
