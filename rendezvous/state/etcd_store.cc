@@ -108,11 +108,6 @@ EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
   Batch batch;
   size_t bytes = 0;
   while (!queue->empty() && batch.size() < kMaxRecordsAtOnce) {
-    if (ToBytes(*queue->front().record).size() > kMaxBytesAtOnce && !queue->front().record->events.empty()) {
-      auto shorter = std::make_shared<JobRecord>(*queue->front().record);
-      shorter->events.clear();
-      queue->front().record = std::move(shorter);
-    }
     bytes += ToBytes(*queue->front().record).size();
     if (bytes > kMaxBytesAtOnce && !batch.empty()) break;
     batch.push_back(std::move(queue->front()));
@@ -134,6 +129,12 @@ bool EtcdStore::WriteSome(Batch batch, SteadyTime taken) {
     forgotten_.clear();
     CallSafe(batch);
     return true;
+  }
+  if (batch.size() == 1 && !batch.front().record->events.empty()) {
+    auto shorter = std::make_shared<JobRecord>(*batch.front().record);
+    shorter->events.clear();
+    batch.front().record = std::move(shorter);
+    return WriteSome(std::move(batch), taken);
   }
   if (batch.size() == 1) {
     OnTooLarge(std::move(batch.front()));
