@@ -384,6 +384,7 @@ absl::Status Driver::OnCommand(const Command& command, const std::string& actor)
   absl::Status status;
   {
     MutexLock lock(&mutex_);
+    if (!OwnedLocked()) return absl::UnavailableError("this server does not lead any more; try again");
     Effects effects;
     status = registry_.OnCommand(command, actor, NowLocked(), &effects);
     QueueEffectsLocked(std::move(effects));

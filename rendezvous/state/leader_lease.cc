@@ -91,6 +91,10 @@ void LeaderLease::OnFenced(SteadyTime, Effects* effects) {
   if (state_ == State::kLeading) StepDown("another server leads", effects);
 }
 
+void LeaderLease::OnLapsed(Effects* effects) {
+  if (state_ == State::kLeading) StepDown("the lease ran out before its renewal was known", effects);
+}
+
 void LeaderLease::FollowAgain(SteadyTime now, Effects* effects) {
   if (lease_ != 0) effects->emplace_back(lease::Revoke{std::exchange(lease_, 0)});
   state_ = State::kFollowing;

@@ -88,6 +88,10 @@ class LeaderLease {
   // A write of this leader was refused because another one leads: as if the lease had expired.
   void OnFenced(SteadyTime now, Effects* effects);
 
+  // Others have seen that the time until which it was valid had passed, and have stopped acting, before a renewal was
+  // known to them.
+  void OnLapsed(Effects* effects);
+
   // Whether this server may act as the leader.
   bool leads(SteadyTime now) const { return state_ == State::kLeading && now < valid_until_; }
   // Until when it may, unless a renewal is answered. Infinite past: it does not lead.

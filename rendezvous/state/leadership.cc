@@ -91,20 +91,24 @@ void Leadership::Run() {
 }
 
 void Leadership::CarryOut(LeaderLease::Effects effects) {
+  Publish(&effects);
   while (!effects.empty()) {
-    Publish();
     LeaderLease::Effects more;
     for (const LeaseEffect& effect : effects) {
       std::visit([&](const auto& e) { Do(e, &more); }, effect);
     }
     effects = std::move(more);
+    Publish(&effects);
   }
-  Publish();
 }
 
-void Leadership::Publish() {
+void Leadership::Publish(LeaderLease::Effects* effects) {
   const SteadyTime until = lease_.valid_until();
-  valid_until_ns_ = until == SteadyTime::InfinitePast() ? INT64_MIN : absl::ToInt64Nanoseconds(until.since_start());
+  const int64_t ns = until == SteadyTime::InfinitePast() ? INT64_MIN : absl::ToInt64Nanoseconds(until.since_start());
+  const int64_t before = valid_until_ns_.exchange(ns);
+  // This process was paused between the answer to a renewal and this line: MayAct may have been false meanwhile.
+  const bool lapsed = before != INT64_MIN && before < ns && absl::Nanoseconds(before) <= SteadyNow().since_start();
+  if (lapsed) lease_.OnLapsed(effects);
 }
 
 void Leadership::NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine) {

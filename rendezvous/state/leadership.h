@@ -66,7 +66,7 @@ class Leadership {
   void Do(const lease::Revoke& revoke, LeaderLease::Effects* more);
   void Do(const lease::Lead& lead, LeaderLease::Effects* more);
   void Do(const lease::StepDown& step_down, LeaderLease::Effects* more);
-  void Publish();
+  void Publish(LeaderLease::Effects* effects);
   // Trouble with etcd is logged when it begins, and its end. `fine`: whether there was none so far.
   static void NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine);
   // Whether two servers have one address.

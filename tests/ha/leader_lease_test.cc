@@ -127,6 +127,13 @@ TEST_F(LeaderLeaseTest, OthersWriteTheKey_StepsDown) {
   EXPECT_EQ(Take(), "step down: another server leads");
 }
 
+TEST_F(LeaderLeaseTest, OthersSawItRunOut_StepsDown) {
+  Lead();
+  lease_.OnLapsed(&effects_);
+  EXPECT_EQ(Take(), "step down: the lease ran out before its renewal was known");
+  EXPECT_FALSE(lease_.leads(now_));
+}
+
 // What became of the key is not known without an answer: it must not stay, as nobody would lead then.
 TEST_F(LeaderLeaseTest, CampaignLostUnansweredOrTooLate_GivesTheLeaseBackAndFollows) {
   for (const auto result :
