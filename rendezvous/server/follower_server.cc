@@ -63,8 +63,8 @@ class FollowerCall {
 
   void OnChecked(const absl::Status& status) {
     if (!status.ok()) return Refuse(status);
-    // As a Join does where a server leads: while no server leads, all launchers ask again and again, and those that have
-    // no answer in time stop their workers. Many of them may have one address.
+    // As a Join does where a server leads: while no server leads, all launchers ask again and again, and those that
+    // have no answer in time stop their workers. Many of them may have one address.
     calls_->acceptor->SessionBegan(peer_);
     in_session_ = true;
     calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
