@@ -121,9 +121,10 @@ std::string DescribeJob(const v1::Job& job) {
                             {"age", Ago(job.age())}});
   if (job.has_goodput()) {
     const v1::Goodput& time = job.goodput();
+    const bool reported = time.training().seconds() + time.training().nanos() + time.lost().seconds() > 0;
     absl::StrAppend(&text, "time      waiting ", Ago(time.waiting()), ", starting ", Ago(time.starting()),
-                    ", training ", Ago(time.training()), ", re-forming ", Ago(time.re_forming()), ", lost ",
-                    Ago(time.lost()), "\n");
+                    reported ? "" : " (no step reported yet)", ", training ", Ago(time.training()), ", re-forming ",
+                    Ago(time.re_forming()), ", lost ", Ago(time.lost()), "\n");
   }
   if (job.has_verdict()) absl::StrAppend(&text, Table({{"exit code", absl::StrCat(job.verdict().exit_code())}}));
   if (job.nodes().empty()) return text;

@@ -117,6 +117,14 @@ TEST(CtlTablesTest, StateOfANewerServer_IsItsNumber) {
   EXPECT_TRUE(absl::StrContains(DescribeJob(job), "last call"));
 }
 
+TEST(CtlTablesTest, Times_SayWhenNoStepWasReported) {
+  v1::Job job;
+  job.mutable_goodput()->mutable_starting()->set_seconds(45);
+  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s (no step reported yet), training 0"));
+  job.mutable_goodput()->mutable_training()->set_seconds(5);
+  EXPECT_TRUE(absl::StrContains(DescribeJob(job), "starting 45s, training 5s"));
+}
+
 TEST(CtlTablesTest, Event_IsOneLine) {
   v1::Event event;
   event.set_number(12);
