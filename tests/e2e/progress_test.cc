@@ -22,7 +22,7 @@ from ddprun import worker
 step = 0
 while not os.path.exists(sys.argv[1]) and not (sys.argv[1].isdigit() and step > int(sys.argv[1])):
     worker.report_progress(step, phase="forward", loss=1.5)
-    if step % 50 == 0: print(f"worker at {step}.", flush=True)
+    if step % 50 == 0: print(f"worker at {step}.\n", end="", flush=True)  # in one piece
     time.sleep(0.01)
     step += 1
 )";
