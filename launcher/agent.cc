@@ -468,7 +468,7 @@ int Agent::Finish() {
     TellOuterLauncher(*exit_->verdict);
   }
   link_->Disconnect();
-  StayForOthers();
+  if (link_->Hosts()) StayForOthers();
   link_->Close();
   return exit_->code;
 }

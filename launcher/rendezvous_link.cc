@@ -212,16 +212,13 @@ void RendezvousLink::Disconnect() {
 }
 
 void RendezvousLink::StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
-  if (server_ == nullptr) return;
   // Without a verdict the others go on, and there is nothing that they would have to fetch first.
   const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
   if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilEveryoneLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
 }
 
-void RendezvousLink::StopStaying() {
-  if (driver_ != nullptr) driver_->StopWaiting();
-}
+void RendezvousLink::StopStaying() { driver_->StopWaiting(); }
 
 void RendezvousLink::Close() {
   if (server_ != nullptr) server_->Shutdown();

@@ -60,13 +60,14 @@ class RendezvousLink {
 
   // How a launcher ends: in this order. Ends its own connection; nothing may be sent any more.
   void Disconnect();
-  // A hosting launcher waits until all other launchers have received their last message, at most until `deadline`, and
-  // until leaving ones have no workers left, at most until `leavers_deadline`; or until StopStaying. May be called by
-  // any thread.
+  // Whether the server is in this launcher. REQUIRES of the next three: it is.
+  bool Hosts() const { return server_ != nullptr; }
+  // It waits until all other launchers have received their last message, at most until `deadline`, and until leaving
+  // ones have no workers left, at most until `leavers_deadline`; or until StopStaying. May be called by any thread.
   void StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
   void StopStaying();
   // Launchers of other nodes that are connected to the server here.
-  int Others() const { return server_ == nullptr ? 0 : driver_->Launchers(); }
+  int Others() const { return driver_->Launchers(); }
   void Close();
 
   // The server's name for messages.
