@@ -47,7 +47,7 @@ void AddFailure(const WorkerFailure& failure, nlohmann::ordered_json* line) {
 std::string EventLine(const LoggedEvent& logged) {
   const Event& event = logged.event;
   nlohmann::ordered_json line;
-  line["time"] = absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", logged.time, absl::UTCTimeZone());
+  line["time"] = absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", logged.event.time, absl::UTCTimeZone());
   line["event.name"] = std::string(Name(event.kind));
   line["severity"] = Severity(event.kind);
   line["service.name"] = "rendezvousd";

@@ -152,8 +152,8 @@ std::string JobJson(const JobView& job) {
   return Dump(value);
 }
 
-std::string EventJson(uint64_t number, absl::Time time, const rendezvous::Event& event) {
-  json value = {{"number", number}, {"time", UtcText(time)}, {"kind", std::string(rendezvous::Name(event.kind))}};
+std::string EventJson(uint64_t number, const rendezvous::Event& event) {
+  json value = {{"number", number}, {"time", UtcText(event.time)}, {"kind", std::string(rendezvous::Name(event.kind))}};
   const auto put = [&](const char* name, const std::string& text) {
     if (!text.empty()) value[name] = text;
   };

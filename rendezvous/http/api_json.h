@@ -21,7 +21,7 @@ std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more);
 std::string JobJson(const rendezvous::JobView& job);
 
 // A node's id is not shown as it is (rendezvous/base/shown_id.h).
-std::string EventJson(uint64_t number, absl::Time time, const rendezvous::Event& event);
+std::string EventJson(uint64_t number, const rendezvous::Event& event);
 
 std::string ServerJson(const ServerView& server);
 

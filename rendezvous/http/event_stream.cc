@@ -55,8 +55,8 @@ std::string EventStream::Next() {
     for (const auto& logged : events) {
       after_ = logged->number;
       if (!Matches(logged->event)) continue;
-      absl::StrAppend(&part, "id: ", server_, "-", logged->number,
-                      "\ndata: ", EventJson(logged->number, logged->time, logged->event), "\n\n");
+      absl::StrAppend(&part, "id: ", server_, "-", logged->number, "\ndata: ", EventJson(logged->number, logged->event),
+                      "\n\n");
       if (part.size() >= kPartBytes) break;
     }
   }

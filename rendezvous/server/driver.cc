@@ -346,10 +346,7 @@ void Driver::Drain() {
       if (action.message.has_value()) action.session->Send(*action.message);
       if (action.end.has_value()) action.session->End(*action.end);
       if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
-      if (action.event != nullptr) {
-        const absl::Time time = action.event->time;
-        events_->Append(std::move(*action.event), time);
-      }
+      if (action.event != nullptr) events_->Append(std::move(*action.event));
     }
   }
 }

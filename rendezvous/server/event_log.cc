@@ -31,11 +31,11 @@ void EventLog::Watch::Reset() {
 
 EventLog::~EventLog() { assert(watches_.empty()); }
 
-void EventLog::Append(Event event, absl::Time time) {
+void EventLog::Append(Event event) {
   std::vector<std::shared_ptr<Watch::State>> watches;
   {
     MutexLock lock(&mutex_);
-    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, time, std::move(event)}));
+    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, std::move(event)}));
     if (events_.size() > capacity_) events_.pop_front();
     watches.assign(watches_.begin(), watches_.end());
     for (const auto& watch : watches) ++watch->running;
@@ -52,8 +52,7 @@ void EventLog::Restore(std::vector<Event> events) {
   const size_t skipped = events.size() - std::min(events.size(), capacity_);
   MutexLock lock(&mutex_);
   for (size_t i = skipped; i < events.size(); ++i) {
-    const absl::Time time = events[i].time;
-    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, time, std::move(events[i])}));
+    events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, std::move(events[i])}));
   }
   restored_ = newest_;
 }

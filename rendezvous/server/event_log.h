@@ -20,7 +20,6 @@ namespace ddprun::rendezvous {
 // An event with its place among all events of one server.
 struct LoggedEvent {
   uint64_t number = 0;  // from 1, without gaps
-  absl::Time time;      // wall time at the server
   Event event;
 };
 
@@ -40,7 +39,7 @@ class EventLog {
 
   // Gives the event its number, and calls all watchers before it returns. Calls of several threads are in the order of
   // their numbers; but another thread's event may be there already when a watcher is called.
-  void Append(Event event, absl::Time time) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Append(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Begins with events of servers before this one, the oldest first, which have their time. No watcher is told.
   // REQUIRES: nothing was appended.

@@ -64,7 +64,7 @@ void EventStream::Pump() {
       if (!request_.job_id().empty() && logged->event.job_id != request_.job_id()) continue;
       writing_ = true;
       ++pending_;
-      writer_.Write(ToProto(logged->number, logged->time, logged->event), static_cast<Completion*>(&written_tag_));
+      writer_.Write(ToProto(logged->number, logged->event), static_cast<Completion*>(&written_tag_));
       return;
     }
     if (!events.empty()) continue;

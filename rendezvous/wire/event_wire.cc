@@ -40,9 +40,8 @@ v1::Event RecordToProto(const Event& event) {
   return proto;
 }
 
-v1::Event ToProto(uint64_t number, absl::Time time, const Event& event) {
+v1::Event ToProto(uint64_t number, const Event& event) {
   v1::Event proto = RecordToProto(event);
-  SetTime(time, proto.mutable_time());
   proto.set_number(number);
   if (!event.node_id.empty()) proto.set_node_id(ShownId(event.node_id));
   return proto;

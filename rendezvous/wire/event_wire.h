@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 // Conversion of events. Thread-safe.
 
 // For people: with the node's shown id in place of its own.
-v1::Event ToProto(uint64_t number, absl::Time time, const Event& event);
+v1::Event ToProto(uint64_t number, const Event& event);
 
 // For a record (proto/state.proto): with the node's own id, without a number. nullopt: of a kind that only a newer
 // version knows.

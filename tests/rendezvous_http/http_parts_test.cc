@@ -200,8 +200,11 @@ TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
 class EventStreamTest : public ::testing::Test {
  protected:
   void Append(const std::string& job, uint64_t round) {
-    log_.Append({.kind = Event::Kind::kRoundAssigned, .job_id = job, .round = round, .node_id = "secret-id"},
-                absl::FromUnixSeconds(1'700'000'000));
+    log_.Append({.kind = Event::Kind::kRoundAssigned,
+                 .job_id = job,
+                 .round = round,
+                 .node_id = "secret-id",
+                 .time = absl::FromUnixSeconds(1'700'000'000)});
   }
   std::string Next(const EventStream::Options& options) { return EventStream(&log_, "s", options).Next(); }
 
@@ -279,7 +282,7 @@ class HttpApiTest : public ::testing::Test {
 
 TEST_F(HttpApiTest, Events_AreAStream) {
   HttpApi api = Api();
-  events_.Append({.kind = Event::Kind::kJobCreated, .job_id = "a"}, absl::UnixEpoch());
+  events_.Append({.kind = Event::Kind::kJobCreated, .job_id = "a"});
   const Response response = api.Handle(Get("/api/v1/events?backlog=5&job=a"));
   EXPECT_EQ(response.type, "text/event-stream");
   EXPECT_EQ(response.body, "retry: 1000\n\n");

@@ -35,8 +35,8 @@ int Lines(const std::string& path) {
 TEST(EventLine, Failure_HasOpenTelemetrysNames) {
   LoggedEvent logged;
   logged.number = 7;
-  logged.time = absl::FromUnixMicros(1'700'000'000'250'000);
   logged.event = JobEvent(Event::Kind::kWorkerFailed);
+  logged.event.time = absl::FromUnixMicros(1'700'000'000'250'000);
   logged.event.round = 3;
   logged.event.host = "node-a";
   logged.event.node_id = "secret";
@@ -65,16 +65,16 @@ TEST(EventFile, MovedAndReopened_NothingIsLost) {
   const TempDir folder;
   const std::string path = folder.File("events"), old = folder.File("events.1");
   EventLog log;
-  log.Append(JobEvent(Event::Kind::kJobCreated), absl::Now());
+  log.Append(JobEvent(Event::Kind::kJobCreated));
   {
     auto file = EventFile::Open(path, &log);
     ASSERT_TRUE(file.ok()) << file.status();
-    log.Append(JobEvent(Event::Kind::kRoundAssigned), absl::Now());
+    log.Append(JobEvent(Event::Kind::kRoundAssigned));
     EXPECT_TRUE(Eventually([&] { return Lines(path) == 2; }));
     ASSERT_EQ(rename(path.c_str(), old.c_str()), 0);
     (*file)->Reopen();
     EXPECT_TRUE(Eventually([&] { return access(path.c_str(), F_OK) == 0; }));
-    log.Append(JobEvent(Event::Kind::kJobFinished), absl::Now());
+    log.Append(JobEvent(Event::Kind::kJobFinished));
     EXPECT_EQ((*file)->lost(), 0u);
   }  // what is there is written first
   EXPECT_EQ(Lines(old), 2);
@@ -90,7 +90,7 @@ TEST(EventFile, EventsOfAServerBefore_AreNotWrittenAgain) {
     auto file = EventFile::Open(path, &log);
     ASSERT_TRUE(file.ok()) << file.status();
     log.Restore({JobEvent(Event::Kind::kJobCreated)});
-    log.Append(JobEvent(Event::Kind::kJobFinished), absl::Now());
+    log.Append(JobEvent(Event::Kind::kJobFinished));
     EXPECT_EQ((*file)->lost(), 0u);
   }
   EXPECT_EQ(Lines(path), 1);
@@ -101,7 +101,7 @@ TEST(EventFile, DiskIsFull_LinesAreCounted) {
   EventLog log;
   auto file = EventFile::Open("/dev/full", &log);
   ASSERT_TRUE(file.ok()) << file.status();
-  for (int i = 0; i < 3; ++i) log.Append(JobEvent(Event::Kind::kJobCreated), absl::Now());
+  for (int i = 0; i < 3; ++i) log.Append(JobEvent(Event::Kind::kJobCreated));
   EXPECT_TRUE(Eventually([&] { return (*file)->lost() == 3; })) << (*file)->lost();
 }
 
