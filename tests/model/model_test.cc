@@ -71,9 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
                       World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"}),
     Name);
 
-INSTANTIATE_TEST_SUITE_P(LeaderHolds, ModelTest,
-                         ::testing::Values(World{"TwoServers", kLeader, {"-DS=2", "-DLEADERS=2", "-DWRITES=2"}, ""}),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(
+    LeaderHolds, ModelTest,
+    ::testing::Values(World{"TwoServers", kLeader, {"-DS=2", "-DLEADERS=2", "-DWRITES=2"}, ""},
+                      World{"ThreeServers", kLeader, {"-DLEADERS=2", "-DWRITES=1"}, ""},
+                      World{"SomebodyLeadsAgain", kLeader, {"-DLIVENESS", "-DS=2", "-DLEADERS=2", "-DWRITES=0"}, ""}),
+    Name);
 
 INSTANTIATE_TEST_SUITE_P(
     LeaderFinds, ModelTest,
@@ -85,7 +88,15 @@ INSTANTIATE_TEST_SUITE_P(
                             kLeader,
                             {"-DMISTAKE_COUNTS_FROM_ANSWER", "-DS=2", "-DLEADERS=2", "-DWRITES=1"},
                             "epoch[me]"},
-                      World{"UncertainWriteIgnored", kLeader, {"-DMISTAKE_TIMEOUT_IS_WRITTEN", "-DS=2"}, "record>="}),
+                      World{"UncertainWriteIgnored", kLeader, {"-DMISTAKE_TIMEOUT_IS_WRITTEN", "-DS=2"}, "record>="},
+                      World{"KeyOutlivesItsLeader",
+                            kLeader,
+                            {"-DLIVENESS", "-DMISTAKE_KEY_WITHOUT_LEASE", "-DS=2", "-DLEADERS=1", "-DWRITES=0"},
+                            "acceptance cycle"},
+                      World{"CampaignsOnce",
+                            kLeader,
+                            {"-DLIVENESS", "-DMISTAKE_CAMPAIGNS_ONCE", "-DS=2", "-DLEADERS=1", "-DWRITES=0"},
+                            "acceptance cycle"}),
     Name);
 
 }  // namespace
