@@ -6,15 +6,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "rendezvous/base/grpc_cause.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::string_view kUnresolved = "DNS resolution failed for ";
 
-// The system's own words at the end of what gRPC wraps around them:
-// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host:
-// Connection refused".
+// "connection refused".
 std::string Cause(absl::string_view text) {
   if (absl::StrContains(text, kUnresolved)) {
     // "...: C-ares status is not ARES_SUCCESS qtype=A name=host is_balancer=0: Domain name not found".
@@ -22,18 +21,7 @@ std::string Cause(absl::string_view text) {
     return absl::StrCat("can't resolve the host name",
                         at == absl::string_view::npos ? "" : absl::AsciiStrToLower(text.substr(at)));
   }
-  for (const absl::string_view wrapper :
-       {"Failed to connect to remote host: ", "recvmsg:", "sendmsg:", "last error: "}) {
-    const size_t at = text.rfind(wrapper);
-    if (at != absl::string_view::npos) text.remove_prefix(at + wrapper.size());
-  }
-  // "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed".
-  for (const absl::string_view family : {"ipv4:", "ipv6:"}) {
-    const size_t at = text.rfind(family);
-    const size_t end = at == absl::string_view::npos ? at : text.find(": ", at);
-    if (end != absl::string_view::npos) text.remove_prefix(end + 2);
-  }
-  std::string cause = absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
+  std::string cause = absl::StrReplaceAll(GrpcCause(text), {{"\n", " "}, {"\r", " "}});
   if (cause.empty()) return "connection lost";
   // "Connection refused", but not "IPv6 ..." or a host's name.
   if (cause.size() > 1 && absl::ascii_islower(cause[1])) cause[0] = absl::ascii_tolower(cause[0]);

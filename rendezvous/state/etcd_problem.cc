@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/base/grpc_cause.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -41,10 +42,7 @@ std::string DescribeEtcdProblem(absl::string_view message, bool has_tls) {
   for (const absl::string_view sign : {"Socket closed", "Connection reset", "handshake failed"}) {
     if (absl::StrContains(message, sign)) return has_tls ? kWithTls : kNoTls;
   }
-  // The system's own words, at the end of what gRPC wraps around them.
-  if (absl::StartsWith(message, "failed to connect to all addresses")) {
-    message.remove_prefix(message.rfind(": ") == absl::string_view::npos ? 0 : message.rfind(": ") + 2);
-  }
+  message = GrpcCause(message);
   absl::ConsumePrefix(&message, "etcdserver: ");
   return std::string(message);
 }
