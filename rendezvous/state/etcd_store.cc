@@ -98,26 +98,22 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
 }
 
 bool EtcdStore::Write(Batch batch, SteadyTime taken) {
-  while (!batch.empty()) {
-    if (!WriteSome(TakeSome(&batch), taken)) return false;
+  std::vector<Encoded> some;  // for one transaction
+  size_t some_bytes = 0;
+  for (RecordQueue::Item& item : batch) {
+    std::string bytes = ToBytes(*item.record);
+    if (!some.empty() && (some.size() == kMaxRecordsAtOnce || some_bytes + bytes.size() > kMaxBytesAtOnce)) {
+      if (!WriteSome(std::exchange(some, {}), taken)) return false;
+      some_bytes = 0;
+    }
+    some_bytes += bytes.size();
+    some.push_back(Encoded{std::move(item), std::move(bytes)});
   }
-  return true;
+  return some.empty() || WriteSome(std::move(some), taken);
 }
 
-EtcdStore::Batch EtcdStore::TakeSome(Batch* queue) {
-  Batch batch;
-  size_t bytes = 0;
-  while (!queue->empty() && batch.size() < kMaxRecordsAtOnce) {
-    bytes += ToBytes(*queue->front().record).size();
-    if (bytes > kMaxBytesAtOnce && !batch.empty()) break;
-    batch.push_back(std::move(queue->front()));
-    queue->pop_front();
-  }
-  return batch;
-}
-
-bool EtcdStore::WriteSome(Batch batch, SteadyTime taken) {
-  const etcdserverpb::TxnRequest txn = MakeTxn(batch, taken);
+bool EtcdStore::WriteSome(std::vector<Encoded> records, SteadyTime taken) {
+  const etcdserverpb::TxnRequest txn = MakeTxn(records, taken);
   bool too_large = false;
   const bool over = queue_.Try([&] {
     const absl::Status status = Commit(txn);
@@ -127,29 +123,30 @@ bool EtcdStore::WriteSome(Batch batch, SteadyTime taken) {
   if (!over) return false;
   if (!too_large) {
     forgotten_.clear();
-    CallSafe(batch);
+    CallSafe(records);
     return true;
   }
-  if (batch.size() == 1 && !batch.front().record->events.empty()) {
-    auto shorter = std::make_shared<JobRecord>(*batch.front().record);
+  if (records.size() == 1 && !records[0].item.record->events.empty()) {
+    auto shorter = std::make_shared<JobRecord>(*records[0].item.record);
     shorter->events.clear();
-    batch.front().record = std::move(shorter);
-    return WriteSome(std::move(batch), taken);
+    records[0].bytes = ToBytes(*shorter);
+    records[0].item.record = std::move(shorter);
+    return WriteSome(std::move(records), taken);
   }
-  if (batch.size() == 1) {
-    OnTooLarge(std::move(batch.front()));
+  if (records.size() == 1) {
+    OnTooLarge(std::move(records[0]));
     return true;
   }
-  for (RecordQueue::Item& item : batch) {
-    Batch one;
-    one.push_back(std::move(item));
+  for (Encoded& record : records) {
+    std::vector<Encoded> one;
+    one.push_back(std::move(record));
     if (!WriteSome(std::move(one), taken)) return false;
   }
   return true;
 }
 
-void EtcdStore::CallSafe(const Batch& batch) {
-  for (const RecordQueue::Item& item : batch) {
+void EtcdStore::CallSafe(const std::vector<Encoded>& records) {
+  for (const auto& [item, bytes] : records) {
     if (const auto waiting = too_large_.find(item.record->job_id); waiting != too_large_.end()) {
       Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id, " can be kept in etcd again"));
       report_job_(item.record->job_id, "");
@@ -160,26 +157,26 @@ void EtcdStore::CallSafe(const Batch& batch) {
   }
 }
 
-void EtcdStore::OnTooLarge(RecordQueue::Item item) {
-  const std::string& job_id = item.record->job_id;
-  const std::string trouble = absl::StrCat("can't keep this job in etcd: its record of ", ToBytes(*item.record).size(),
+void EtcdStore::OnTooLarge(Encoded record) {
+  const std::string& job_id = record.item.record->job_id;
+  const std::string trouble = absl::StrCat("can't keep this job in etcd: its record of ", record.bytes.size(),
                                            " bytes is too large; raise etcd's --max-request-bytes, or use fewer nodes");
   std::vector<std::function<void()>>& waiting = too_large_[job_id];
   if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others go on"));
-  waiting.push_back(std::move(item.safe));
+  waiting.push_back(std::move(record.item.safe));
   report_job_(job_id, trouble);
 }
 
-etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken) {
+etcdserverpb::TxnRequest EtcdStore::MakeTxn(const std::vector<Encoded>& records, SteadyTime taken) {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   *txn.add_compare() = keys_.WrittenTimes(writes_);
   AddReadOtherwise(keys_.Leader(), &txn);
   AddReadOtherwise(keys_.Life(), &txn);
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
-  for (const RecordQueue::Item& item : batch) newest[item.record->job_id] = item.record.get();
-  for (const RecordQueue::Item& item : batch) {
-    if (newest[item.record->job_id] == item.record.get()) AddRecord(*item.record, &txn);
+  for (const auto& [item, bytes] : records) newest[item.record->job_id] = item.record.get();
+  for (const auto& [item, bytes] : records) {
+    if (newest[item.record->job_id] == item.record.get()) AddRecord(*item.record, bytes, &txn);
   }
   ForgetOldest(&txn);
   longest_life_ = std::max(longest_life_, taken - opened_);
@@ -187,7 +184,7 @@ etcdserverpb::TxnRequest EtcdStore::MakeTxn(const Batch& batch, SteadyTime taken
   return txn;
 }
 
-void EtcdStore::AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn) {
+void EtcdStore::AddRecord(const JobRecord& record, const std::string& bytes, etcdserverpb::TxnRequest* txn) {
   std::erase(forgotten_, record.job_id);
   if (const auto at = ended_at_.find(record.job_id); at != ended_at_.end()) {
     ended_nodes_ -= ended_[at->second].nodes;
@@ -196,7 +193,7 @@ void EtcdStore::AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn
   }
   v1::StoredRecord stored;
   stored.set_saved_at_ms(absl::ToUnixMillis(absl::Now()));
-  stored.set_record(ToBytes(record));
+  stored.set_record(bytes);
   if (record.verdict.has_value()) {
     stored.set_ended(++last_ended_);
     ended_[last_ended_] = Ended{record.job_id, record.highest_round, record.told.size()};

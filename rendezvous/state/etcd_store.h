@@ -64,6 +64,11 @@ class EtcdStore final : public StateStore {
 
  private:
   using Batch = RecordQueue::Batch;
+  // An item with the bytes of its record, which are made once.
+  struct Encoded {
+    RecordQueue::Item item;
+    std::string bytes;
+  };
   // An ended job that is remembered.
   struct Ended {
     std::string job_id;
@@ -81,18 +86,16 @@ class EtcdStore final : public StateStore {
   // False: Stop was called, or another server leads.
   bool Write(Batch batch, SteadyTime taken);
   // In one transaction; if etcd finds that too large, one record after the other.
-  bool WriteSome(Batch batch, SteadyTime taken);
-  // The next items for one transaction.
-  Batch TakeSome(Batch* queue);
+  bool WriteSome(std::vector<Encoded> records, SteadyTime taken);
   // They are written; so are those of their jobs that were too large, because each record has all of its job.
-  void CallSafe(const Batch& batch);
-  void OnTooLarge(RecordQueue::Item item);
-  etcdserverpb::TxnRequest MakeTxn(const Batch& batch, SteadyTime taken);
+  void CallSafe(const std::vector<Encoded>& records);
+  void OnTooLarge(Encoded record);
+  etcdserverpb::TxnRequest MakeTxn(const std::vector<Encoded>& records, SteadyTime taken);
   // CANCELLED: another server leads, or the client was shut down.
   absl::Status Commit(const etcdserverpb::TxnRequest& txn);
   // Of a write that was refused: an earlier try of the same one had been applied, but was not answered.
   bool WasApplied(const etcdserverpb::TxnResponse& refusal) const;
-  void AddRecord(const JobRecord& record, etcdserverpb::TxnRequest* txn);
+  void AddRecord(const JobRecord& record, const std::string& bytes, etcdserverpb::TxnRequest* txn);
   void ForgetOldest(etcdserverpb::TxnRequest* txn);
 
   EtcdClient* const client_;
