@@ -27,6 +27,7 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   ended.gone_are_all = NamesAll(record.round, record.highest_round);
   ended.told = !record.told.empty();
   ended.node_ids = std::move(record.told);
+  ended.unreported = record.round.number > 0 && record.round.nodes.empty();
   for (const RoundNodeRecord& node : record.round.nodes) {
     if (!node.gone && !ended.Has(node.node_id)) ended.unreported = true;
   }

@@ -28,7 +28,8 @@ struct EndedJob {
   std::vector<std::string> node_ids;  // sorted: who was told, and who is when it comes back
   FencedNodes gone;                   // who still had workers, before or at the end
   bool gone_are_all = false;          // nobody else had
-  bool unreported = false;            // but nodes of the last round that have not come to this server
+  // But nodes of the last round that have not come to this server; true if a record does not name them.
+  bool unreported = false;
   // Nodes of the last round that the verdict has not reached, and until when each may still come back for it.
   std::map<std::string, SteadyTime> unheard;
 

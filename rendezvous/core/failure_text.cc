@@ -56,4 +56,11 @@ std::string DescribeFailure(const WorkerFailure& failure) {
   return text;
 }
 
+void ShortenTexts(size_t max_bytes, WorkerFailure* failure) {
+  for (std::string* line : {&failure->message, &failure->error_file, &failure->progress}) {
+    if (line->size() > max_bytes) *line = OneLine(*line, max_bytes);
+  }
+  if (failure->traceback.size() > max_bytes) failure->traceback = CutMiddle(failure->traceback, max_bytes);
+}
+
 }  // namespace ddprun::rendezvous

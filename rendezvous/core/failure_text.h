@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_FAILURE_TEXT_H_
 #define DDPRUN_RENDEZVOUS_CORE_FAILURE_TEXT_H_
 
+#include <cstddef>
 #include <string>
 
 #include "rendezvous/core/messages.h"
@@ -21,6 +22,9 @@ std::string DescribeWho(const WorkerFailure& failure);
 
 // One sentence without a full stop: who, how it ended, its message if that adds anything, and where it was.
 std::string DescribeFailure(const WorkerFailure& failure);
+
+// Cuts each of its texts to `max_bytes`. REQUIRES: as CutMiddle (text.h).
+void ShortenTexts(size_t max_bytes, WorkerFailure* failure);
 
 }  // namespace ddprun::rendezvous
 

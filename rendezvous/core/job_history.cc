@@ -1,11 +1,11 @@
 #include "rendezvous/core/job_history.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -20,18 +20,9 @@ bool IsComingOrGoing(const Event& event) {
   }
 }
 
-void Cut(std::string* line) {
-  if (line->size() > JobHistory::kMaxText) *line = OneLine(*line, JobHistory::kMaxText);
-}
-
 void CutTexts(Event* event) {
-  Cut(&event->detail);
-  if (!event->failure.has_value()) return;
-  WorkerFailure& failure = *event->failure;
-  for (std::string* line : {&failure.message, &failure.error_file, &failure.progress}) Cut(line);
-  if (failure.traceback.size() > JobHistory::kMaxText) {
-    failure.traceback = CutMiddle(failure.traceback, JobHistory::kMaxText);
-  }
+  if (event->detail.size() > JobHistory::kMaxText) event->detail = OneLine(event->detail, JobHistory::kMaxText);
+  if (event->failure) ShortenTexts(JobHistory::kMaxText, &*event->failure);
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ struct RoundRecord {
   std::string reason;                        // why it began
   std::string leave_reason;                  // why its nodes have to stop their workers; empty: they need not
   std::optional<WorkerFailure> leave_cause;  // of that
-  // By group rank. Empty: it was not given out by a server that keeps records, but taken up from what nodes reported.
+  // By group rank. Empty: it was not given out by a server that keeps records, but taken up from what nodes reported;
+  // or left out (short_record.h).
   std::vector<RoundNodeRecord> nodes;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;

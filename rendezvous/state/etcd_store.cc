@@ -11,6 +11,7 @@
 #include "proto/state.pb.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/core/short_record.h"
 #include "rendezvous/state/record_bytes.h"
 
 namespace ddprun::rendezvous {
@@ -126,14 +127,12 @@ bool EtcdStore::WriteSome(std::vector<Encoded> records, SteadyTime taken) {
     CallSafe(records);
     return true;
   }
-  if (records.size() == 1 && !records[0].item.record->events.empty()) {
-    auto shorter = std::make_shared<JobRecord>(*records[0].item.record);
-    shorter->events.clear();
-    records[0].bytes = ToBytes(*shorter);
-    records[0].item.record = std::move(shorter);
-    return WriteSome(std::move(records), taken);
-  }
   if (records.size() == 1) {
+    std::string shorter = ToBytes(Shortened(*records[0].item.record));
+    if (shorter.size() < records[0].bytes.size()) {
+      records[0].bytes = std::move(shorter);
+      return WriteSome(std::move(records), taken);
+    }
     OnTooLarge(std::move(records[0]));
     return true;
   }

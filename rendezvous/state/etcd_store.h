@@ -23,8 +23,9 @@ namespace ddprun::rendezvous {
 // server's epoch, so that the writes of a server that was replaced change nothing; and how many writes there were
 // before it, so that one that etcd applies late, after it was sent again, changes nothing either. A thread of its own
 // writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries again,
-// and says so once. A record that etcd finds too large is kept without its events; if it still is, it can't be kept:
-// that is reported as its job's trouble, and the job waits until it has a smaller one, while others go on. Thread-safe.
+// and says so once. A record that etcd finds too large is shortened (short_record.h). If it still is too large, it
+// can't be kept: that is reported as its job's trouble, and the job waits until it has a smaller one, while others go
+// on. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
   // Records in one transaction, unless one alone has more: below etcd's usual limit for a request (1.5 MiB,

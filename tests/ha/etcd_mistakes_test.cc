@@ -156,5 +156,20 @@ TEST_F(EtcdMistakesTest, RequestsAreLimited_JobThatIsTooLargeSaysSo_OthersRun) {
   EXPECT_FALSE(absl::StrContains(small->Err(), "max-request-bytes")) << small->Err();
 }
 
+TEST_F(EtcdMistakesTest, RequestsAreLimited_JobWithALongTracebackStillEnds) {
+  StartEtcd({"--max-request-bytes=4000"});
+  const auto server = Server();
+  ExpectLine(server.get(), "leads since revision");
+  const std::string error =
+      absl::StrCat(R"({"message": {"message": "lost the data set", "extraInfo": {"py_callstack": ")",
+                   std::string(10'000, 'x'), R"(", "timestamp": "1"}}})");
+  Launcher launcher(Strings{"--nnodes=1", "--nproc-per-node=1", "--rdzv-conf=is_host=false",
+                            "--rdzv-endpoint=" + AddressOf(*server), "--no-python", "sh", "-c",
+                            "echo '" + error + "' >$TORCHELASTIC_ERROR_FILE; exit 7"});
+  EXPECT_EQ(launcher.Wait(), 7) << launcher.Err();
+  EXPECT_TRUE(absl::StrContains(launcher.Err(), std::string(8'000, 'x'))) << "it is told the whole traceback";
+  EXPECT_FALSE(absl::StrContains(server->Err(), "can't keep")) << server->Err();
+}
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -237,6 +237,35 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), 2u);
 }
 
+// It has more about its nodes than the record of its round had, and its first cause may be long.
+TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
+  auto store = Open(Elect());
+  store->ReportJobTrouble([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
+  constexpr int kNodes = 15'000;
+  JobRecord record = LiveRecord("large", 1);
+  record.round.nodes.clear();
+  for (int i = 0; i < kNodes; ++i) {
+    record.round.nodes.push_back({absl::StrCat("0123456789abcdef0123456789a", 10'000 + i), std::string(32, 's')});
+  }
+  record.round.group_world_size = kNodes;
+  Keep(store.get(), record);
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
+  record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
+  record.verdict->first_cause->traceback = std::string(kMaxTracebackBytes, 't');
+  for (const RoundNodeRecord& node : record.round.nodes) {
+    record.told.push_back(node.node_id);
+    record.fenced.push_back({node.node_id, 1, node.session});
+  }
+  Keep(store.get(), record);
+  store->Stop();
+  EXPECT_EQ(safe_, 2);
+  const SavedState saved = Open(Elect())->TakeSaved();
+  ASSERT_EQ(saved.jobs.size(), 1u);
+  EXPECT_EQ(saved.jobs[0].told, record.told);
+  ASSERT_TRUE(saved.jobs[0].verdict.has_value());
+  EXPECT_EQ(saved.jobs[0].verdict->reason, record.verdict->reason);
+}
+
 TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
   auto store = Open(Elect());
   std::atomic<bool> troubled = false;

@@ -30,7 +30,7 @@ void NaiveJob::Restart(SteadyTime now, const Lateness* lateness, const JobRecord
   unknown_gone_ = names_all() ? SteadyTime::InfinitePast() : fenced_until;
   gone.clear();
   for (const FencedNodeRecord& node : record.fenced) gone[node.node_id] = {node.incarnation, fenced_until};
-  unreported = false;
+  unreported = ended() && record.round.number > 0 && record.round.nodes.empty();
   if (ended()) {
     for (const RoundNodeRecord& node : record.round.nodes)
       unreported = unreported || (!node.gone && !Find(node.node_id));

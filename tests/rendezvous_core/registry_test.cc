@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/limits.h"
+#include "rendezvous/core/short_record.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -390,6 +391,26 @@ TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
   Join again = a;
   again.incarnation = 2;
   EXPECT_EQ(FindRejected(Tell(&after, again, again, At(21))), nullptr);
+}
+
+// Protocol 4.5: any node may have workers of the last round of a job that ended, if its record does not name them.
+TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
+  Registry before(At(0), true);
+  const Join a = Of("x", "a");
+  Tell(&before, a, a, At(10));
+  SavedState saved = Kept(Tell(&before, a, WorkerFailed{1, WorkerFailure{.host = "a", .rank = 0}}, At(11)));
+  ASSERT_EQ(saved.jobs.size(), 1u);
+  ASSERT_TRUE(saved.jobs[0].verdict.has_value());
+  saved.jobs[0] = Shortened(saved.jobs[0]);
+  saved.longest_life = absl::Hours(1);
+  Registry after(At(20), true);
+  after.Restore(saved);
+  const Join b = Of("x", "b");
+  EXPECT_EQ(FindAssign(Tell(&after, b, b, At(20))), nullptr);
+  Effects effects;
+  after.OnDeadline(At(25), &effects);
+  ASSERT_NE(FindAssign(effects), nullptr);
+  EXPECT_GT(FindAssign(effects)->round, 1u);
 }
 
 // A stranger must not lift the fence of a node by joining with its id.

@@ -1,0 +1,32 @@
+#include "rendezvous/core/short_record.h"
+
+#include <optional>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/failure_text.h"
+#include "rendezvous/core/job_history.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+void ShortenTexts(std::optional<Verdict>* verdict) {
+  if (!verdict->has_value()) return;
+  (*verdict)->reason = OneLine((*verdict)->reason, JobHistory::kMaxText);
+  if ((*verdict)->first_cause) ShortenTexts(JobHistory::kMaxText, &*(*verdict)->first_cause);
+}
+
+}  // namespace
+
+JobRecord Shortened(JobRecord record) {
+  record.events.clear();
+  if (record.round.leave_cause) ShortenTexts(JobHistory::kMaxText, &*record.round.leave_cause);
+  ShortenTexts(&record.verdict);
+  ShortenTexts(&record.earlier_verdict);
+  if (record.verdict) {
+    record.round.nodes.clear();
+    record.fenced.clear();
+  }
+  return record;
+}
+
+}  // namespace ddprun::rendezvous
