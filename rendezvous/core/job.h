@@ -284,7 +284,7 @@ class Job {
   SteadyTime stop_deadline_;
   NoticeTimer notices_;
   std::vector<KickedNodeRecord> kicked_;  // the last kMaxKicked, oldest first
-  std::vector<std::string> lost_;         // ids of the last kMaxLost nodes that are, oldest first
+  std::vector<std::string> lost_;         // ids of the last kMaxLost nodes that are, or as restored; oldest first
   std::optional<Verdict> verdict_;
   std::map<std::string, SteadyTime> unheard_;  // see EndedJob
   bool unreported_ = false;                    // the same

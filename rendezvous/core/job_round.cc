@@ -295,7 +295,7 @@ void Job::Remove(Node* node, Going going, Departure* departure, const Turn& turn
     Say(going.how == Going::How::kLeft ? Event::Kind::kNodeLeft : Event::Kind::kNodeLost, *node, going.what, turn);
   }
   if (going.how == Going::How::kLost) {
-    if (lost_.size() == kMaxLost) lost_.erase(lost_.begin());
+    if (lost_.size() >= kMaxLost) lost_.erase(lost_.begin());
     lost_.push_back(node->node_id);
   }
   departure->Add(*node, std::move(going));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/short_record.h"
 
@@ -391,6 +392,35 @@ TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
   Join again = a;
   again.incarnation = 2;
   EXPECT_EQ(FindRejected(Tell(&after, again, again, At(21))), nullptr);
+}
+
+// A record names spares as well as lost nodes, so that more of them may be restored than are remembered otherwise.
+TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
+  Registry before(At(0), true);
+  Join a = Of("x", "a");
+  a.settings.max_restarts = 1;
+  SavedState saved = Kept(Tell(&before, a, a, At(10)));
+  ASSERT_EQ(saved.jobs.size(), 1u);
+  std::vector<std::string>& others = saved.jobs[0].others;
+  for (size_t i = 0; i < 2 * Job::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
+  Registry after(At(20), true);
+  after.Restore(saved);
+  a.incarnation = 2;
+  const Effects start = Tell(&after, a, a, At(20));
+  ASSERT_NE(FindAssign(start), nullptr);
+  for (int i = 0; i < 10; ++i) {
+    Join spare = Of("x", absl::StrCat("spare", i));
+    spare.settings = a.settings;
+    Tell(&after, spare, spare, At(40 + i));
+    Effects effects;
+    after.OnStreamClosed("x", spare.node_id, 1, At(40 + i), &effects);
+    after.OnDeadline(At(41 + i), &effects);
+  }
+  const WorkerFailed failed{FindAssign(start)->round, WorkerFailure{.rank = 0}};
+  const SavedState kept = Kept(Tell(&after, a, failed, At(60)));
+  ASSERT_EQ(kept.jobs.size(), 1u);
+  EXPECT_EQ(kept.jobs[0].others.size(), others.size());
+  EXPECT_EQ(kept.jobs[0].others.back(), "spare9");
 }
 
 // Protocol 4.5: any node may have workers of the last round of a job that ended, if its record does not name them.
