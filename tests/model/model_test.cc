@@ -41,14 +41,20 @@ constexpr char kTwoWorlds[] = "world[k_]==world[me]";  // invariant 1
 
 INSTANTIATE_TEST_SUITE_P(
     Holds, ModelTest,
-    ::testing::Values(World{"TwoNodes", kRounds, {}, ""},                                                     //
-                      World{"OneNodeIsEnough", kRounds, {"-DMIN=1", "-DFAILURES=0"}, ""},                     //
-                      World{"LauncherKilled", kRounds, {"-DDEATHS=1", "-DCUTS=0"}, ""},                       //
-                      World{"WithoutRecords", kRounds, {"-DRECORDS=0", "-DMIN=1", "-DFAILURES=0"}, ""},       //
-                      World{"TwoCuts", kRounds, {"-DMIN=1", "-DCUTS=2", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
-                      World{"MessagesTwice", kRounds, {"-DREPEATS=1", "-DCUTS=0"}, ""},                       //
-                      World{"ThreeNodes", kRounds, {"-DN=3", "-DMAX=3", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
-                      World{"Spare", kRounds, {"-DN=3", "-DCUTS=0", "-DCRASHES=0", "-DDEATHS=1"}, ""}),
+    ::testing::Values(
+        World{"TwoNodes", kRounds, {}, ""},                                                     //
+        World{"OneNodeIsEnough", kRounds, {"-DMIN=1", "-DFAILURES=0"}, ""},                     //
+        World{"LauncherKilled", kRounds, {"-DDEATHS=1", "-DCUTS=0"}, ""},                       //
+        World{"WithoutRecords", kRounds, {"-DRECORDS=0", "-DMIN=1", "-DFAILURES=0"}, ""},       //
+        World{"TwoCuts", kRounds, {"-DMIN=1", "-DCUTS=2", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
+        World{"MessagesTwice", kRounds, {"-DREPEATS=1", "-DCUTS=0"}, ""},                       //
+        World{"ThreeNodes", kRounds, {"-DN=3", "-DMAX=3", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
+        World{"Spare", kRounds, {"-DN=3", "-DCUTS=0", "-DCRASHES=0", "-DDEATHS=1"}, ""},
+        World{"WorkersReform", kRounds, {"-DREFORM=3", "-DMIN=1", "-DFAILURES=0"}, ""},
+        World{"SomeWorkersReform", kRounds, {"-DREFORM=1", "-DCUTS=0"}, ""},
+        World{"ThreeNodesReform", kRounds, {"-DREFORM=7", "-DN=3", "-DMAX=3", "-DCRASHES=0", "-DCUTS=0"}, ""},
+        World{"EveryRunEnds", kRounds, {"-DLIVENESS", "-DFAILURES=0"}, ""},
+        World{"EveryRunEndsAlsoIfWorkersReform", kRounds, {"-DLIVENESS", "-DREFORM=1", "-DCUTS=0"}, ""}),
     Name);
 
 // Without a rule the model has to fail: so each of them matters, and the model can fail.
@@ -68,7 +74,20 @@ INSTANTIATE_TEST_SUITE_P(
                             kRounds,
                             {"-DMISTAKE_KEEPS_RANKS", "-DN=3", "-DMIN=1", "-DDEATHS=1", "-DCUTS=0", "-DCRASHES=0"},
                             "rank"},
-                      World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"}),
+                      World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"},
+                      World{"SomeWorkersKept", kRounds, {"-DMISTAKE_KEEPS_MIXED", "-DREFORM=1"}, "restarted"},
+                      World{"OutdatedWorkersKept",
+                            kRounds,
+                            {"-DMISTAKE_KEEPS_OUTDATED", "-DREFORM=3", "-DMIN=1", "-DCRASHES=0"},
+                            "goes_on"},
+                      World{"LateJoinTrusted",
+                            kRounds,
+                            {"-DMISTAKE_TRUSTS_LATE_JOIN", "-DREFORM=3", "-DMIN=1", "-DFAILURES=0"},
+                            "goes_on"},
+                      World{"SurvivorsNeverStopped",
+                            kRounds,
+                            {"-DLIVENESS", "-DMISTAKE_IGNORES_KEEP", "-DREFORM=1"},
+                            "non-progress cycle"}),
     Name);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,8 @@
 /* The round protocol (docs/protocol.md 2 to 5) as a model for the model checker spin. docs/model.md says what it covers
  * and what it leaves out; model_test.cc runs it.
  *
- * One job, N launchers and one server, which may end and be started again. spin tries every order of their steps, within
- * the bounds below. Assertions and labels are numbered as in docs/model.md. */
+ * One job, N launchers and one server, which may end and be started again. spin tries every order of their steps,
+ * within the bounds below. Assertions and labels are numbered as in docs/model.md. */
 
 #ifndef N
 #define N 2 /* launchers */
@@ -18,6 +18,9 @@
 #endif
 #ifndef RESTARTS
 #define RESTARTS 1 /* max restarts */
+#endif
+#ifndef REFORM
+#define REFORM 0 /* launchers whose workers can re-form (protocol 3.8): bit i for launcher i */
 #endif
 /* How often something may happen. */
 #ifndef FAILURES
@@ -67,9 +70,10 @@
 #define FAIL 2
 #define LEAVE_ROUND 3
 
-/* A message: kind, incarnation, phase, round, rank, nodes of the round, world. */
-chan up[N] = [5] of { byte, byte, byte, byte, byte, byte, byte };
-chan down[N] = [5] of { byte, byte, byte, byte, byte };
+/* A message: kind, incarnation, phase, round, rank, nodes of the round, world, survivors (STOP, ASSIGN: workers are
+ * kept), in touch. */
+chan up[N] = [5] of { byte, byte, byte, byte, byte, byte, byte, bit, bit };
+chan down[N] = [5] of { byte, byte, byte, byte, byte, bit };
 
 /* ---- launchers */
 byte phase[N] = IDLE;
@@ -83,6 +87,9 @@ byte took[N];        /* the world of its last round */
 byte place[N];       /* its rank */
 byte size[N];        /* nodes of its round */
 byte verdict[N];
+bit keeps[N];        /* its workers, which stop, will be suspended */
+bit suspended[N];    /* its workers are, and can go on in the next round */
+bit touch[N];        /* 4.5: no round was assigned without it since its last one */
 
 /* ---- the server */
 byte job = WAIT;
@@ -105,9 +112,14 @@ bit failed_once;     /* a worker failed while the server recovers */
 byte succeeded;
 byte restarts;
 byte result;         /* of the job */
+bit survivors[N];    /* 3.8: workers of an idle node are suspended */
+bit plain[N];        /* it had workers, which can't re-form */
+bit in_touch[N];
+bit goes_on[N];      /* its survivors do, in the round */
+byte given;          /* the last round that a server is known to have assigned */
 
 /* ---- what the server keeps */
-byte kept_round, kept_known, kept_nodes, kept_world, kept_restarts, kept_result;
+byte kept_round, kept_known, kept_nodes, kept_world, kept_restarts, kept_result, kept_given;
 byte kept_rank[N];
 bit kept_gone[N], kept_fenced[N];
 bit kept_left;
@@ -118,24 +130,28 @@ byte charged;        /* restarts */
 byte highest;        /* round that a launcher took */
 byte failures, cuts, crashes, deaths, repeats;
 byte outcome;        /* the first verdict told */
+bit resumed[N];      /* its workers are those of the round before */
+bit restarted[N];    /* they are new, and those of the round before could not re-form */
+byte assigned;       /* launchers of the last round that was assigned */
 byte i_, j_, k_, n_; /* of loops */
 bit ok_;
 byte decision;
+bit takes_part[N];
 
 /* ================ the server ================ */
 
 inline keep() {
   kept_round = round; kept_known = known; kept_nodes = nodes; kept_world = its_world;
-  kept_restarts = restarts; kept_result = result; kept_left = left;
+  kept_restarts = restarts; kept_result = result; kept_left = left; kept_given = given;
   for (k_ : 0 .. N - 1) {
     kept_rank[k_] = recorded[k_]; kept_gone[k_] = left_since[k_]; kept_fenced[k_] = fenced[k_];
   }
 }
 
 /* What is said to a stream that is gone is lost. */
-inline tell(i, kind, r, rk, size_, w) {
+inline tell(i, kind, r, rk, size_, w, keep_) {
   if
-  :: open[i] && incarnation[i] == heard[i] -> down[i] ! kind, r, rk, size_, w
+  :: open[i] && incarnation[i] == heard[i] -> down[i] ! kind, r, rk, size_, w, keep_
   :: else
   fi
 }
@@ -147,20 +163,26 @@ inline count_members() {
   }
 }
 
+/* Whether the condition holds of node i, if there is one. */
+#define OF(i, condition) (i < N && (condition))
+#define AT(i) (i < N -> i : 0)
+/* 3.8: workers that are told to stop may be kept. */
+#define CAN_REFORM(i) ((REFORM >> i) & 1)
+#define PLAIN(i) OF(i, rank[AT(i)] && plain[AT(i)])
+#define KEEP(i) (REFORM && rank[i] && node_round[i] == round && !PLAIN(0) && !PLAIN(1) && !PLAIN(2))
+
 inline stop_all() {
   for (k_ : 0 .. N - 1) {
     if
     :: member[k_] == RUNNING || member[k_] == DONE ->
-      tell(k_, STOP, node_round[k_], 0, 0, 0);
-      member[k_] = STOPPING
+      tell(k_, STOP, node_round[k_], 0, 0, 0, KEEP(k_));
+      member[k_] = STOPPING;
+      survivors[k_] = 0
     :: else
     fi
   }
 }
 
-/* Whether the condition holds of node i, if there is one. */
-#define OF(i, condition) (i < N && (condition))
-#define AT(i) (i < N -> i : 0)
 #define HERE(i) OF(i, member[AT(i)] != GONE)
 #define MEMBERS (HERE(0) + HERE(1) + HERE(2))
 #define IS_READY(i) OF(i, member[AT(i)] == IDLE && connected[AT(i)])
@@ -177,13 +199,67 @@ inline stop_all() {
   (job == LEAVE && IS_READY(0) + IS_READY(1) + IS_READY(2) >= MIN && !DELAYS(0) && !DELAYS(1) && !DELAYS(2))
 #define LEASED(i) OF(i, member[AT(i)] == GONE && lease[AT(i)])
 
+/* 3.3: nodes of the last round take part, then those in touch, then others: n_ in all. */
+inline choose() {
+  j_ = 0;
+  for (i_ : 0 .. 2) {
+    for (k_ : 0 .. N - 1) {
+      if :: i_ == 0 -> takes_part[k_] = 0 :: else fi;
+      if
+      :: IS_READY(k_) && !takes_part[k_] && j_ < n_ && (rank[k_] || i_ == 2 || (i_ == 1 && in_touch[k_])) ->
+        takes_part[k_] = 1;
+        j_++
+      :: else
+      fi
+    }
+  }
+}
+
+/* 3.8: its workers missed a round. What its Join said of that may be late. */
+#if defined(MISTAKE_KEEPS_OUTDATED)
+#define MISSED(i) 0
+#elif defined(MISTAKE_TRUSTS_LATE_JOIN)
+#define MISSED(i) (!rank[i] && !in_touch[i])
+#else
+#define MISSED(i) (!rank[i] && (!in_touch[i] || node_round[i] < given))
+#endif
+
+/* 3.8: survivors that can't go on are stopped, and the round waits; ok_: there are none. */
+inline stop_survivors() {
+  ok_ = 1;
+#ifndef MISTAKE_KEEPS_MIXED
+  for (k_ : 0 .. N - 1) {
+    if :: takes_part[k_] && plain[k_] -> ok_ = 0 :: else fi
+  }
+#endif
+  j_ = 0;
+  for (k_ : 0 .. N - 1) {
+    if
+    :: takes_part[k_] && survivors[k_] && (!ok_ || MISSED(k_)) ->
+      tell(k_, STOP, node_round[k_], 0, 0, 0, 0);
+      member[k_] = STOPPING;
+      survivors[k_] = 0;
+      j_++
+    :: else
+    fi
+  }
+  ok_ = (j_ == 0)
+}
+
 /* 3.4: nodes of the last round first, then the others; ranks stay if they fit. */
 inline assign() {
+  ok_ = 0;
   if
   :: !MAY_ASSIGN
   :: else ->
     n_ = IS_READY(0) + IS_READY(1) + IS_READY(2);
     if :: n_ > MAX -> n_ = MAX :: else fi;
+    choose();
+    stop_survivors()
+  fi;
+  if
+  :: !ok_
+  :: else ->
     /* Who takes part: rank above N means without a rank so far. */
     j_ = 0;
     ok_ = 1;
@@ -216,8 +292,7 @@ inline assign() {
     /* Newcomers fill the gaps. */
     for (k_ : 0 .. N - 1) {
       if
-      :: member[k_] == IDLE && connected[k_] && !rank[k_] && j_ < n_ ->
-        j_++;
+      :: takes_part[k_] && !rank[k_] ->
         for (i_ : 1 .. N) {
           ok_ = (rank[k_] == 0);
           for (nodes : 0 .. N - 1) {
@@ -231,6 +306,7 @@ inline assign() {
     nodes = n_;
     round = known + 1;
     known = round;
+    given = round;
     worlds++;
     its_world = worlds;
     succeeded = 0;
@@ -247,16 +323,23 @@ inline assign() {
         j_++;
         recorded[k_] = rank[k_];
         member[k_] = RUNNING;
-        node_round[k_] = round
+        node_round[k_] = round;
+        goes_on[k_] = survivors[k_];
+        survivors[k_] = 0;
+        assert(!RECORDS || !goes_on[k_] || (assigned & (1 << k_))) /* 5: it had a place in the round before */
       :: else
       fi
     }
     assert(j_ == nodes);
+    assigned = 0;
+    for (k_ : 0 .. N - 1) {
+      if :: REFORM && rank[k_] -> assigned = assigned | (1 << k_) :: else fi
+    }
 #ifndef MISTAKE_TELLS_BEFORE_RECORD
     keep();
 #endif
     for (k_ : 0 .. N - 1) {
-      if :: rank[k_] -> tell(k_, ASSIGN, round, rank[k_], nodes, its_world) :: else fi
+      if :: rank[k_] -> tell(k_, ASSIGN, round, rank[k_], nodes, its_world, goes_on[k_]) :: else fi
     }
   fi
 }
@@ -275,13 +358,17 @@ inline conclude() {
     result = decision;
     keep();
     for (k_ : 0 .. N - 1) {
-      if :: member[k_] != GONE -> tell(k_, FINISH, 0, result, 0, 0) :: else fi
+      if :: member[k_] != GONE -> tell(k_, FINISH, 0, result, 0, 0, 0) :: else fi
     }
   :: else
   fi;
   decision = 0;
   assign();
-  i_ = 0; j_ = 0; k_ = 0; n_ = 0; ok_ = 0
+  i_ = 0; j_ = 0; k_ = 0; n_ = 0; ok_ = 0;
+  for (k_ : 0 .. N - 1) {
+    takes_part[k_] = 0
+  }
+  k_ = 0
 }
 
 /* 4.4: what a server begins with. */
@@ -291,9 +378,11 @@ inline restore(knows) {
   if
   :: knows ->
     round = kept_round; known = kept_known; nodes = kept_nodes; its_world = kept_world;
-    restarts = kept_restarts; result = kept_result; left = kept_left
+    restarts = kept_restarts; result = kept_result; left = kept_left;
+    given = (kept_given == kept_round -> kept_given : 0)
   :: else ->
-    round = 0; known = 0; nodes = 0; its_world = 0; restarts = 0; result = 0; left = 0
+    round = 0; known = 0; nodes = 0; its_world = 0; restarts = 0; result = 0; left = 0;
+    given = 0
   fi;
   left_before = left;
   unknown = (!RECORDS || round != known);
@@ -301,19 +390,27 @@ inline restore(knows) {
   succeeded = 0;
   for (k_ : 0 .. N - 1) {
     member[k_] = GONE; connected[k_] = 0; node_round[k_] = 0; rank[k_] = 0;
+    survivors[k_] = 0; plain[k_] = 0; in_touch[k_] = 0; goes_on[k_] = 0;
     recorded[k_] = (knows -> kept_rank[k_] : 0);
     left_since[k_] = (knows -> kept_gone[k_] : 0);
     fenced[k_] = (knows -> kept_fenced[k_] || (kept_rank[k_] && !kept_gone[k_]) : 0)
   }
 }
 
+/* What an idle node says of the workers that it had. */
+inline take_survivors(i, sv) {
+  survivors[i] = sv;
+  plain[i] = (REFORM && node_round[i] && !CAN_REFORM(i))
+}
+
 /* The node is in no round: its report counts. */
-inline take_phase(i, p, r) {
+inline take_phase(i, p, r, sv) {
   node_round[i] = r;
+  survivors[i] = 0;
   if
-  :: p == IDLE -> member[i] = IDLE
+  :: p == IDLE -> member[i] = IDLE; take_survivors(i, sv)
   :: p == STOPPING -> member[i] = STOPPING
-  :: else -> member[i] = STOPPING; tell(i, STOP, r, 0, 0, 0)
+  :: else -> member[i] = STOPPING; tell(i, STOP, r, 0, 0, 0, KEEP(i))
   fi
 }
 
@@ -354,11 +451,11 @@ inline complete_recovery() {
   fi
 }
 
-inline take_report(i, p, r, rk, size_, w) {
+inline take_report(i, p, r, rk, size_, w, sv) {
   if
-  :: rank[i] -> take_phase(i, p, r) /* its success counts already */
+  :: rank[i] -> take_phase(i, p, r, sv) /* its success counts already */
   :: !rank[i] && (r < round || r == 0) -> /* it has not received the round */
-    take_phase(i, p, r);
+    take_phase(i, p, r, sv);
     if
     :: recorded[i] && !rank[i] -> rank[i] = recorded[i]; left_since[i] = 0; leave_in_recovery()
     :: else
@@ -384,7 +481,7 @@ inline take_report(i, p, r, rk, size_, w) {
     :: p == RUNNING -> member[i] = RUNNING
     :: p == DONE -> member[i] = DONE; succeeded++
     :: p == STOPPING -> member[i] = STOPPING
-    :: else -> member[i] = IDLE; leave_in_recovery()
+    :: else -> member[i] = IDLE; take_survivors(i, sv); leave_in_recovery()
     fi;
     if :: left -> stop_all() :: else fi
   fi;
@@ -392,17 +489,17 @@ inline take_report(i, p, r, rk, size_, w) {
 }
 
 /* 4.3 */
-inline reconcile(i, p, r) {
+inline reconcile(i, p, r, sv) {
   if
   :: !rank[i] ->
     ok_ = (member[i] == IDLE);
-    take_phase(i, p, r);
+    take_phase(i, p, r, sv);
     if :: ok_ -> skip :: else -> consider_late(i) fi
   :: else ->
     if
     :: r < round && p == IDLE && member[i] == RUNNING ->
 #ifndef MISTAKE_ASSIGNS_ONCE
-      tell(i, ASSIGN, round, rank[i], nodes, its_world)
+      tell(i, ASSIGN, round, rank[i], nodes, its_world, goes_on[i])
 #else
       skip
 #endif
@@ -412,7 +509,7 @@ inline reconcile(i, p, r) {
       if :: member[i] == RUNNING -> on_succeeded(i, r) :: else fi
     :: r == round && p == STOPPING ->
       if :: member[i] == RUNNING -> member[i] = STOPPING :: else fi
-    :: else -> take_phase(i, p, r); decision = LEAVE_ROUND
+    :: else -> take_phase(i, p, r, sv); decision = LEAVE_ROUND
     fi
   fi
 }
@@ -427,15 +524,16 @@ inline on_succeeded(i, r) {
   fi
 }
 
-inline on_join(i, k, p, r, rk, size_, w) {
+inline on_join(i, k, p, r, rk, size_, w, sv, tc) {
   if
-  :: job == OVER -> heard[i] = k; tell(i, FINISH, 0, result, 0, 0)
+  :: job == OVER -> heard[i] = k; tell(i, FINISH, 0, result, 0, 0, 0)
   :: job != OVER && k <= heard[i] -> skip
   :: else ->
     heard[i] = k;
     connected[i] = 1;
     lease[i] = (phase[i] != DEAD && phase[i] != EXITED);
     fenced[i] = 0;
+    in_touch[i] = tc;
     if /* of a round that this server knows nothing of */
     :: r > known -> known = r; unknown = 1; keep()
     :: else
@@ -446,9 +544,9 @@ inline on_join(i, k, p, r, rk, size_, w) {
       node_round[i] = r;
       if :: job == WAIT && round == 0 && r > 0 -> job = RECOVER :: else fi;
       if
-      :: job == RECOVER -> take_report(i, p, r, rk, size_, w)
+      :: job == RECOVER -> take_report(i, p, r, rk, size_, w, sv)
       :: else ->
-        take_phase(i, p, r);
+        take_phase(i, p, r, sv);
         if
         :: job == RUN -> consider_late(i)
         :: else
@@ -456,13 +554,14 @@ inline on_join(i, k, p, r, rk, size_, w) {
       fi
     :: else ->
       if
-      :: job == RUN -> reconcile(i, p, r)
+      :: job == RUN -> reconcile(i, p, r, sv)
       :: job == RECOVER ->
         if :: rank[i] && member[i] == DONE -> succeeded-- :: else fi;
         rank[i] = 0;
         member[i] = IDLE;
-        take_report(i, p, r, rk, size_, w)
-      :: else -> take_phase(i, p, r)
+        survivors[i] = 0;
+        take_report(i, p, r, rk, size_, w, sv)
+      :: else -> take_phase(i, p, r, sv)
       fi
     fi
   fi
@@ -485,13 +584,14 @@ inline on_failed(i, r) {
   fi
 }
 
-inline on_ready(i, r) {
+inline on_ready(i, r, sv) {
   if
 #ifndef MISTAKE_ANY_READY
   :: r != node_round[i] -> skip
 #endif
-  :: member[i] == IDLE -> skip
+  :: member[i] == IDLE -> take_survivors(i, sv) /* told again */
   :: else ->
+    take_survivors(i, sv);
     if :: job == RECOVER && member[i] == DONE && rank[i] -> succeeded-- :: else fi;
     member[i] = IDLE;
     if
@@ -511,6 +611,7 @@ inline lose(i, silent) {
   if :: ok_ || job != RECOVER -> rank[i] = 0 :: else fi;
   member[i] = GONE;
   connected[i] = 0;
+  survivors[i] = 0; plain[i] = 0; in_touch[i] = 0; goes_on[i] = 0;
 #ifndef MISTAKE_FORGETS_INCARNATIONS
   if :: fenced[i] -> skip :: else -> heard[i] = 0 fi;
 #else
@@ -538,34 +639,38 @@ inline lose(i, silent) {
 /* The server hears nothing from it: on the stream that it knows. */
 #define UNREACHABLE(i) (!connected[i] || !open[i] || cut[i] || incarnation[i] != heard[i])
 
+/* An idle node may be silent for longer than any lease. */
+#define COUNTS(i) (REFORM && member[i] == IDLE && connected[i] && lease[i])
+
 /* What the server hears from one launcher, or does not. */
 proctype stream(byte me) {
   byte kind, k, p, r, rk, s, w;
+  bit sv, tc;
 end:
   do
   :: atomic {
        !cut[me] && nempty(up[me]) ->
-       up[me] ? kind, k, p, r, rk, s, w;
+       up[me] ? kind, k, p, r, rk, s, w, sv, tc;
        d_step {
          if /* of a stream that the server has ended nothing is read */
-         :: kind == JOIN -> on_join(me, k, p, r, rk, s, w)
+         :: kind == JOIN -> on_join(me, k, p, r, rk, s, w, sv, tc)
          :: kind != JOIN && (k != heard[me] || member[me] == GONE || job == OVER) -> skip
          :: else ->
            if
            :: kind == END -> connected[me] = 0
            :: kind == FAILED -> on_failed(me, r)
            :: kind == SUCCEEDED -> on_succeeded(me, r)
-           :: kind == READY -> on_ready(me, r)
+           :: kind == READY -> on_ready(me, r, sv)
            fi
          fi;
          conclude();
-         kind = 0; k = 0; p = 0; r = 0; rk = 0; s = 0; w = 0
+         kind = 0; k = 0; p = 0; r = 0; rk = 0; s = 0; w = 0; sv = 0; tc = 0
        }
      }
   :: atomic {
-       job != OVER && member[me] != GONE && UNREACHABLE(me) ->
+       job != OVER && member[me] != GONE && UNREACHABLE(me) && !COUNTS(me) ->
        d_step {
-         if :: connected[me] -> tell(me, END, 0, 0, 0, 0) :: else fi;
+         if :: connected[me] -> tell(me, END, 0, 0, 0, 0, 0) :: else fi;
          lose(me, connected[me]);
          conclude()
        }
@@ -574,12 +679,15 @@ end:
 }
 
 inline say(i, kind, p, r, rk, s, w) {
-  if :: open[i] -> up[i] ! kind, incarnation[i], p, r, rk, s, w :: else fi
+  if
+  :: open[i] -> up[i] ! kind, incarnation[i], p, r, rk, s, w, suspended[i], (kind == JOIN && touch[i])
+  :: else
+  fi
 }
 
 inline clear_up(i) {
   do
-  :: nempty(up[i]) -> up[i] ? _, _, _, _, _, _, _
+  :: nempty(up[i]) -> up[i] ? _, _, _, _, _, _, _, _, _
   :: empty(up[i]) -> break
   od;
   skip
@@ -589,7 +697,7 @@ inline hang_up(i) {
   open[i] = 0;
   cut[i] = 0;
   do
-  :: nempty(down[i]) -> down[i] ? _, _, _, _, _
+  :: nempty(down[i]) -> down[i] ? _, _, _, _, _, _
   :: empty(down[i]) -> break
   od;
   skip
@@ -637,15 +745,21 @@ inline check_worlds(i) {
     if
     :: k_ != i && world[k_] ->
       assert(world[k_] == world[i]); /* 1: never two worlds at once */
-      assert(place[k_] != place[i])  /* 2: no rank is given twice */
+      assert(place[k_] != place[i]); /* 2: no rank is given twice */
+      assert(!(resumed[k_] && restarted[i]) && !(resumed[i] && restarted[k_])) /* 5: all workers are kept, or none */
     :: else
     fi
   }
 }
 
+inline lose_workers(i) {
+  world[i] = 0; keeps[i] = 0; suspended[i] = 0; resumed[i] = 0; restarted[i] = 0
+}
+
 proctype launcher(byte me) {
   byte kind, r, rk, s, w;
   byte old_kind, old_k, old_p, old_r;
+  bit keep_, touch_;
   do
   :: atomic { /* connects; a message of an earlier stream may be overtaken */
        !open[me] && phase[me] != EXITED && phase[me] != DEAD ->
@@ -653,20 +767,25 @@ proctype launcher(byte me) {
        if
        :: say(me, JOIN, phase[me], last[me], place[me], size[me], took[me])
        :: len(up[me]) == 1 ->
-         up[me] ? old_kind, old_k, old_p, old_r, _, _, _;
+         up[me] ? old_kind, old_k, old_p, old_r, _, _, _, keep_, touch_;
          say(me, JOIN, phase[me], last[me], place[me], size[me], took[me]);
-         up[me] ! old_kind, old_k, old_p, old_r, 0, 0, 0;
-         old_kind = 0; old_k = 0; old_p = 0; old_r = 0
+         up[me] ! old_kind, old_k, old_p, old_r, 0, 0, 0, keep_, touch_;
+         old_kind = 0; old_k = 0; old_p = 0; old_r = 0; keep_ = 0; touch_ = 0
        fi
      }
   :: atomic {
        open[me] && !cut[me] && nempty(down[me]) ->
-       down[me] ? kind, r, rk, s, w;
+       down[me] ? kind, r, rk, s, w, keep_;
        d_step {
          if
          :: kind == ASSIGN ->
            if
            :: phase[me] == IDLE && r > last[me] ->
+             assert(keep_ || !suspended[me]); /* 5: the server knows of all survivors */
+             resumed[me] = suspended[me];
+             restarted[me] = (REFORM && last[me] && !CAN_REFORM(me));
+             suspended[me] = 0;
+             touch[me] = (REFORM > 0);
              last[me] = r; place[me] = rk; size[me] = s; world[me] = w; took[me] = w;
              phase[me] = RUNNING;
              if :: r > highest -> highest = r :: else fi;
@@ -675,21 +794,27 @@ proctype launcher(byte me) {
            fi
          :: kind == STOP ->
            if
-           :: r < last[me] || phase[me] == STOPPING -> skip
-           :: r >= last[me] && phase[me] == RUNNING -> phase[me] = STOPPING
-           :: else -> phase[me] = IDLE; say(me, READY, 0, r, 0, 0, 0)
+           :: r < last[me] -> skip
+           :: r >= last[me] && phase[me] == STOPPING -> keeps[me] = keeps[me] && keep_
+           :: r >= last[me] && phase[me] == RUNNING -> phase[me] = STOPPING; keeps[me] = keep_ && CAN_REFORM(me)
+           :: else ->
+             phase[me] = IDLE;
+#ifndef MISTAKE_IGNORES_KEEP
+             suspended[me] = suspended[me] && keep_;
+#endif
+             say(me, READY, 0, r, 0, 0, 0)
            fi
          :: kind == END -> hang_up(me)
          :: kind == FINISH ->
            verdict[me] = rk;
            assert(!RECORDS || !outcome || outcome == rk); /* 4: all are told the same */
            outcome = rk;
-           phase[me] = EXITED; world[me] = 0; lease[me] = 0;
+           phase[me] = EXITED; lose_workers(me); lease[me] = 0; touch[me] = 0;
            hang_up(me);
            clear_up(me)
          fi;
          k_ = 0;
-         kind = 0; r = 0; rk = 0; s = 0; w = 0
+         kind = 0; r = 0; rk = 0; s = 0; w = 0; keep_ = 0
        }
      }
   :: d_step {
@@ -701,13 +826,20 @@ proctype launcher(byte me) {
   :: d_step {
        phase[me] == RUNNING ->
        phase[me] = DONE;
-       world[me] = 0;
+       lose_workers(me);
        say(me, SUCCEEDED, 0, last[me], 0, 0, 0)
      }
-  :: d_step { /* its workers have ended */
+  :: d_step { /* its workers have ended, or are suspended */
        phase[me] == STOPPING ->
        phase[me] = IDLE;
-       world[me] = 0;
+       suspended[me] = keeps[me];
+       world[me] = 0; keeps[me] = 0; resumed[me] = 0; restarted[me] = 0;
+       say(me, READY, 0, last[me], 0, 0, 0)
+     }
+  :: d_step { /* a suspended worker dies */
+       suspended[me] && failures < FAILURES ->
+       failures++;
+       suspended[me] = 0;
        say(me, READY, 0, last[me], 0, 0, 0)
      }
   :: d_step { cuts < CUTS && open[me] && !cut[me] -> cuts++; cut[me] = 1 }
@@ -726,8 +858,8 @@ proctype launcher(byte me) {
   :: d_step { /* its lease has expired: no worker is left, and what comes from now on is too late */
        lease[me] && (cut[me] || !open[me]) && phase[me] != EXITED && phase[me] != DEAD ->
        lease[me] = 0;
-       world[me] = 0;
-       if :: phase[me] == RUNNING || phase[me] == STOPPING -> phase[me] = IDLE :: else fi;
+       touch[me] = 0;
+       if :: phase[me] == RUNNING || phase[me] == STOPPING -> phase[me] = IDLE; lose_workers(me) :: else fi;
 #ifndef MISTAKE_LATE_ASSIGN
        hang_up(me)
 #else
@@ -738,26 +870,27 @@ proctype launcher(byte me) {
        deaths < DEATHS && phase[me] != EXITED && phase[me] != DEAD ->
        deaths++;
        phase[me] = DEAD;
-       world[me] = 0;
+       lose_workers(me);
        lease[me] = 0;
+       touch[me] = 0;
        if :: cut[me] -> clear_up(me) :: else -> say(me, END, 0, 0, 0, 0, 0) fi;
        hang_up(me)
      }
   :: d_step { /* a message comes twice */
-       repeats < REPEATS && open[me] && len(up[me]) == 1 && !up[me] ? [JOIN, _, _, _, _, _, _] ->
+       repeats < REPEATS && open[me] && len(up[me]) == 1 && !up[me] ? [JOIN, _, _, _, _, _, _, _, _] ->
        repeats++;
-       up[me] ? old_kind, old_k, old_p, r, rk, s, w;
-       up[me] ! old_kind, old_k, old_p, r, rk, s, w;
-       up[me] ! old_kind, old_k, old_p, r, rk, s, w;
-       old_kind = 0; old_k = 0; old_p = 0; r = 0; rk = 0; s = 0; w = 0
+       up[me] ? old_kind, old_k, old_p, r, rk, s, w, keep_, touch_;
+       up[me] ! old_kind, old_k, old_p, r, rk, s, w, keep_, touch_;
+       up[me] ! old_kind, old_k, old_p, r, rk, s, w, keep_, touch_;
+       old_kind = 0; old_k = 0; old_p = 0; r = 0; rk = 0; s = 0; w = 0; keep_ = 0; touch_ = 0
      }
   :: d_step {
        repeats < REPEATS && open[me] && len(down[me]) == 1 ->
        repeats++;
-       down[me] ? kind, r, rk, s, w;
-       down[me] ! kind, r, rk, s, w;
-       down[me] ! kind, r, rk, s, w;
-       kind = 0; r = 0; rk = 0; s = 0; w = 0
+       down[me] ? kind, r, rk, s, w, keep_;
+       down[me] ! kind, r, rk, s, w, keep_;
+       down[me] ! kind, r, rk, s, w, keep_;
+       kind = 0; r = 0; rk = 0; s = 0; w = 0; keep_ = 0
      }
   :: phase[me] == EXITED || phase[me] == DEAD -> break
   od
