@@ -11,12 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "ddprunctl/client.h"
 #include "ddprunctl/json.h"
 #include "ddprunctl/options.h"
 #include "ddprunctl/tables.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::ctl {
@@ -27,6 +31,7 @@ constexpr int kExitUsage = 2;
 constexpr int kExitNotFound = 3;
 constexpr int kJobsPerPage = 1000;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
+constexpr absl::Duration kPatience = absl::Seconds(30);  // for a server that leads; as launchers have it
 constexpr char kClearScreen[] = "\033[H\033[2J";
 
 int Fail(const absl::Status& status, int exit_status) {
@@ -92,10 +97,30 @@ class Commands {
     return 0;
   }
 
+  // For what goes on while servers come and go: whether to make a call again that failed so. Waits before.
+  bool TryAgain(const absl::Status& status) {
+    const bool lost = absl::IsUnavailable(status) || absl::IsCancelled(status);  // a server that ends cancels its calls
+    if (!options_.follow || !lost || SteadyNow() >= answered_ + kPatience) return false;
+    if (!std::exchange(searching_, true)) {
+      fprintf(stderr, "ddprunctl: lost the rendezvous server; trying again for %s\n",
+              absl::FormatDuration(kPatience).c_str());
+    }
+    std::this_thread::sleep_for(kWatchInterval);
+    return true;
+  }
+  void Answered() {
+    answered_ = SteadyNow();
+    searching_ = false;
+  }
+
   int Show() {
     while (true) {
       v1::Job job;
-      if (absl::Status status = GetJob(options_.job_id, &job); !status.ok()) return Fail(status);
+      if (absl::Status status = GetJob(options_.job_id, &job); !status.ok()) {
+        if (TryAgain(status)) continue;
+        return Fail(status);
+      }
+      Answered();
       if (options_.json) {
         Print(ToJson(job));
       } else {
@@ -149,37 +174,58 @@ class Commands {
     return 0;
   }
 
-  int Events() {
+  // Reads a stream of events, with `follow` for as long as its server serves.
+  grpc::Status ReadEvents(const Client::Target& target, uint64_t after, bool follow,
+                          absl::FunctionRef<void(const v1::Event&)> take) {
     v1::WatchEventsRequest request;
-    request.set_after(options_.after);
+    request.set_after(after);
     request.set_job_id(options_.job_id);
-    request.set_follow(options_.follow);
+    request.set_follow(follow);
+    const auto reader = target.control->WatchEvents(target.context, request);
+    reader->WaitForInitialMetadata();
+    // An older server, which does not say so, is known by its first event.
+    bool leads = target.context->GetServerInitialMetadata().count(rendezvous::kServerMarker) > 0;
+    for (v1::Event event; reader->Read(&event); leads = true) take(event);
+    if (leads) Answered();
+    return reader->Finish();
+  }
+
+  int Events() {
     // Another server may take over: its numbers are others, but the events of before have the times that they had.
     constexpr size_t kMostRemembered = 20'000;  // more than a server keeps
-    std::set<std::string> printed;
-    bool again = false;
-    const absl::Status status = client_.Call(
-        [&](const Client::Target& target) {
-          again = !printed.empty();
-          if (again) request.set_after(0);
-          const auto reader = target.control->WatchEvents(target.context, request);
-          for (v1::Event event; reader->Read(&event);) {
-            const bool is_new = printed
-                                    .insert(absl::StrCat(event.time().seconds(), ".", event.time().nanos(), " ",
-                                                         event.kind(), " ", event.node_id(), " ", event.job_id()))
-                                    .second;
-            if (!is_new && again) continue;
-            if (printed.size() > kMostRemembered) printed.erase(printed.begin());  // about the oldest
-            if (options_.json) {
-              Print(ToJson(event));
-            } else {
-              Print(EventLine(event));
-            }
-          }
-          return reader->Finish();
-        },
-        options_.follow ? absl::InfiniteDuration() : Client::kTimeout);
-    return status.ok() ? 0 : Fail(status);
+    std::set<std::string> known;
+    const auto learn = [&known](const v1::Event& event) {
+      const std::string key = absl::StrCat(event.time().seconds(), ".", event.time().nanos(), " ", event.kind(), " ",
+                                           event.node_id(), " ", event.job_id());
+      const bool is_new = known.insert(key).second;
+      if (known.size() > kMostRemembered) known.erase(known.begin());  // about the oldest
+      return is_new;
+    };
+    if (options_.follow && options_.after > 0) {
+      const absl::Status status = client_.Call([&](const Client::Target& target) {
+        return ReadEvents(target, 0, /*follow=*/false, [&](const v1::Event& event) {
+          if (event.number() <= options_.after) learn(event);
+        });
+      });
+      if (!status.ok()) return Fail(status);
+      answered_ = SteadyTime::InfinitePast();
+    }
+    const auto read = [&](const Client::Target& target) {
+      const bool again = answered_ > SteadyTime::InfinitePast();
+      return ReadEvents(target, again ? 0 : options_.after, options_.follow, [&](const v1::Event& event) {
+        if (!learn(event) && again) return;
+        if (options_.json) {
+          Print(ToJson(event));
+        } else {
+          Print(EventLine(event));
+        }
+      });
+    };
+    while (true) {
+      const absl::Status status = client_.Call(read, options_.follow ? absl::InfiniteDuration() : Client::kTimeout);
+      if (status.ok()) return 0;
+      if (!TryAgain(status)) return Fail(status);
+    }
   }
 
   int Change() {
@@ -221,6 +267,8 @@ class Commands {
 
   const Options options_;
   Client client_;
+  SteadyTime answered_ = SteadyTime::InfinitePast();  // when a server that leads was there last
+  bool searching_ = false;                            // for another one
 };
 
 int Main(int argc, char** argv) {

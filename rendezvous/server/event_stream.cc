@@ -38,7 +38,10 @@ void EventStream::OnChecked(const absl::Status& status) {
     if (listed_) {
       after_ = request_.after() > log->newest() ? 0 : request_.after();
       if (request_.follow()) watch_ = log->AddWatch([this] { OnEvent(); });
-      Pump();
+      writing_ = true;
+      ++pending_;
+      context_.AddInitialMetadata(kServerMarker, "1");
+      writer_.SendInitialMetadata(static_cast<Completion*>(&written_tag_));  // also if there is no event for long
     } else {
       Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watchers"));
     }

@@ -45,7 +45,7 @@ class EventStream {
   grpc::ServerAsyncWriter<v1::Event> writer_{&context_};
   EventLog::Watch watch_;
   uint64_t after_ = 0;    // the last event that was read
-  bool writing_ = false;  // a Write or the Finish is in flight
+  bool writing_ = false;  // the initial metadata, a Write or the Finish is in flight
   bool over_ = false;     // nothing more is to be written
   bool listed_ = false;
   std::atomic<int> pending_ = 0;  // operations in flight, posted calls included
