@@ -155,16 +155,28 @@ def show_failure(page, job):
     assert page.js("return document.scripts.length") == 1
 
 
+def timeline(page):
+    """The events in sight, with their times, the newest first."""
+    return page.js("return [...document.querySelectorAll('#timeline li')]"
+                   ".map(e => e.querySelector('time').dateTime + e.textContent)")
+
+
 def reconnect(page, server, job):
     """The server is killed and started again; the page goes on by itself, as do the launchers."""
+    before = timeline(page)
+    assert sum("round." in line for line in before) == 3, before
     server.stop()
     page.wait("document.getElementById('link').textContent === 'reconnecting'")
     server.start()
     page.wait("document.getElementById('link').textContent === 'live'")
     page.wait("document.getElementById('job-state').textContent === 'running'")
+    page.wait(f"document.querySelectorAll('#timeline li').length >= {len(before)}")
     job.say("finish")
     page.wait("document.getElementById('job-state').textContent === 'finished'")
     page.wait("[...document.querySelectorAll('.kind')].some(e => e.textContent === 'job.finished')")
+    after = timeline(page)
+    assert [line for line in after if line in before] == before, after
+    assert "job.finished" in after[0], after
 
 
 def use_keys(page, server):

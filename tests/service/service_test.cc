@@ -23,6 +23,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/e2e/launch.h"
+#include "tests/rendezvous_http/http_client.h"
 
 namespace ddprun::testing {
 namespace {
@@ -156,9 +157,10 @@ TEST(FleetTest, JobOfThirtyLaunchers_StartsRestartsAndEnds) {
 class UpgradeTest : public ::testing::Test {
  protected:
   void StartServer() {
-    server_ = std::make_unique<Process>(std::vector<std::string>{kProgram, absl::StrCat("--listen=127.0.0.1:", port_),
-                                                                 "--state-dir=" + dir_.File("state")});
-    ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
+    server_ = std::make_unique<Process>(std::vector<std::string>{
+        kProgram, absl::StrCat("--listen=127.0.0.1:", port_), "--state-dir=" + dir_.File("state"),
+        absl::StrCat("--http=127.0.0.1:", http_port_), "--event-log=" + dir_.File("events")});
+    ASSERT_TRUE(server_->WaitForOut("HTTP on port")) << server_->Err();
   }
   std::unique_ptr<Launcher> StartNode() {
     const std::string script =
@@ -171,7 +173,7 @@ class UpgradeTest : public ::testing::Test {
   void Touch(const std::string& name) { fclose(fopen(dir_.File(name).c_str(), "w")); }
 
   TempDir dir_;
-  const int port_ = FreePort();
+  const int port_ = FreePort(), http_port_ = FreePort();
   std::unique_ptr<Process> server_;
 };
 
@@ -217,16 +219,25 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
   };
   const std::vector<std::string> before = story();
   ASSERT_EQ(before.size(), 5u) << "created, assigned, failed, stopped, assigned";
+  Process watch({"ddprunctl/ddprunctl", absl::StrCat("--server=127.0.0.1:", port_), "show", "--watch", "job"});
+  ASSERT_TRUE(watch.WaitForOut("running")) << watch.Err();
   for (int i = 0; i < 2; ++i) {
     server_->Signal(i == 0 ? SIGKILL : SIGTERM);
     server_->Wait();
     StartServer();
     ASSERT_TRUE(Eventually([&] { return Count(server_->Err(), " joined") == 2; })) << server_->Err();
     EXPECT_EQ(story(), before);
+    const std::string metrics = HttpClient(http_port_).Get("/metrics");
+    for (const char* line :
+         {"\nddprun_events_total{kind=\"job.created\"} 0\n", "\nddprun_events_total{kind=\"round.assigned\"} 0\n",
+          "\nddprun_worker_failures_total{kind=\"exit\"} 0\n", "\nddprun_restarts_total 0\n"}) {
+      EXPECT_TRUE(absl::StrContains(metrics, line)) << line << metrics;
+    }
   }
   Touch("end");
   EXPECT_EQ(a->Wait(), 0) << a->Err();
   EXPECT_EQ(b->Wait(), 0) << b->Err();
+  EXPECT_EQ(watch.Wait(), 0) << watch.Err();
   const std::string shown = ctl("show");
   EXPECT_TRUE(absl::StrContains(shown, "training")) << shown;
   server_->Signal(SIGKILL);
@@ -242,6 +253,13 @@ TEST_F(UpgradeTest, ServerIsReplaced_EventsAndGoodputGoOn) {
     return std::string();
   };
   EXPECT_EQ(line_of(ctl("show")), line_of(shown)) << "an ended job keeps its goodput";
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  const std::string events = ReadFile(dir_.File("events"));
+  for (const auto& [event, count] : std::vector<std::pair<const char*, int>>{
+           {"job.created", 1}, {"round.assigned", 2}, {"worker.failed", 1}, {"job.finished", 1}}) {
+    EXPECT_EQ(Count(events, absl::StrCat("\"event.name\":\"", event, "\"")), count) << event << " in\n" << events;
+  }
 }
 
 }  // namespace
