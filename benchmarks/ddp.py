@@ -3,9 +3,9 @@
 
 usage: benchmarks/ddp.py [--runs N] [--only SECTION]... [--quick]
 
-Prints markdown tables of medians and of ratios. What is compared is alive at the same time and runs some steps in turn, and
-ratios are of the same turn: what else the machine does hits both sides. Needs scripts/setup. Builds its programs with
-Bazel ($BAZEL, default "bazel") unless --programs names their folder.
+Prints markdown tables of medians and of ratios. What is compared is alive at the same time and runs some steps in turn,
+and ratios are of the same turn: what else the machine does hits both sides. Needs scripts/setup. Builds its programs
+with Bazel ($BAZEL, default "bazel") unless --programs names their folder.
 """
 
 import argparse
@@ -63,7 +63,7 @@ class Setup:
         return ("--model", model, *sizes.get(model, ()))
 
     def steps(self, model):
-        """Per round. The MLP stays below 800 in all: later its dead units' moments are subnormal, and slow everywhere."""
+        """Per round. The MLP stays below 800 in all: later its dead units' moments are subnormal, so slow."""
         if self.quick:
             return 3
         return min(40, 780 // self.rounds) if model == "mlp" else 8
@@ -81,9 +81,13 @@ def build():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=7, metavar="N", help="runs of each program; rounds of steps are 2 N + 1")
+    parser.add_argument(
+        "--runs", type=int, default=7, metavar="N", help="runs of each program; rounds of steps are 2 N + 1"
+    )
     parser.add_argument("--only", action="append", choices=list(SECTIONS), help="only these sections")
-    parser.add_argument("--quick", action="store_true", help="smallest sizes, one run: shows that it works, measures nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="smallest sizes, one run: shows that it works, measures nothing"
+    )
     parser.add_argument("--programs", type=pathlib.Path, help="folder of the compiled programs")
     parser.add_argument("--ddprun", type=pathlib.Path, default=ROOT / "bin/ddprun", help="another build of ddprun")
     args = parser.parse_args()

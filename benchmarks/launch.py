@@ -3,8 +3,8 @@
 
 usage: benchmarks/launch.py [--runs N] [--only WORD]...
 
-Every measurement alternates between the two launchers, so that both see the same machine; the table shows medians. Needs
-scripts/setup and a C compiler; the Python standard library is enough.
+Every measurement alternates between the two launchers, so that both see the same machine; the table shows medians.
+Needs scripts/setup and a C compiler; the Python standard library is enough.
 """
 
 import argparse
@@ -87,7 +87,8 @@ class Bench:
         command = [*LAUNCHERS[launcher], *flags, "--max-restarts=100", "--no-python", self.worker]
         env = dict(self.env, BENCH_FILE=str(path))
         launchers = [
-            subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(nodes)
+            subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for _ in range(nodes)
         ]
         try:
             self.wait_for(path, lambda begun: len(begun) == 2 * nodes, launchers)
@@ -116,7 +117,7 @@ class Bench:
         return begun
 
     def replace(self, launcher, nodes):
-        """Kills the last rank, KILLS_PER_JOB times over: seconds from SIGKILL to its replacement's first instruction."""
+        """Kills the last rank KILLS_PER_JOB times: seconds from SIGKILL to its replacement's first instruction."""
         result = []
         with self.job(launcher, nodes) as (launchers, path):
             world = 2 * nodes
@@ -222,7 +223,9 @@ def print_table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs a row (default 7)")
-    parser.add_argument("--only", action="append", choices=["start", "64", "two", "kill", "idle"], help="only these rows")
+    parser.add_argument(
+        "--only", action="append", choices=["start", "64", "two", "kill", "idle"], help="only these rows"
+    )
     parser.add_argument("--ddprun", help="another build of ddprun")
     args = parser.parse_args()
     if args.runs < 1:

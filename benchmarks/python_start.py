@@ -4,8 +4,8 @@ worker to the next one; proportional memory (PSS) of the whole job.
 
 usage: benchmarks/python_start.py [--runs N] [--workers N]...
 
-Every round starts each of the three once, one after the other, so that all see the same machine; the table shows medians
-and the range. Needs scripts/setup; the Python standard library is enough.
+Every round starts each of the three once, one after the other, so that all see the same machine; the table shows
+medians and the range. Needs scripts/setup; the Python standard library is enough.
 """
 
 import argparse

@@ -4,9 +4,9 @@
 usage: benchmarks/recovery.py [--injections N] [--only WORD]... [--programs DIR]
 
 Each case is a job of which one process is killed with SIGKILL, again and again, each time a random while after it has
-recovered. The table shows medians and p99 (of 20 injections: the largest) of the time from the kill to the end of the next
-optimizer step, how that divides, and how many committed steps had to be made again. Jobs under torchrun and jobs without
-recovery resume from a snapshot of every 20th step. Needs scripts/setup; the Python standard library is enough.
+recovered. The table shows medians and p99 (of 20 injections: the largest) of the time from the kill to the end of the
+next optimizer step, how that divides, and how many committed steps had to be made again. Jobs under torchrun and jobs
+without recovery resume from a snapshot of every 20th step. Needs scripts/setup; the Python standard library is enough.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Job:
         self.processes.append(process)
 
     def start_server(self):
-        """Returns its port once it listens: a launcher that comes sooner tries again a second later, then more rarely."""
+        """Returns its port once it listens: a launcher that comes sooner retries a second later, then more rarely."""
         self.start([str(ROOT / "bin/rendezvousd"), "--listen=127.0.0.1:0"])
         deadline = time.monotonic() + GIVE_UP
         while True:
@@ -116,7 +116,7 @@ class Injection:
 
 
 def recovered_by_survivors(running, killed, survivors):
-    """After a kill at `killed`: waits until the ranks `survivors` (by their ranks afterwards) have said how they went on."""
+    """After a kill at `killed`: waits until `survivors` (by their ranks afterwards) have said how they went on."""
     result = Injection()
     before = running.step
     deadline = time.monotonic() + GIVE_UP
@@ -185,7 +185,8 @@ def lose_nodes(worker, injections):
         with job() as running:
             # The server stands apart, as its launcher would be killed with it.
             port = running.start_server()
-            flags = ["--nnodes=2:3", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
+            server = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=recovery{port}"]
+            flags = ["--nnodes=2:3", "--nproc-per-node=1", *server]
             for _ in range(3):
                 running.start([str(DDPRUN), *flags, "--max-restarts=100", "--no-python", *worker])
             running.run_until_step(random.randint(30, 60))
@@ -201,7 +202,8 @@ def lose_nodes(worker, injections):
 
 
 def one_node(world, worker, *flags):
-    return [[str(DDPRUN), "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *flags, "--no-python", *worker]]
+    job = ["--standalone", f"--nproc-per-node={world}", "--max-restarts=1000"]
+    return [[str(DDPRUN), *job, *flags, "--no-python", *worker]]
 
 
 def p99(values):
@@ -257,9 +259,10 @@ def main():
             cases[f"restart: {world} ranks"] = lambda world=world, plain=plain: kill_workers(
                 one_node(world, plain), world, injections, False
             )
+            torchrun = str(ROOT / ".venv/bin/torchrun")
             script = trainer([str(ROOT / "examples/python/train_gpt.py")], f"python{world}")
             cases[f"torchrun, Python: {world} ranks"] = lambda world=world, script=script: kill_workers(
-                [[str(ROOT / ".venv/bin/torchrun"), "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *script]],
+                [[torchrun, "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", *script]],
                 world,
                 injections,
                 False,

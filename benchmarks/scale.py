@@ -242,8 +242,12 @@ def check_memory(nodes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (300, 600, 1000)")
-    parser.add_argument("--hogs", type=int, default=0, metavar="N", help="beside N programs on each core that never sleep")
+    parser.add_argument(
+        "--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (300, 600, 1000)"
+    )
+    parser.add_argument(
+        "--hogs", type=int, default=0, metavar="N", help="beside N programs on each core that never sleep"
+    )
     parser.add_argument("--hold", type=float, default=5, metavar="S", help="leave the job alone so long (default 5)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
     parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")

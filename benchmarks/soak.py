@@ -3,11 +3,11 @@
 
 usage: benchmarks/soak.py [--jobs N]
 
-Jobs have two launchers, all of them in one process with real gRPC streams (benchmarks/fleet/soak_main.cc); 50 jobs run at a
-time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its state folder
-ten times. What the server remembers of ended jobs is bounded (1,000 jobs), so nothing may grow once twice as many have
-ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000 events, those of some
-33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
+Jobs have two launchers, all of them in one process with real gRPC streams (benchmarks/fleet/soak_main.cc); 50 jobs run
+at a time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its
+state folder ten times. What the server remembers of ended jobs is bounded (1,000 jobs), so nothing may grow once twice
+as many have ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000
+events, those of some 33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
 """
 
 import argparse
@@ -25,7 +25,8 @@ WINDOW = 5  # looks
 def build_soak():
     bazel = os.environ.get("BAZEL", "bazel").split()
     target = "//benchmarks/fleet:soak"
-    done = subprocess.run([*bazel, "build", "--color=no", "--curses=no", target], cwd=ROOT, capture_output=True, text=True)
+    command = [*bazel, "build", "--color=no", "--curses=no", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"soak.py: can't build {target}:\n{done.stderr[-2000:]}")
     return ROOT / ".bazel/bin/benchmarks/fleet/soak"
@@ -40,7 +41,7 @@ def look_at(pid, folder):
 
 
 def find_growth(samples, jobs):
-    """What is more at the end than when the server had settled, beyond what may vary. `samples`: (jobs ended, values)."""
+    """What grew after the server had settled, beyond what may vary. `samples`: (jobs ended, values)."""
     settled = [values for ended, values in samples if ended >= min(SETTLED, jobs // 2)]
     if len(settled) < 2 * WINDOW:
         return ["too few jobs to tell"]

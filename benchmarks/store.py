@@ -3,8 +3,8 @@
 
 usage: benchmarks/store.py [--workers N] [--operations N] [--ddprun FILE]
 
-Each worker sets and reads keys of its own; rank 0 sends PINGs meanwhile. The longest answer to one is the longest turn of
-the launcher's loop, and the time until the launcher gets a CPU. Needs scripts/setup and a C compiler.
+Each worker sets and reads keys of its own; rank 0 sends PINGs meanwhile. The longest answer to one is the longest turn
+of the launcher's loop, and the time until the launcher gets a CPU. Needs scripts/setup and a C compiler.
 """
 
 import argparse

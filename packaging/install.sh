@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs ddprun: `bazel run //:install -- --prefix=DIR`, or scripts/install --prefix=DIR.
 #
-#   --prefix=DIR    where to; ~ and paths relative to the caller's folder are fine. What is installed may be moved later.
+#   --prefix=DIR    where to; ~ and paths relative to the caller's folder are fine. What is installed may be moved
+#                   later
 #   --uninstall     removes what was installed there
 #   DESTDIR         (environment) put in front of the prefix, for those who build packages
 #
-# Every file is first written beside its place and then renamed, so that a running program is not written over. The files
-# by which others find the package go first and come last: what was broken off half-way is not found by anybody.
+# Every file is first written beside its place and then renamed, so that a running program is not written over. The
+# files by which others find the package go first and come last: what was broken off half-way is not found by anybody.
 set -euo pipefail
 ME=${DDPRUN_INSTALL_NAME:-install}
 MANIFEST=share/ddprun/manifest.txt

@@ -95,8 +95,15 @@ install_tree = rule(
     implementation = _install_tree_impl,
     doc = "A folder that looks as the prefix will after the installation.",
     attrs = {
-        "library": attr.label(mandatory = True, providers = [CcInfo], doc = "Its objects, and those it needs, make the archive."),
-        "public_header": attr.string(mandatory = True, doc = "Installed with all that it includes, and nothing else is."),
+        "library": attr.label(
+            mandatory = True,
+            providers = [CcInfo],
+            doc = "Its objects, and those it needs, make the archive.",
+        ),
+        "public_header": attr.string(
+            mandatory = True,
+            doc = "Installed with all that it includes, and nothing else is.",
+        ),
         "libtorch": attr.label(mandatory = True, providers = [CcInfo]),
         "absl": attr.string_list(mandatory = True, doc = "The parts of Abseil that the library needs."),
         "version": attr.label(mandatory = True, allow_single_file = True, doc = "The header that holds kVersion."),

@@ -130,8 +130,8 @@ run_tests() {
   mkdir -p "$LOGS"
   events="$LOGS/$name.events.json"
   rm -f "$events"
-  # First what is to be built, on every core, then the tests: they wait most of the time, so several share a core. A test
-  # that can't be built is counted below.
+  # First what is to be built, on every core, then the tests: they wait most of the time, so several share a core. A
+  # test that can't be built is counted below.
   step "$name-build" run_bazel build --keep_going "$@" || true
   STEP_EVENTS=$events step "$name" run_bazel test --local_cpu_resources=$(($(nproc) * 2)) --keep_going \
     --build_event_json_file="$events" "$@" || status=$?

@@ -2,8 +2,8 @@
 
 usage: run_demo.py [--launcher FILE]      FILE: bin/ddprun, or another that takes torchrun's flags
 
-Exit status: 0 if the worker's death, the restart from the snapshot, the falling loss, the sample and the good end of both
-launchers were all seen; 1 if not; 130 after Ctrl-C.
+Exit status: 0 if the worker's death, the restart from the snapshot, the falling loss, the sample and the good end of
+both launchers were all seen; 1 if not; 130 after Ctrl-C.
 """
 
 import argparse

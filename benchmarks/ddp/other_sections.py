@@ -93,8 +93,8 @@ def memory(setup):
         ["", "", "VmRSS, MB", "PSS, MB", "VmRSS to Python", "PSS to Python", "CUDA in memory"],
         rows,
         [
-            "Aim: PSS of C++ at most 0.20 (MLP) and 0.30 (GPT) of Python. libtorch_cpu of the CUDA wheel itself names libcudart and libcupti; "
-            "libtorch_cuda and what it needs are loaded only for NCCL."
+            "Aim: PSS of C++ at most 0.20 (MLP) and 0.30 (GPT) of Python. libtorch_cpu of the CUDA wheel itself names "
+            "libcudart and libcupti; libtorch_cuda and what it needs are loaded only for NCCL."
         ],
     )
 
@@ -127,7 +127,8 @@ def sampler(setup):
         for name, one in answers.items():
             ratio = "-" if skipped else show_ratio(seconds[name], seconds["Python"])
             size = statistics.median(answer["megabytes"] for answer in one)
-            rows.append([f"10^{len(str(samples)) - 1}", name, f"{statistics.median(seconds[name]):.3f}", ratio, f"{size:.0f}"])
+            median = statistics.median(seconds[name])
+            rows.append([f"10^{len(str(samples)) - 1}", name, f"{median:.3f}", ratio, f"{size:.0f}"])
         if skipped:
             rows.append([f"10^{len(str(samples)) - 1}", "Python", "skipped: not enough memory", "-", "-"])
     say("")
@@ -184,7 +185,10 @@ def checkpoint(setup):
         f"Checkpoints: how long rank 0 of {setup.world} is held",
         ["", "", "MB", "held, ms", "longest, ms", "lost by the next steps, ms"],
         rows,
-        ["Weights and AdamW's moments. torch.save alone leaves the file in the page cache, and no older one if it fails."],
+        [
+            "Weights and AdamW's moments. torch.save alone leaves the file in the page cache, and no older one if it "
+            "fails."
+        ],
     )
 
 

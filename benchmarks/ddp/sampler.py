@@ -1,6 +1,7 @@
 """One epoch of one rank by Python's DistributedSampler: `sampler.py SAMPLES` prints one line of JSON.
 
-{"seconds": from set_epoch to the last index, "megabytes": what that added to the process at its peak, "sum": of indices}
+{"seconds": from set_epoch to the last index, "megabytes": what that added to the process at its peak,
+"sum": of indices}
 """
 
 import json

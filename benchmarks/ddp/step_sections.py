@@ -92,8 +92,8 @@ def bucket_table(setup, place, where):
             for name, one in steps.items()
         ],
         [
-            "Fused AdamW and gradients as views. Hidden: of the time that communication adds where nothing overlaps (one "
-            "bucket, reduced after backward), the share that is gone. Measured: measure_bucket_cap chose "
+            "Fused AdamW and gradients as views. Hidden: of the time that communication adds where nothing overlaps "
+            "(one bucket, reduced after backward), the share that is gone. Measured: measure_bucket_cap chose "
             f"{chosen:.2f} MiB."
         ],
     )

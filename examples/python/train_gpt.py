@@ -8,8 +8,8 @@ On one machine with two workers, or on two machines:
 
 It does what examples/cpp/train_gpt.cc does, and prints the same losses; its snapshots are PyTorch's own. Nothing here
 knows which launcher started it: ranks and addresses come from the environment (torchrun works as well).
-The text is --text FILE, or the licence texts that every Debian machine has. The snapshot is written by rank 0; a restart
-loads it if rank 0 finds it, so with several machines it should lie in a folder that they share.
+The text is --text FILE, or the licence texts that every Debian machine has. The snapshot is written by rank 0; a
+restart loads it if rank 0 finds it, so with several machines it should lie in a folder that they share.
 """
 
 import argparse

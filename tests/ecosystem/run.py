@@ -49,7 +49,13 @@ EXPLAINED = {
 }
 OWN = re.compile("DDPRUN_")
 # Variables that differ from one run to the next.
-OF_ONE_RUN = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DDPRUN_LAUNCHER_ID", "DDPRUN_WORKER_LINK"}
+OF_ONE_RUN = {
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_ERROR_FILE",
+    "DDPRUN_LAUNCHER_ID",
+    "DDPRUN_WORKER_LINK",
+}
 
 # What differs between two outputs of the same program.
 VARYING = (

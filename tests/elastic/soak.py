@@ -4,10 +4,10 @@
 usage: tests/elastic/soak.py [--minutes M | --faults N] [--seed S] [--only KIND]...
 
 The job is elastic_gpt on several launchers of this machine, which may run with one node less, and a rendezvousd with a
-state folder. The next fault comes a random number of steps after the whole job has trained on. First a job without faults
-is measured; until the other one reaches its last step only faults come that keep the number of workers, and losses must be
-the same bits. At the end the job is stopped by SIGTERM, and resumed from its snapshot for some last steps. Exit code 1:
-something did not hold; the last lines say what.
+state folder. The next fault comes a random number of steps after the whole job has trained on. First a job without
+faults is measured; until the other one reaches its last step only faults come that keep the number of workers, and
+losses must be the same bits. At the end the job is stopped by SIGTERM, and resumed from its snapshot for some last
+steps. Exit code 1: something did not hold; the last lines say what.
 Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/daemon:rendezvousd first. Linux, standard library.
 """
 
@@ -186,7 +186,8 @@ class Job:
         least = max(1, self.arguments.nodes - 1)
         command = [self.arguments.ddprun, f"--nnodes={least}:{self.arguments.nodes}", "--max-restarts=1000000"]
         command += [f"--nproc-per-node={self.arguments.nproc}", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        command += [f"--rdzv-id={self.id}", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1", "--max-failures-at-step=0"]
+        command += [f"--rdzv-id={self.id}", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1"]
+        command += ["--max-failures-at-step=0"]
         command += ["--node-cooldown=0"]  # chance may hit one node again and again
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
         steps, folder = str(self.steps), str(self.folder)
@@ -235,7 +236,10 @@ class Job:
 
     def recover(self, since, dead):
         """Waits for a whole round after round `since`, and checks that nothing else is left."""
-        self.run_until(f"{self.world} ranks in a round after {since}", lambda: (self.history.whole(self.world) or 0) > since)
+        self.run_until(
+            f"{self.world} ranks in a round after {since}",
+            lambda: (self.history.whole(self.world) or 0) > since,
+        )
         for pid in dead:
             self.run_until(f"the end of worker {pid}", lambda: not alive(pid, self.mark))
 
@@ -254,7 +258,9 @@ class Job:
         self.wait_for(self.nodes)
         first, last = min(self.history.first_steps.values(), default=None), self.history.steps
         if (first, last) != (before + 1, self.steps):
-            raise Violation(f"stopped after step {before}, resumed from step {first}, and ended after {last} of {self.steps}")
+            raise Violation(
+                f"stopped after step {before}, resumed from step {first}, and ended after {last} of {self.steps}"
+            )
 
     def wait_for(self, processes):
         for process in processes:
@@ -278,13 +284,15 @@ def alive(pid, mark):
     """Whether it is a process of this job, and no zombie that its parent is about to reap."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX" and f"{MARK}={mark}".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return state not in "ZX" and f"{MARK}={mark}".encode() in environment
     except OSError:
         return False
 
 
 def marked(mark):
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid() and alive(int(entry), mark)]
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and alive(pid, mark)]
 
 
 def name(pid):
@@ -394,7 +402,7 @@ class Faults:
 
 
 def send(pids, number, mark):
-    """To those that are processes of the job: one that died of an earlier fault may have left its number to a stranger."""
+    """To those that are processes of the job: one that died of an earlier fault may have left its pid to a stranger."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             if alive(pid, mark):
@@ -431,7 +439,8 @@ class Resources:
                 all_ = self.samples[kind, pid]
                 first, last = all_[min(self.WARM, count - 1)], all_[-1]
                 pairs = [f"{a} -> {b}" for a, b in zip(first[:2], last[:2])]
-                print(f"{kind:12} {pid:8} {count:12} {pairs[0]:>12} {pairs[1]:>12} {first[2] / 1024:7.1f} -> {last[2] / 1024:.1f}")
+                memory = f"{first[2] / 1024:7.1f} -> {last[2] / 1024:.1f}"
+                print(f"{kind:12} {pid:8} {count:12} {pairs[0]:>12} {pairs[1]:>12} {memory}")
             for count, pid in of_kind:
                 if count < self.ENOUGH:
                     continue
@@ -533,8 +542,14 @@ def read_arguments():
     parser.add_argument("--nodes", type=int, default=3, help="launchers (3)")
     parser.add_argument("--nproc", type=int, default=1, help="workers of each (1)")
     parser.add_argument("--reference", type=int, default=300, help="steps of the job without faults (300)")
-    parser.add_argument("--steps-between", type=int, default=60, help="steps from a recovery to the next fault, at most (60)")
-    parser.add_argument("command", nargs="*", help="after --: a program that prints what elastic_gpt does; {folder} and {steps} are replaced")
+    parser.add_argument(
+        "--steps-between", type=int, default=60, help="steps from a recovery to the next fault, at most (60)"
+    )
+    parser.add_argument(
+        "command",
+        nargs="*",
+        help="after --: a program that prints what elastic_gpt does; {folder} and {steps} are replaced",
+    )
     arguments = parser.parse_args()
     arguments.ddprun = str(BUILT / "launcher/ddprun")
     arguments.rendezvousd = str(BUILT / "rendezvous/daemon/rendezvousd")
@@ -544,7 +559,8 @@ def read_arguments():
         model = ["--block-size=32", "--n-layer=1", "--n-head=2", "--n-embd=32", "--batch-size=4", "--dropout=0.1"]
         snapshots = ["--snapshot={folder}/snapshots", "--snapshot-every=200"]
         evaluations = ["--held-out=16", "--evaluate-every=15"]
-        arguments.command = [str(BUILT / "examples/cpp/elastic_gpt"), *model, *snapshots, *evaluations, "--steps={steps}"]
+        program = str(BUILT / "examples/cpp/elastic_gpt")
+        arguments.command = [program, *model, *snapshots, *evaluations, "--steps={steps}"]
     return arguments
 
 

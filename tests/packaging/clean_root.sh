@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the wheel on a bare Debian and runs the tutorial's command there: clean_root.sh WHEEL [SUITE]. As root, by hand:
-# debootstrap fetches the system (SUITE: bookworm, or bullseye with glibc 2.31), in a minute or two. PyTorch comes from
-# this checkout's .venv if that has the Python of SUITE; else a script without PyTorch runs. The last line is "passed".
+# Installs the wheel on a bare Debian and runs the tutorial's command there: clean_root.sh WHEEL [SUITE]. As root, by
+# hand: debootstrap fetches the system (SUITE: bookworm, or bullseye with glibc 2.31), in a minute or two. PyTorch comes
+# from this checkout's .venv if that has the Python of SUITE; else a script without PyTorch runs. The last line is
+# "passed".
 set -Eeuo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WHEEL=${1:?usage: clean_root.sh WHEEL [SUITE]} SUITE=${2:-bookworm}

@@ -88,7 +88,8 @@ class Browser:
             file.write(base64.b64decode(self.call("GET", "/screenshot")))
 
     def size(self, width, height):
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        mobile = width < 600
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def complaints(self):
         """What the browser's console has said since the last call."""

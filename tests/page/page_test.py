@@ -69,7 +69,8 @@ class Server:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPRUN_")}
         if self.token:
             environment["DDPRUN_TOKEN"] = self.token
-        command = [BUILT / "rendezvous/daemon/rendezvousd", f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}"]
+        command = [BUILT / "rendezvous/daemon/rendezvousd"]
+        command += [f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}"]
         self.process = subprocess.Popen(
             [*command, f"--http=127.0.0.1:{self.http}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=environment,
@@ -278,7 +279,8 @@ def take_pictures(page, server, folder):
     page.open(server.url("/#/jobs/llama-8b-pretrain"))
     page.js("localStorage.clear(); location.reload()")
     for step in range(2, 242, 8):
-        job.say(f"progress {step} {('forward', 'backward', 'optimizer')[step // 8 % 3]} {6 / step ** 0.4 + step % 3 / 50:.4f}")
+        phase = ("forward", "backward", "optimizer")[step // 8 % 3]
+        job.say(f"progress {step} {phase} {6 / step ** 0.4 + step % 3 / 50:.4f}")
         page.wait(f"document.getElementById('tiles').textContent.includes('Step{step}')")
     job.say("fail 2 RuntimeError: CUDA error: an illegal memory access was encountered")
     job.await_round()

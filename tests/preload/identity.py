@@ -54,13 +54,20 @@ seen = {
     "path": sys.path,
     "file": __file__,
     "names": sorted(name for name in vars(main) if name not in ("seen", "command_line", "file")),
-    "main": [main.__name__, main.__package__, main.__spec__ and main.__spec__.name, main.__doc__, type(main.__loader__).__name__],
+    "main": [
+        main.__name__,
+        main.__package__,
+        main.__spec__ and main.__spec__.name,
+        main.__doc__,
+        type(main.__loader__).__name__,
+    ],
     "code": inspect.currentframe().f_code.co_filename,
     "flags": repr(sys.flags),
     "xoptions": sys._xoptions,
     "warnings": sys.warnoptions,
     "streams": [
-        [s.encoding, s.errors, s.line_buffering, s.write_through, s.fileno()] for s in (sys.stdin, sys.stdout, sys.stderr)
+        [s.encoding, s.errors, s.line_buffering, s.write_through, s.fileno()]
+        for s in (sys.stdin, sys.stdout, sys.stderr)
     ],
     "locale": locale.getpreferredencoding(),
     "environment": {k: v for k, v in sorted(os.environ.items()) if k not in VARYING},
@@ -68,7 +75,9 @@ seen = {
     "native environment": native_environment(),
     "directory": os.getcwd(),
     "umask": status("Umask"),
-    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")},
+    "limits": {
+        name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+    },
     "signals": status("SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd"),
     "handlers": {s.name: repr(signal.getsignal(s)).partition(" at ")[0] for s in signal.Signals},
     "descriptors": descriptors(),

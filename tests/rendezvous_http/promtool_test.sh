@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prometheus' own tool reads the alert rules, their unit tests, and the metrics of a real server. Skipped without promtool
-# (Debian's package prometheus).
+# Prometheus' own tool reads the alert rules, their unit tests, and the metrics of a real server. Skipped without
+# promtool (Debian's package prometheus).
 set -euo pipefail
 if ! command -v promtool >/dev/null; then
   echo "skipped: there is no promtool"

@@ -29,7 +29,8 @@ dist.destroy_process_group()
 
 
 def client(host, seconds=60, **options):
-    return dist.TCPStore("127.0.0.1", host.port, is_master=False, timeout=datetime.timedelta(seconds=seconds), **options)
+    timeout = datetime.timedelta(seconds=seconds)
+    return dist.TCPStore("127.0.0.1", host.port, is_master=False, timeout=timeout, **options)
 
 
 class Methods(unittest.TestCase):

@@ -1,5 +1,5 @@
-"""Lightning's Trainer with DDP and a ModelCheckpoint. Each step draws its own samples: Lightning does not go on with the
-batch at which an epoch was interrupted."""
+"""Lightning's Trainer with DDP and a ModelCheckpoint. Each step draws its own samples: Lightning does not go on with
+the batch at which an epoch was interrupted."""
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint

@@ -164,8 +164,8 @@ def bf16_hook(group, bucket):
 class Reduced:
     """An all-reduce that is done: what powerSGD_hook gets in place of an asynchronous one.
 
-    It waits for all-reduces in the callbacks of others. Over Gloo these run on the threads that all-reduce, until none is
-    left.
+    It waits for all-reduces in the callbacks of others. Over Gloo these run on the threads that all-reduce, until none
+    is left.
     """
 
     def __init__(self, tensor, group, async_op):
@@ -207,7 +207,8 @@ class Run:
                     dropout=float(self.settings.get("dropout", 0)),
                 )
             )
-        kinds = {"mlp": Mlp, "branches": Branches, "two_outputs": TwoOutputs, "normed": Normed, "cnn": Cnn, "tied": Tied}
+        kinds = {"mlp": Mlp, "branches": Branches, "two_outputs": TwoOutputs, "normed": Normed}
+        kinds |= {"cnn": Cnn, "tied": Tied}
         module = kinds[self.model]()
         fill_parameters(module)
         return module
