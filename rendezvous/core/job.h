@@ -110,7 +110,7 @@ class Job {
   JobState state() const { return state_; }
   bool ended() const { return IsEnd(state_); }
   size_t nodes() const { return members_.size(); }
-  bool HasHost(absl::string_view host) const;
+  bool HasHost(absl::string_view host) const { return members_.HasHost(host); }
   bool HasNode(absl::string_view node_id) const { return members_.Find(node_id) != nullptr; }
   JobView View(SteadyTime now, bool with_nodes) const;
   JobRecord Record(SteadyTime now) const;
@@ -198,8 +198,11 @@ class Job {
   void EnterWaiting(std::string reason, const Turn& turn);
   // The reason of the present state, with what holds up a round that has been decided.
   std::string ReasonAt(SteadyTime now) const;
-  // The nodes at hand are ready for the next round.
-  bool WaitsForGoneOnly() const { return ReadyForRound(members_, size_.max_nodes, LeftOutNow()); }
+  // The nodes at hand are ready for the next round. Asked after every event, so it looks at all nodes (LeftOutNow) only
+  // when their workers have stopped.
+  bool WaitsForGoneOnly() const {
+    return members_.all_stopped() && ReadyForRound(members_, size_.max_nodes, LeftOutNow());
+  }
   // Nodes that the next round begins without, or that the present one goes on without.
   LeftOutNodes LeftOutNow() const;
   std::string DescribeLeftOut(const Node& node) const;

@@ -94,11 +94,6 @@ absl::Status Job::Resize(const JobSize& size, const std::string& actor, const Tu
   return absl::OkStatus();
 }
 
-bool Job::HasHost(absl::string_view host) const {
-  return std::any_of(members_.nodes().begin(), members_.nodes().end(),
-                     [&](const auto& node) { return node->host == host; });
-}
-
 void Job::OnDrained(const std::string& what, const Turn& turn) { ApplyChange(what, turn); }
 
 void Job::ApplyChange(const std::string& what, const Turn& turn) {

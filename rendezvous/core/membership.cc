@@ -42,6 +42,7 @@ Node* Membership::Add(const Join& join, SteadyTime now) {
   }
   node->self = nodes_.insert(nodes_.end(), std::move(owned));
   by_id_[node->node_id] = node;
+  by_host_[node->host].push_back(node);
   PutIn(node);
   Count(*node, +1);
   return node;
@@ -52,6 +53,9 @@ void Membership::Remove(Node* node) {
   TakeOut(node);
   if (node->node_rank) by_requested_rank_.erase(*node->node_rank);
   by_id_.erase(node->node_id);
+  const auto of_host = by_host_.find(node->host);
+  std::erase(of_host->second, node);
+  if (of_host->second.empty()) by_host_.erase(of_host);
   nodes_.erase(node->self);
 }
 
@@ -162,6 +166,16 @@ std::vector<std::string> Membership::FirstHosts(size_t most) const {
     hosts.push_back(node->host);
   }
   return hosts;
+}
+
+std::vector<Node*> Membership::OnHosts(const std::set<std::string>& hosts) const {
+  std::vector<Node*> nodes;
+  for (const std::string& host : hosts) {
+    const auto of_host = by_host_.find(host);
+    if (of_host != by_host_.end()) nodes.insert(nodes.end(), of_host->second.begin(), of_host->second.end());
+  }
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->join_order < b->join_order; });
+  return nodes;
 }
 
 std::vector<std::string> Membership::SortedIds() const {

@@ -119,12 +119,17 @@ class Membership {
   size_t size() const { return nodes_.size(); }
   const Nodes& nodes() const { return nodes_; }  // in the order in which they joined
   std::vector<std::string> FirstHosts(size_t most) const;
+  bool HasHost(absl::string_view host) const { return by_host_.contains(host); }
+  // In the order in which they joined. O(n log n) for so many hosts and nodes on them.
+  std::vector<Node*> OnHosts(const std::set<std::string>& hosts) const;
   std::vector<std::string> SortedIds() const;
   size_t ready() const { return ready_; }
   // Nodes of the latest round that can't be given ranks now.
   size_t unready_in_round() const { return unready_in_round_; }
   // Nodes that may have workers, of whatever round.
   size_t with_workers() const { return with_workers_; }
+  // Nobody who is there has to be waited for.
+  bool all_stopped() const { return unready_in_round_ == 0 && with_workers_ == 0; }
   // Nodes that no round was given out without since the last one that they know of.
   size_t in_touch() const { return in_touch_; }
   // Those of them that do not know of the latest round, which they are of.
@@ -155,6 +160,7 @@ class Membership {
   const Lateness* const lateness_;
   Nodes nodes_;
   absl::flat_hash_map<absl::string_view, Node*> by_id_;  // keys lie in the nodes
+  absl::flat_hash_map<std::string, std::vector<Node*>> by_host_;
   absl::flat_hash_map<int32_t, Node*> by_requested_rank_;
   Order heard_;   // connected, but for those of the server's own process
   Order broken_;  // the others

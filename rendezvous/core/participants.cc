@@ -4,27 +4,25 @@
 #include <cstddef>
 
 namespace ddprun::rendezvous {
+namespace {
 
-bool IsDrainedNewcomer(const Node& node, const DrainedHosts& drained) {
-  return !node.in_round() && !node.may_claim_touch && drained.contains(node.host);
-}
+bool IsNewcomer(const Node* node) { return !node->in_round() && !node->may_claim_touch; }
+
+}  // namespace
 
 size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained) {
-  if (drained.empty()) return 0;
-  return static_cast<size_t>(std::count_if(members.nodes().begin(), members.nodes().end(),
-                                           [&](const auto& node) { return IsDrainedNewcomer(*node, drained); }));
+  const std::vector<Node*> nodes = members.OnHosts(drained);
+  return static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), IsNewcomer));
 }
 
 LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
   LeftOutNodes left_out;
   std::vector<const Node*> drained;
-  if (!rules.drained.empty()) {
-    for (const auto& node : members.nodes()) {
-      if (IsDrainedNewcomer(*node, rules.drained)) {
-        left_out.insert(node.get());
-      } else if (node->can_be_left_out && rules.drained.contains(node->host)) {
-        drained.push_back(node.get());
-      }
+  for (const Node* node : members.OnHosts(rules.drained)) {
+    if (IsNewcomer(node)) {
+      left_out.insert(node);
+    } else if (node->can_be_left_out) {
+      drained.push_back(node);
     }
   }
   std::vector<const Node*> nodes;  // who is needed first comes first
@@ -53,7 +51,7 @@ LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
 }
 
 bool ReadyForRound(const Membership& members, size_t max_nodes, const LeftOutNodes& left_out) {
-  if (members.unready_in_round() > 0 || members.with_workers() > 0) return false;
+  if (!members.all_stopped()) return false;
   size_t ready = members.ready();
   for (const Node* node : left_out) {
     if (node->may_claim_touch) return false;

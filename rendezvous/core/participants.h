@@ -29,8 +29,7 @@ struct LeftOutRules {
   size_t ranked = 0;  // how many nodes the last round had; no more than max_nodes: the job was not made smaller since
 };
 
-// A node of a drained host that is not of the last round: it counts for nothing.
-bool IsDrainedNewcomer(const Node& node, const DrainedHosts& drained);
+// Nodes of drained hosts that are not of the last round: they count for nothing.
 size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drained);
 
 // Nodes that the next round begins without (protocol 3.9, 3.10): newcomers of drained hosts; nodes with a cooldown and

@@ -51,7 +51,7 @@ BENCHMARK(BM_JoinAndAssign)
     ->ArgsProduct({{1'000, 10'000, 100'000}, {0, 1}, {0, 1}})
     ->Unit(benchmark::kMillisecond);
 
-// A worker's failure, everybody's Ready and the next round.
+// A worker's failure, everybody's Ready and the next round. `drained`: a host is that has no node of the job.
 void BM_Restart(benchmark::State& state) {
   const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
   const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
@@ -59,6 +59,7 @@ void BM_Restart(benchmark::State& state) {
     state.PauseTiming();
     Registry registry(SteadyTime::InfinitePast());
     Effects effects;
+    if (state.range(1) != 0) (void)registry.OnCommand(DrainHost{"elsewhere"}, "operator", now, &effects);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
     effects.clear();
     state.ResumeTiming();
@@ -69,7 +70,11 @@ void BM_Restart(benchmark::State& state) {
   }
   state.SetComplexityN(state.range(0));
 }
-BENCHMARK(BM_Restart)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
+BENCHMARK(BM_Restart)
+    ->ArgNames({"nodes", "drained"})
+    ->ArgsProduct({{1'000, 10'000, 100'000}, {0, 1}})
+    ->Unit(benchmark::kMillisecond)
+    ->Complexity();
 
 void BM_Heartbeat(benchmark::State& state) {
   const std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));

@@ -39,6 +39,27 @@ TEST(MembershipTest, Silence_ExpiresTheOneHeardOfFirst) {
   EXPECT_EQ(m.Find("a"), a);
 }
 
+TEST(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
+  Membership m(kTimeout, kGrace);
+  const auto add = [&](const std::string& id, const std::string& host) {
+    Join join = Named(id);
+    join.host = host;
+    return m.Add(join, At(absl::ZeroDuration()));
+  };
+  Node* b1 = add("1", "b");
+  add("2", "c");
+  Node* a3 = add("3", "a");
+  Node* b4 = add("4", "b");
+  EXPECT_EQ(m.OnHosts({"a", "b", "d"}), (std::vector<Node*>{b1, a3, b4}));
+  EXPECT_TRUE(m.OnHosts({}).empty());
+  m.Remove(b1);
+  EXPECT_EQ(m.OnHosts({"b"}), std::vector<Node*>{b4});
+  EXPECT_TRUE(m.HasHost("b"));
+  m.Remove(b4);
+  EXPECT_FALSE(m.HasHost("b"));
+  EXPECT_TRUE(m.OnHosts({"b"}).empty());
+}
+
 TEST(MembershipTest, Untold_IsInTouchButNotOfTheLatestRound) {
   Membership m(kTimeout, kGrace);
   Node* a = m.Add(Named("a"), At(absl::ZeroDuration()));
