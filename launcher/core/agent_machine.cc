@@ -185,7 +185,15 @@ void AgentMachine::Confirm(const rendezvous::Assignment& assignment, SteadyTime 
 }
 
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
-  if (state_ != State::kIdle || (current_ && assignment.round <= current_->round)) return;
+  if (exit_ || (current_ && assignment.round <= current_->round)) return;
+  if (state_ == State::kStopping) {
+    // A Ready that was told again crossed the StopRound for which survivors are being stopped. As if the workers of
+    // this round had ended at once: its Ready follows.
+    current_ = assignment;
+    reported_.reset();
+    return;
+  }
+  if (state_ != State::kIdle) return;
   const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
   if (!workers_.Quiet() || (!assignment.keeps_workers && !kept.empty())) {
     // A survivor is being killed, or the server, one of before survivors, does not know that there are any.

@@ -790,6 +790,11 @@ proctype launcher(byte me) {
              phase[me] = RUNNING;
              if :: r > highest -> highest = r :: else fi;
              check_worlds(me)
+#ifndef MISTAKE_DROPS_ASSIGN
+           :: phase[me] == STOPPING && r > last[me] -> /* of survivors: as if the new ones had ended at once */
+             last[me] = r; place[me] = rk; size[me] = s; took[me] = w;
+             if :: r > highest -> highest = r :: else fi
+#endif
            :: else
            fi
          :: kind == STOP ->
@@ -797,12 +802,10 @@ proctype launcher(byte me) {
            :: r < last[me] -> skip
            :: r >= last[me] && phase[me] == STOPPING -> keeps[me] = keeps[me] && keep_
            :: r >= last[me] && phase[me] == RUNNING -> phase[me] = STOPPING; keeps[me] = keep_ && CAN_REFORM(me)
-           :: else ->
-             phase[me] = IDLE;
 #ifndef MISTAKE_IGNORES_KEEP
-             suspended[me] = suspended[me] && keep_;
+           :: r >= last[me] && suspended[me] && !keep_ -> suspended[me] = 0; phase[me] = STOPPING
 #endif
-             say(me, READY, 0, r, 0, 0, 0)
+           :: else -> phase[me] = IDLE; say(me, READY, 0, r, 0, 0, 0)
            fi
          :: kind == END -> hang_up(me)
          :: kind == FINISH ->
@@ -859,7 +862,15 @@ proctype launcher(byte me) {
        lease[me] && (cut[me] || !open[me]) && phase[me] != EXITED && phase[me] != DEAD ->
        lease[me] = 0;
        touch[me] = 0;
-       if :: phase[me] == RUNNING || phase[me] == STOPPING -> phase[me] = IDLE; lose_workers(me) :: else fi;
+       if
+       :: phase[me] == RUNNING || phase[me] == STOPPING ->
+         keep_ = (phase[me] == RUNNING && CAN_REFORM(me)) || keeps[me];
+         phase[me] = IDLE;
+         lose_workers(me);
+         suspended[me] = keep_;
+         keep_ = 0
+       :: else
+       fi;
 #ifndef MISTAKE_LATE_ASSIGN
        hang_up(me)
 #else
