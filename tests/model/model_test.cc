@@ -50,6 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
         World{"MessagesTwice", kRounds, {"-DREPEATS=1", "-DCUTS=0"}, ""},                       //
         World{"ThreeNodes", kRounds, {"-DN=3", "-DMAX=3", "-DCRASHES=0", "-DFAILURES=0"}, ""},  //
         World{"Spare", kRounds, {"-DN=3", "-DCUTS=0", "-DCRASHES=0", "-DDEATHS=1"}, ""},
+        World{"LauncherLeaves", kRounds, {"-DLEAVES=1", "-DMIN=1", "-DCUTS=0", "-DCRASHES=0"}, ""},
+        World{"LauncherLeavesAndServerEnds", kRounds, {"-DLEAVES=1", "-DMIN=1", "-DCUTS=0", "-DFAILURES=0"}, ""},
         World{"WorkersReform", kRounds, {"-DREFORM=3", "-DMIN=1", "-DFAILURES=0"}, ""},
         World{"SomeWorkersReform", kRounds, {"-DREFORM=1", "-DCUTS=0"}, ""},
         World{"ThreeNodesReform", kRounds, {"-DREFORM=7", "-DN=3", "-DMAX=3", "-DCRASHES=0", "-DCUTS=0"}, ""},
@@ -79,6 +81,10 @@ INSTANTIATE_TEST_SUITE_P(
                             {"-DMISTAKE_KEEPS_RANKS", "-DN=3", "-DMIN=1", "-DDEATHS=1", "-DCUTS=0", "-DCRASHES=0"},
                             "rank"},
                       World{"AssignNotRepeated", kRounds, {"-DMISTAKE_ASSIGNS_ONCE"}, "invalid end state"},
+                      World{"LeavesUnfenced",
+                            kRounds,
+                            {"-DMISTAKE_LEAVES_UNFENCED", "-DLEAVES=1", "-DMIN=1", "-DCUTS=0", "-DCRASHES=0"},
+                            kTwoWorlds},
                       World{"SomeWorkersKept", kRounds, {"-DMISTAKE_KEEPS_MIXED", "-DREFORM=1"}, "restarted"},
                       World{"OutdatedWorkersKept",
                             kRounds,

@@ -35,6 +35,9 @@
 #ifndef DEATHS
 #define DEATHS 0 /* a launcher is killed */
 #endif
+#ifndef LEAVES
+#define LEAVES 0 /* a launcher leaves by itself (protocol 4.2) */
+#endif
 #ifndef REPEATS
 #define REPEATS 0 /* a message arrives twice */
 #endif
@@ -48,6 +51,7 @@
 #define ASSIGN 6
 #define STOP 7
 #define FINISH 8
+#define LEAVING 9 /* phase: whether it has workers, which it stops */
 
 /* What a launcher says of its workers, and the server knows of a node (protocol 4.3). */
 #define GONE 0 /* no member */
@@ -57,6 +61,7 @@
 #define STOPPING 4
 #define EXITED 5 /* launchers only: after the verdict */
 #define DEAD 6   /* launchers only */
+#define LEFT 7   /* launchers only: it stops its workers */
 
 /* The job's states, as rendezvous/core/job_state.h has them; the last call is part of WAIT. */
 #define WAIT 0
@@ -72,7 +77,7 @@
 
 /* A message: kind, incarnation, phase, round, rank, nodes of the round, world, survivors (STOP, ASSIGN: workers are
  * kept), in touch. */
-chan up[N] = [5] of { byte, byte, byte, byte, byte, byte, byte, bit, bit };
+chan up[N] = [6] of { byte, byte, byte, byte, byte, byte, byte, bit, bit };
 chan down[N] = [5] of { byte, byte, byte, byte, byte, bit };
 
 /* ---- launchers */
@@ -128,7 +133,7 @@ bit kept_left;
 byte worlds;         /* that were ever assigned */
 byte charged;        /* restarts */
 byte highest;        /* round that a launcher took */
-byte failures, cuts, crashes, deaths, repeats;
+byte failures, cuts, crashes, deaths, repeats, leaves;
 byte outcome;        /* the first verdict told */
 bit resumed[N];      /* its workers are those of the round before */
 bit restarted[N];    /* they are new, and those of the round before could not re-form */
@@ -197,6 +202,7 @@ inline stop_all() {
 /* 3.3: the next round may start. */
 #define MAY_ASSIGN \
   (job == LEAVE && IS_READY(0) + IS_READY(1) + IS_READY(2) >= MIN && !DELAYS(0) && !DELAYS(1) && !DELAYS(2))
+#define UNHEARD(i) OF(i, !heard[AT(i)] && lease[AT(i)])
 #define LEASED(i) OF(i, member[AT(i)] == GONE && lease[AT(i)])
 
 /* 3.3: nodes of the last round take part, then those in touch, then others: n_ in all. */
@@ -639,6 +645,14 @@ inline lose(i, silent) {
 /* The server hears nothing from it: on the stream that it knows. */
 #define UNREACHABLE(i) (!connected[i] || !open[i] || cut[i] || incarnation[i] != heard[i])
 
+/* 4.2: a loss without delay. The end of its stream tells that its workers have ended, or its lease. */
+inline on_leave(i, has_workers) {
+#ifndef MISTAKE_LEAVES_UNFENCED
+  if :: has_workers && (member[i] == RUNNING || member[i] == STOPPING) -> fenced[i] = 1 :: else fi;
+#endif
+  lose(i, 0)
+}
+
 /* An idle node may be silent for longer than any lease. */
 #define COUNTS(i) (REFORM && member[i] == IDLE && connected[i] && lease[i])
 
@@ -654,13 +668,15 @@ end:
        d_step {
          if /* of a stream that the server has ended nothing is read */
          :: kind == JOIN -> on_join(me, k, p, r, rk, s, w, sv, tc)
-         :: kind != JOIN && (k != heard[me] || member[me] == GONE || job == OVER) -> skip
+         :: kind == END && k == heard[me] && member[me] == GONE && job != OVER -> fenced[me] = 0 /* it had left */
+         :: kind != JOIN && (k != heard[me] || (member[me] == GONE && kind != END) || job == OVER) -> skip
          :: else ->
            if
            :: kind == END -> connected[me] = 0
            :: kind == FAILED -> on_failed(me, r)
            :: kind == SUCCEEDED -> on_succeeded(me, r)
            :: kind == READY -> on_ready(me, r, sv)
+           :: kind == LEAVING -> on_leave(me, p)
            fi
          fi;
          conclude();
@@ -714,6 +730,9 @@ end:
        MAY_ASSIGN ->
        d_step { conclude() }
      }
+  :: d_step { /* 4.5: whose workers ran before this server has joined, or stopped them */
+       unknown && !UNHEARD(0) && !UNHEARD(1) && !UNHEARD(2) -> unknown = 0
+     }
   :: atomic { /* 4.4: nodes had their time to report, which is longer than any lease */
        job == RECOVER && MEMBERS > 0 && !LEASED(0) && !LEASED(1) && !LEASED(2) ->
        d_step { decision = LEAVE_ROUND; conclude() }
@@ -762,7 +781,7 @@ proctype launcher(byte me) {
   bit keep_, touch_;
   do
   :: atomic { /* connects; a message of an earlier stream may be overtaken */
-       !open[me] && phase[me] != EXITED && phase[me] != DEAD ->
+       !open[me] && phase[me] < EXITED ->
        d_step { open[me] = 1; incarnation[me]++ };
        if
        :: say(me, JOIN, phase[me], last[me], place[me], size[me], took[me])
@@ -799,7 +818,7 @@ proctype launcher(byte me) {
            fi
          :: kind == STOP ->
            if
-           :: r < last[me] -> skip
+           :: r < last[me] || phase[me] == LEFT -> skip
            :: r >= last[me] && phase[me] == STOPPING -> keeps[me] = keeps[me] && keep_
            :: r >= last[me] && phase[me] == RUNNING -> phase[me] = STOPPING; keeps[me] = keep_ && CAN_REFORM(me)
 #ifndef MISTAKE_IGNORES_KEEP
@@ -869,6 +888,7 @@ proctype launcher(byte me) {
          lose_workers(me);
          suspended[me] = keep_;
          keep_ = 0
+       :: phase[me] == LEFT -> lose_workers(me)
        :: else
        fi;
 #ifndef MISTAKE_LATE_ASSIGN
@@ -878,8 +898,16 @@ proctype launcher(byte me) {
 #endif
      }
   :: d_step {
-       deaths < DEATHS && phase[me] != EXITED && phase[me] != DEAD ->
-       deaths++;
+       leaves < LEAVES && open[me] && phase[me] < EXITED ->
+       leaves++;
+       say(me, LEAVING, (phase[me] == RUNNING || phase[me] == STOPPING), 0, 0, 0, 0);
+       phase[me] = LEFT;
+       keeps[me] = 0;
+       suspended[me] = 0
+     }
+  :: d_step { /* it is killed, or its workers have ended after it left */
+       phase[me] == LEFT || (deaths < DEATHS && phase[me] < EXITED) ->
+       if :: phase[me] == LEFT -> skip :: else -> deaths++ fi;
        phase[me] = DEAD;
        lose_workers(me);
        lease[me] = 0;
