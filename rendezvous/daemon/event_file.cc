@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -11,12 +12,20 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/daemon/event_line.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kReadAtOnce = 256;
+// A thousand launchers that join at once would otherwise be a thousand writes, and as many wake-ups of the thread.
+constexpr absl::Duration kGather = absl::Milliseconds(50);
+
+bool IsFile(int fd) {
+  struct stat found = {};
+  return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+}
 
 int OpenToAppend(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
@@ -49,7 +58,7 @@ EventFile::~EventFile() {
 void EventFile::Wake() {
   {
     MutexLock lock(&mutex_);
-    new_events_ = true;
+    if (std::exchange(new_events_, true)) return;
   }
   changed_.NotifyAll();
 }
@@ -74,6 +83,8 @@ void EventFile::Run() {
     {
       MutexLock lock(&mutex_);
       while (!new_events_ && !reopen_ && !stop_) changed_.Wait(&mutex_);
+      const SteadyTime gathered = SteadyNow() + kGather;
+      while (!reopen_ && !stop_ && SteadyNow() < gathered) changed_.WaitUntil(&mutex_, gathered);
       new_events_ = false;
       reopen = std::exchange(reopen_, false);
       stop = stop_;
@@ -86,35 +97,39 @@ void EventFile::Run() {
 void EventFile::WriteNew() {
   for (EventLog::Events events = log_->Read(written_, kReadAtOnce); !events.empty();
        events = log_->Read(written_, kReadAtOnce)) {
+    const bool is_file = IsFile(fd_);
+    std::string lines;
     for (const auto& logged : events) {
-      if (logged->number <= log_->restored()) {  // a server before this one has written it
-        written_ = logged->number;
-        continue;
-      }
-      if (logged->number > written_ + 1) CountLost(logged->number - written_ - 1, "this thread was too slow");
+      const uint64_t missing = logged->number - written_ - 1;
       written_ = logged->number;
-      if (!WriteLine(EventLine(*logged))) {
-        CountLost(1, strerror(errno));
-      } else if (std::exchange(failing_, false)) {
-        Log(LogLevel::kInfo,
-            absl::StrCat("writing to the event log ", path_, " again; lost so far: ", Counted(lost(), "event")));
-      }
+      if (logged->number <= log_->restored()) continue;  // a server before this one has written it
+      if (missing > 0) CountLost(missing, "this thread was too slow");
+      lines += EventLine(*logged);
+      // A pipe takes a short write whole or not at all.
+      if (!is_file) Write(std::exchange(lines, ""));
     }
+    if (!lines.empty()) Write(lines);
   }
 }
 
-bool EventFile::WriteLine(const std::string& line) {
+void EventFile::Write(const std::string& lines) {
   if (fd_ < 0) ReopenNow();
-  if (fd_ < 0) return false;
-  struct stat before = {};
-  const bool is_file = fstat(fd_, &before) == 0 && S_ISREG(before.st_mode);
-  const ssize_t n = write(fd_, line.data(), line.size());
-  if (n == static_cast<ssize_t>(line.size())) return true;
+  const ssize_t n = fd_ < 0 ? -1 : write(fd_, lines.data(), lines.size());
   const int error = n < 0 ? errno : ENOSPC;
+  const size_t taken = n < 0 ? 0 : static_cast<size_t>(n);
+  const size_t whole = taken == 0 ? 0 : lines.rfind('\n', taken - 1) + 1;
+  if (whole == lines.size()) {
+    if (!std::exchange(failing_, false)) return;
+    return Log(LogLevel::kInfo,
+               absl::StrCat("writing to the event log ", path_, " again; lost so far: ", Counted(lost(), "event")));
+  }
   // Half a line would spoil the next one.
-  if (n > 0 && is_file && ftruncate(fd_, before.st_size) != 0) Log(LogLevel::kWarning, "the event log has half a line");
-  errno = error;
-  return false;
+  struct stat now = {};
+  const auto half = static_cast<off_t>(taken - whole);
+  if (half > 0 && (fstat(fd_, &now) != 0 || ftruncate(fd_, now.st_size - half) != 0)) {
+    Log(LogLevel::kWarning, "the event log has half a line");
+  }
+  CountLost(std::count(lines.begin() + whole, lines.end(), '\n'), strerror(error));
 }
 
 void EventFile::ReopenNow() {

@@ -129,6 +129,7 @@ class Server::Impl {
   asio::io_context io_{1};
   std::vector<tcp::acceptor> acceptors_;
   asio::steady_timer accept_pause_{io_};
+  asio::steady_timer gather_{io_};
   bool stopping_ = false;
   rendezvous::TlsTexts tls_texts_;
   std::shared_ptr<asio::ssl::context> tls_context_;
@@ -415,11 +416,15 @@ absl::Status Server::Impl::RefreshCertificate() {
 }
 
 void Server::Impl::Wake() {
-  if (woken_.exchange(true)) return;
+  // A stream that begins meanwhile is counted before it looks for what there is.
+  if (streams_count_ == 0 || woken_.exchange(true)) return;
   asio::post(io_, [this] {
-    woken_ = false;
-    const std::set<Connection*> streams = streams_;
-    for (Connection* stream : streams) stream->Pull();
+    gather_.expires_after(absl::ToChronoNanoseconds(limits_.stream_gather));
+    gather_.async_wait([this](error_code) {
+      woken_ = false;
+      const std::set<Connection*> streams = streams_;
+      for (Connection* stream : streams) stream->Pull();
+    });
   });
 }
 
@@ -428,6 +433,7 @@ void Server::Impl::Stop() {
   error_code ignored;
   for (tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
   accept_pause_.cancel();
+  gather_.cancel();
   const std::set<std::shared_ptr<Connection>> connections = connections_;
   for (const std::shared_ptr<Connection>& connection : connections) connection->Close();
 }

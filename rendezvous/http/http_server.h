@@ -27,8 +27,10 @@ struct ServerLimits {
   absl::Duration idle = absl::Seconds(30);          // between requests of a connection
   absl::Duration write = absl::Seconds(20);         // by then a response must be taken
   absl::Duration stream_write = absl::Seconds(10);  // the same for a part of a response without an end
-  absl::Duration stream_comment =
-      absl::Seconds(15);                // a comment is sent on a silent stream, so that its end is noticed
+  // What comes so close together is sent together on responses without an end.
+  absl::Duration stream_gather = absl::Milliseconds(50);
+  // A comment is sent on a silent stream, so that its end is noticed.
+  absl::Duration stream_comment = absl::Seconds(15);
   int stream_buffer_bytes = 64 * 1024;  // of the kernel, for what a client has not taken
 };
 
@@ -58,7 +60,7 @@ class Server {
 
   int port() const;
 
-  // There may be more to send on responses without an end.
+  // There may be more to send on responses without an end; it is sent soon (ServerLimits::stream_gather).
   void Wake();
 
   Counts counts() const;

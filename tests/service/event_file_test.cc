@@ -1,7 +1,9 @@
 #include "rendezvous/daemon/event_file.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -103,6 +105,29 @@ TEST(EventFile, DiskIsFull_LinesAreCounted) {
   ASSERT_TRUE(file.ok()) << file.status();
   for (int i = 0; i < 3; ++i) log.Append(JobEvent(Event::Kind::kJobCreated));
   EXPECT_TRUE(Eventually([&] { return (*file)->lost() == 3; })) << (*file)->lost();
+}
+
+TEST(EventFile, DiskFills_LinesStayWholeAndTheRestIsCounted) {
+  const TempDir folder;
+  const std::string path = folder.File("events");
+  EventLog log;
+  auto file = EventFile::Open(path, &log);
+  ASSERT_TRUE(file.ok()) << file.status();
+  // The kernel takes what fits, and then refuses.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = 1000;
+  setrlimit(RLIMIT_FSIZE, &full);
+  for (int i = 0; i < 100; ++i) log.Append(JobEvent(Event::Kind::kJobCreated));
+  EXPECT_TRUE(Eventually([&] { return Lines(path) + (*file)->lost() == 100; })) << (*file)->lost();
+  setrlimit(RLIMIT_FSIZE, &before);
+  const int written = Lines(path);
+  EXPECT_GT(written, 0);
+  EXPECT_EQ(ReadFile(path).back(), '\n');
+  log.Append(JobEvent(Event::Kind::kJobFinished));
+  EXPECT_TRUE(Eventually([&] { return Lines(path) == written + 1; }));
 }
 
 TEST(EventFile, CantBeOpened_SaysWhy) {
