@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,9 @@ constexpr int64_t kGivenUp = 1 << 20;
 
 // How long to wait for the store's answer before looking whether the wait was cancelled; c10d waits twice.
 constexpr absl::Duration kConnectOnce = absl::Milliseconds(400);
+
+// A store that answers no question for so long does not run any more. It must be long for a host with much to do.
+constexpr absl::Duration kAnswer = absl::Seconds(10);
 
 // How long the store's host waits until the others have read why it gives up.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
@@ -114,8 +118,8 @@ absl::Status StoreNotReached(const WorkerEnv& env, absl::Duration timeout, const
                                    env.agent_store ? "the launcher of node 0" : "rank 0", " is running"));
 }
 
-void LimitSilenceOfStore(int port) {
-  LimitSilenceOfTcpSockets([port](const TcpSocket& s) { return !s.listening && PortOfAddress(s.remote) == port; });
+bool IsConnectedTo(int port, const TcpSocket& socket) {
+  return !socket.listening && PortOfAddress(socket.remote) == port;
 }
 
 c10::intrusive_ptr<c10d::Store> WithoutPrefix(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -215,17 +219,19 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& 
     });
   } while (absl::IsDeadlineExceeded(status) && SteadyNow() < deadline && !cancel.stop_requested());
   if (!status.ok()) return StoreNotReached(env, timeout, status);
-  LimitSilenceOfStore(env.master_port);
+  LimitSilenceOfTcpSockets([&](const TcpSocket& s) { return IsConnectedTo(env.master_port, s); });
   return store;
 }
 
 c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto* const tcp = dynamic_cast<c10d::TCPStore*>(WithoutPrefix(store).get());
+  const auto is_store = [&](const TcpSocket& s) { return tcp != nullptr && IsConnectedTo(tcp->getPort(), s); };
+  const std::vector<TcpSocket> first = FindTcpSockets(is_store);
   c10::intrusive_ptr<c10d::Store> second = store;
   const absl::Status status = QuietTry([&] { second = store->clone(); });
   if (!status.ok()) return store;
-  if (const auto* const tcp = dynamic_cast<c10d::TCPStore*>(WithoutPrefix(store).get())) {
-    LimitSilenceOfStore(tcp->getPort());
-  }
+  LimitSilenceOfTcpSockets(is_store);
+  LimitReadsOfTcpSockets([&](const TcpSocket& s) { return is_store(s) && !absl::c_linear_search(first, s); }, kAnswer);
   return second;
 }
 

@@ -28,7 +28,8 @@ namespace ddprun {
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& env, absl::Duration timeout,
                                                                std::stop_token cancel = {});
 
-// A second connection to the same store, with the same prefix; `store` itself if its type does not support that.
+// A second connection to the same store, with the same prefix; `store` itself if its type does not support that. Where
+// the store's process is stopped, its calls fail after ten seconds; it must not be used any more then.
 c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store);
 
 // The default listening address for Gloo: the source address of the route to the store's host. With `several_hosts`

@@ -141,7 +141,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
 
   // Makes every operation of this group and its subgroups that is in progress return at once. From then on all
   // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't be
-  // reached. May be called from any thread, and more than once.
+  // reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
   void Abort(absl::string_view reason);
 
   // For a process that is about to exit after a failure: if it hosts the store, waits briefly (at most a second) until

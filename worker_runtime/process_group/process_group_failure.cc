@@ -19,11 +19,18 @@ namespace {
 
 using Kind = FailureReport::Kind;
 
+// How the error of an aborted group begins; the reason follows.
+constexpr absl::string_view kAborted = "aborted: ";
+
 // How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
 // All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after 5 s".
 constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
+
+FailureReport AbortReport(absl::string_view reason) {
+  return {.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)};
+}
 
 // Whether the exception came out of a collective's connections, rather than from code of the trainer.
 bool IsOfConnections(const absl::Status& thrown) {
@@ -195,7 +202,7 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
   {
     MutexLock lock(&mutex_);
     if (released_) return boards;
-    if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
+    if (!absl::IsAborted(failed_)) failed_ = absl::AbortedError(absl::StrCat(kAborted, reason));
     if (board != nullptr) boards.push_back(board);
   }
   CutOff(aborting);
@@ -208,9 +215,7 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
 void ProcessGroup::Impl::Abort(absl::string_view reason) {
   // The report comes last: the store may be unreachable. Others that see the connections close wait for it a moment.
   Threads aborting;
-  for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) {
-    each->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)});
-  }
+  for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) each->Post(AbortReport(reason));
   Join(aborting);
 }
 
@@ -227,9 +232,12 @@ void ProcessGroup::Impl::AwaitReaders() {
 }
 
 void ProcessGroup::Impl::Leave() {
+  FailureReport report{.kind = Kind::kLeft, .operation = "no operation"};
   {
     MutexLock lock(&mutex_);
     if (released_) return;
+    // The thread that aborts the group has not come to its report, or there is one already.
+    if (absl::IsAborted(failed_)) report = AbortReport(absl::StripPrefix(failed_.message(), kAborted));
   }
   Threads aborting;
   CutOff(aborting);
@@ -237,10 +245,8 @@ void ProcessGroup::Impl::Leave() {
   for (const std::shared_ptr<ProcessGroup>& subgroup : Subgroups()) {
     for (auto& each : subgroup->impl_->AbortAll("its parent group was destroyed", aborting)) boards.push_back(each);
   }
-  if (size > 1 && board != nullptr) board->Post({.kind = Kind::kLeft, .operation = "no operation"});
-  for (const std::shared_ptr<FailureBoard>& each : boards) {
-    each->Post({.kind = Kind::kAborted, .operation = "Abort", .detail = "its parent group was destroyed"});
-  }
+  if (size > 1 && board != nullptr) board->Post(report);
+  for (const std::shared_ptr<FailureBoard>& each : boards) each->Post(AbortReport("its parent group was destroyed"));
   Join(aborting);
   Release(/*healthy=*/false);
 }

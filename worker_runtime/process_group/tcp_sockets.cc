@@ -138,6 +138,13 @@ void LimitSilenceOfTcpSockets(SocketFilter filter) {
   });
 }
 
+void LimitReadsOfTcpSockets(SocketFilter filter, absl::Duration limit) {
+  const timeval most = absl::ToTimeval(limit);
+  ForEachSocket([&](int fd, const TcpSocket& socket) {
+    if (filter(socket)) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+  });
+}
+
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host, int port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;

@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 // Finds the TCP sockets that libraries have opened in this process, by their addresses. Thread-safe.
 namespace ddprun {
@@ -45,6 +46,10 @@ void KeepAliveTcpSockets(SocketFilter filter);
 // Keepalive, and the same limit for data that the other host does not acknowledge, for which the kernel would try 15
 // minutes. Not for connections whose receiver may be stopped for longer with a full buffer: those would fail too.
 void LimitSilenceOfTcpSockets(SocketFilter filter);
+
+// A read that waits for `limit` fails: for the other side's process may be stopped, for which its kernel answers. What a
+// library only polls for is not limited.
+void LimitReadsOfTcpSockets(SocketFilter filter, absl::Duration limit);
 
 // The source address of the kernel's route to `host`:`port`. Sends nothing.
 // Errors: Unavailable if `host` does not resolve or there is no route.

@@ -72,6 +72,17 @@ TEST(RankDeath, StoppedRank_IsNamedByTheTimeout) {
   }
 }
 
+TEST(RankDeath, StoppedHostOfTheStore_IsNamedByTheTimeout) {
+  RankProcesses ranks(3, "loop", /*timeout_seconds=*/2);
+  ASSERT_TRUE(ranks.Ready());
+  ranks[0].Signal(SIGSTOP);
+  for (int rank : {1, 2}) {
+    EXPECT_EQ(ranks[rank].Wait(), 1);
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 0)));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr("the store is not reachable either"));
+  }
+}
+
 TEST(RankDeath, RankInAnotherPlace_IsNamedByTheTimeout) {
   RankProcesses ranks(4, "loop_alone", /*timeout_seconds=*/5);
   ASSERT_TRUE(ranks.Ready());
