@@ -121,7 +121,7 @@ run_bazel() {
 # run_tests NAME ARGUMENT...: bazel test with these flags and targets (all targets if none is named). Shows what failed
 # and leaves the numbers of test cases in PASSED, FAILED and SKIPPED. Returns 0 if all passed.
 run_tests() {
-  local name=$1 events status=0 targets=() argument
+  local name=$1 events status=0 targets=() argument at_once
   shift
   for argument in "$@"; do
     [[ $argument == -[!/]* || $argument == -- ]] || targets+=("$argument")
@@ -130,10 +130,11 @@ run_tests() {
   mkdir -p "$LOGS"
   events="$LOGS/$name.events.json"
   rm -f "$events"
-  # First what is to be built, on every core, then the tests: they wait most of the time, so several share a core. A
-  # test that can't be built is counted below.
+  # First what is to be built, on every core, then the tests: they wait most of the time, so there are some more of them
+  # at once than cores. A test that can't be built is counted below.
   step "$name-build" run_bazel build --keep_going "$@" || true
-  STEP_EVENTS=$events step "$name" run_bazel test --local_cpu_resources=$(($(nproc) * 2)) --keep_going \
+  at_once=$(($(nproc) + 4))
+  STEP_EVENTS=$events step "$name" run_bazel test --jobs=$at_once --local_cpu_resources=$at_once --keep_going \
     --build_event_json_file="$events" "$@" || status=$?
   read -r PASSED FAILED SKIPPED < <("$ROOT/.venv/bin/python" "$ROOT/scripts/count_tests.py" "$events") || true
   : "${PASSED:=0}" "${FAILED:=0}" "${SKIPPED:=0}"

@@ -1,0 +1,3 @@
+// For tests that see LibTorch.
+#include "third_party/precompiled/libtorch.hpp"
+#include "gtest/gtest.h"
