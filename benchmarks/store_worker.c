@@ -1,6 +1,6 @@
-/* A worker that uses its round's store as TCPStore's clients do: BENCH_OPERATIONS pairs of SET and GET of keys of its own.
- * Rank 0 instead sends PINGs all the time until a key of each other rank is there. Each appends "RANK LONGEST_NS WALL_NS"
- * to the file named by BENCH_FILE: the longest time to an answer, and for all of it. */
+/* A worker that uses its round's store as TCPStore's clients do: BENCH_OPERATIONS pairs of SET and GET of keys of its
+ * own. Rank 0 instead sends PINGs all the time until a key of each other rank is there. Each appends "RANK LONGEST_NS
+ * WALL_NS" to the file named by BENCH_FILE: the longest time to an answer, and for all of it. */
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -66,7 +66,8 @@ static void Ping(uint32_t nonce) {
 }
 
 int main(void) {
-  const int rank = atoi(getenv("RANK")), world = atoi(getenv("WORLD_SIZE")), operations = atoi(getenv("BENCH_OPERATIONS"));
+  const int rank = atoi(getenv("RANK")), world = atoi(getenv("WORLD_SIZE"));
+  const int operations = atoi(getenv("BENCH_OPERATIONS"));
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(getenv("MASTER_PORT")))};
   if (inet_pton(AF_INET, getenv("MASTER_ADDR"), &address.sin_addr) != 1) Die("MASTER_ADDR");
   fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -98,7 +99,8 @@ int main(void) {
     Add("/done", 1);
   }
   char line[96];
-  const int length = snprintf(line, sizeof line, "%d %lld %lld\n", rank, (long long)longest, (long long)(Now() - began));
+  const long long lasted = Now() - began;
+  const int length = snprintf(line, sizeof line, "%d %lld %lld\n", rank, (long long)longest, lasted);
   const int file = open(getenv("BENCH_FILE"), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0 || write(file, line, (size_t)length) != length) Die("BENCH_FILE");
   return 0;

@@ -28,9 +28,9 @@ struct WorkerStreams {
 // appends. Thread-compatible.
 class WorkerOutput {
  public:
-  // `config` and `pump` must outlive it; `host` is this node's name, `launcher_id` that of this launcher alone. Makes the
-  // job's folder, if files are asked for; in a new folder of the temporary directory if they are without --log-dir (and
-  // says where). InvalidArgument, naming the folder: it can't be made.
+  // `config` and `pump` must outlive it; `host` is this node's name, `launcher_id` that of this launcher alone. Makes
+  // the job's folder, if files are asked for; in a new folder of the temporary directory if they are without --log-dir
+  // (and says where). InvalidArgument, naming the folder: it can't be made.
   static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, const std::string& host,
                                              const std::string& launcher_id, LogPump* pump);
 

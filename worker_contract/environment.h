@@ -52,7 +52,8 @@ inline constexpr char kPortRange[] = "DDPRUN_PORT_RANGE";    // text, with --por
 inline constexpr char kLauncherId[] = "DDPRUN_LAUNCHER_ID";  // text: one name per launcher process
 // Seconds, with a fraction, from the signal that stops the job to SIGKILL: the time to save.
 inline constexpr char kStopGrace[] = "DDPRUN_STOP_GRACE";
-// text: the address of the worker link (docs/worker_protocol.md): "@" and the name of a socket in the abstract namespace.
+// text: the address of the worker link (docs/worker_protocol.md): "@" and the name of a socket in the abstract
+// namespace.
 inline constexpr char kWorkerLink[] = "DDPRUN_WORKER_LINK";
 inline constexpr char kJobEndTime[] = "DDPRUN_JOB_END_TIME";  // unix seconds: the end of the job's time, where known
 

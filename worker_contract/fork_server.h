@@ -8,8 +8,8 @@ namespace ddprun::worker_contract {
 //
 //   launcher -> program
 //     setup LAUNCHER_PID ...                      once
-//     start TICKET CPU,... NAME=VALUE|NAME ...    a worker, with its stdout and stderr; no CPU: as they are; NAME alone:
-//                                                 unset it
+//     start TICKET CPU,... NAME=VALUE|NAME ...    a worker, with its stdout and stderr; no CPU: as they are; NAME
+//                                                 alone: unset it
 //     go                                          forks all workers that were asked for since the last one
 //   program -> launcher
 //     ready SECONDS                               it has come to RunWorker

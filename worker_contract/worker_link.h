@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-// PURE: the messages of the worker link, as values and as lines (docs/worker_protocol.md gives the sections cited here).
-// Encode ends a line with '\n'; Decode takes one without it. Thread-safe.
+// PURE: the messages of the worker link, as values and as lines (docs/worker_protocol.md gives the sections cited
+// here). Encode ends a line with '\n'; Decode takes one without it. Thread-safe.
 namespace ddprun::worker_contract {
 
 // Grows when something is added. Meanings do not change (section 1).

@@ -17,10 +17,10 @@ namespace ddprun {
 //   if (!stop.ok()) return stop.status();
 //   if (stop->has_value()) return checkpoints.Save(progress);   // before **stop
 //
-// The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once before
-// the first step, and regularly from then on. The time to save is what the launcher says over the worker link; for a signal
-// of somebody else DDPRUN_STOP_GRACE, 30 s if not set. The earliest deadline of all ranks counts. Errors: those of
-// ProcessGroup's operations.
+// The first call makes the process wait for SIGTERM instead of ending by it, unless a handler is set: call it once
+// before the first step, and regularly from then on. The time to save is what the launcher says over the worker link;
+// for a signal of somebody else DDPRUN_STOP_GRACE, 30 s if not set. The earliest deadline of all ranks counts. Errors:
+// those of ProcessGroup's operations.
 absl::StatusOr<std::optional<absl::Time>> StopRequested(ProcessGroup& group);
 
 // What this rank knows by itself: how long until it is killed, infinite if nobody has said so. Not collective: other

@@ -23,8 +23,8 @@ struct WorkerOptions {
   std::string device = "cpu";
 
   // Given to torch::manual_seed before the body runs; the same on all ranks, as in Python's scripts. For random numbers
-  // that differ between ranks (dropout), seed with seed + rank once the model is made. Not set: each process starts with
-  // a random seed of its own.
+  // that differ between ranks (dropout), seed with seed + rank once the model is made. Not set: each process starts
+  // with a random seed of its own.
   std::optional<uint64_t> seed = std::nullopt;
 
   // As in ProcessGroupOptions.
@@ -47,8 +47,8 @@ struct Worker {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  // for the module and the batches
 };
 
-// The main function of a trainer in one call: reads the environment, sets LibTorch's threads (OMP_NUM_THREADS, if that is
-// set), device and seed, creates the process group, runs `body`, and shuts the group down.
+// The main function of a trainer in one call: reads the environment, sets LibTorch's threads (OMP_NUM_THREADS, if that
+// is set), device and seed, creates the process group, runs `body`, and shuts the group down.
 //
 //   int main() {
 //     ddprun::RunWorker({.device = "auto", .seed = 1}, [](ddprun::Worker& worker) -> absl::Status { ... });
@@ -61,8 +61,8 @@ struct Worker {
 // invalid. A worker that failed only because a peer died waits half a second for the launcher to stop it, so that the
 // launcher sees the peer's exit first.
 //
-// With ddprun --preload, workers are forked from here (docs/operations.md, "Preloading"): what `main` does before is done
-// once per node, without a rank.
+// With ddprun --preload, workers are forked from here (docs/operations.md, "Preloading"): what `main` does before is
+// done once per node, without a rank.
 [[noreturn]] void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body);
 
 }  // namespace ddprun

@@ -30,8 +30,8 @@ struct CommonFlags {
 };
 void AddCommonFlags(CLI::App& app, CommonFlags* flags);
 
-// The device for --backend: "gloo" is the CPU, "nccl" the GPU of a worker's local rank, "auto" that GPU if there is one.
-// Exits like ParseFlags if it is none of them.
+// The device for --backend: "gloo" is the CPU, "nccl" the GPU of a worker's local rank, "auto" that GPU if there is
+// one. Exits like ParseFlags if it is none of them.
 std::string DeviceFor(const CommonFlags& flags);
 
 // Runs `body` in this process, if a launcher started it; or, if `spawn` is not 0, in that many workers that this

@@ -40,8 +40,8 @@ FailureClass Classify(const FailureEvidence& evidence);
 // Returns an index. REQUIRES: `failures` is not empty.
 size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures);
 
-// Whether `later`, which was found some time after `earlier`, is nevertheless what caused it: only if the earlier one is
-// of a kind that follows from others (it lost its peers, or was asked to stop) and the later one is less so.
+// Whether `later`, which was found some time after `earlier`, is nevertheless what caused it: only if the earlier one
+// is of a kind that follows from others (it lost its peers, or was asked to stop) and the later one is less so.
 bool Caused(const FailureEvidence& later, const FailureEvidence& earlier);
 
 }  // namespace ddprun::launcher

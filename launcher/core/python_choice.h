@@ -23,8 +23,8 @@ struct PythonChoice {
   std::vector<std::string> arguments;  // for it, before those of the script
 };
 
-// PURE. $PYTHON_EXEC, which may have arguments, quoted as for a shell. Else the environment that the launcher was called
-// from, which is the one it was installed in; then the active ones; then whatever python3 or python is in PATH.
+// PURE. $PYTHON_EXEC, which may have arguments, quoted as for a shell. Else the environment that the launcher was
+// called from, which is the one it was installed in; then the active ones; then whatever python3 or python is in PATH.
 // InvalidArgument: $PYTHON_EXEC has no word, or a quote that does not end.
 absl::StatusOr<PythonChoice> ChoosePython(const PythonFacts& facts);
 

@@ -13,8 +13,8 @@ namespace ddprun::launcher {
 
 // PURE: the failures of one node's workers in one round: which of them is the first cause, and whether that can be said
 // yet. Where a batch system sends its signals to every process, a worker's end may be such a signal's work before the
-// launcher has seen the signal; it is then held back for `hold`, in which a better cause may be found, too. A SIGKILL is
-// held back for a moment there: it may be the first of those that end all processes of the node.
+// launcher has seen the signal; it is then held back for `hold`, in which a better cause may be found, too. A SIGKILL
+// is held back for a moment there: it may be the first of those that end all processes of the node.
 // Thread-compatible.
 class RoundFailures {
  public:

@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// PURE: what a launcher knows of its stream to the rendezvous server: whether it stands, when to send a heartbeat, since
-// when the server is silent, how long to look for it, and for how long the workers may run without it (lease.h,
+// PURE: what a launcher knows of its stream to the rendezvous server: whether it stands, when to send a heartbeat,
+// since when the server is silent, how long to look for it, and for how long the workers may run without it (lease.h,
 // protocol 4.5). It sends nothing itself: the caller does what the answers say.
 //
 //           OnConnected            OnWelcome

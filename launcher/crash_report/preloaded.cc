@@ -1,8 +1,8 @@
 // libddprun_crash.so: a Python worker that crashes in native code leaves an error file with its stack. The launcher
 // preloads this library into workers that run Python. Programs in C++ call worker_contract/crash_report themselves.
 //
-// In Python the library removes itself from LD_PRELOAD, so that the worker's environment and the programs that it starts
-// are as they would be without it. In other programs, as scripts that choose a Python, it does nothing.
+// In Python the library removes itself from LD_PRELOAD, so that the worker's environment and the programs that it
+// starts are as they would be without it. In other programs, as scripts that choose a Python, it does nothing.
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>

@@ -23,9 +23,10 @@ namespace ddprun::launcher {
 
 // A process that forks workers, which therefore start without loading again what it has loaded. For workers in Python
 // one that imports modules once (fork_server.py, which has the protocol); for a program that links the worker runtime
-// the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this process, which must be a subreaper, and are
-// like those that Spawn starts: own session, parent-death signal, limits, signals, descriptors. Requests made while the
-// modules are imported wait for that. A server whose modules have changed on disk since then is replaced.
+// the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this
+// process, which must be a subreaper, and are like those that Spawn starts: own session, parent-death signal, limits,
+// signals, descriptors. Requests made while the modules are imported wait for that. A server whose modules have changed
+// on disk since then is replaced.
 //
 // Belongs to the loop's thread, which must be the main thread (see Spawn).
 class ForkServer {

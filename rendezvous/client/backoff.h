@@ -10,9 +10,10 @@
 namespace ddprun::rendezvous {
 
 // How long to wait before each further try, and how long a try may last: at once after a stream that worked (the server
-// counts a node as lost soon), then 10 ms, doubling to 1 s, each a random part shorter so that a thousand launchers don't
-// come at once. While tries get no answer at all, the server may have too much to do (protocol 4.7): then waits double
-// to 4 s, and tries last longer, so that less of its work is for nothing. Thread-compatible; `seed` makes it repeatable.
+// counts a node as lost soon), then 10 ms, doubling to 1 s, each a random part shorter so that a thousand launchers
+// don't come at once. While tries get no answer at all, the server may have too much to do (protocol 4.7): then waits
+// double to 4 s, and tries last longer, so that less of its work is for nothing. Thread-compatible; `seed` makes it
+// repeatable.
 class Backoff {
  public:
   static constexpr absl::Duration kFirst = absl::Milliseconds(10);

@@ -10,8 +10,8 @@ namespace ddprun::rendezvous {
 inline constexpr char kTokenVariable[] = "DDPRUN_TOKEN";
 inline constexpr char kTokenFileVariable[] = "DDPRUN_TOKEN_FILE";
 
-// What launchers and the rendezvous server prove to each other with (docs/security.md). All may be empty: then nobody has
-// to prove anything. Files are PEM, but for the token's; they are read again when they change.
+// What launchers and the rendezvous server prove to each other with (docs/security.md). All may be empty: then nobody
+// has to prove anything. Files are PEM, but for the token's; they are read again when they change.
 struct Credentials {
   std::string token;       // the shared token itself, or
   std::string token_file;  // a file of tokens, one a line: the first is shown to the other side, all are accepted

@@ -11,8 +11,8 @@ namespace ddprun::rendezvous {
 //
 //   - it does something long after it was due: it was stopped, or got no CPU. Whatever arrived meanwhile may wait to be
 //     read, for as long again; nobody is judged before.
-//   - heartbeats of most nodes come late, for which no single node can be the reason: an average over all beats. Whoever
-//     is heard now has that much more time for its next one.
+//   - heartbeats of most nodes come late, for which no single node can be the reason: an average over all beats.
+//     Whoever is heard now has that much more time for its next one.
 //
 // Only the moment at which a silent node counts as lost is put off. The time until its workers are certainly gone
 // (FenceTime) is counted from when it was last heard, and never gets shorter. Thread-compatible.

@@ -37,9 +37,10 @@ struct RankTable {
 
 // Assigns ranks (protocol 3.4). A requested rank below the number of nodes gets exactly that group rank; of two equal
 // ones the survivor's, then the earlier node's. If there are as many nodes that every survivor's old group rank exists,
-// survivors keep theirs, and a newcomer takes the place of a node that is gone: the ranks of the others do not move. Else
-// survivors close up in their old order. Newcomers fill the gaps by topology and host (both in natural order) and by when
-// they joined. Base ranks follow the group ranks, slots apart; role ranks count only nodes of the same role. O(n log n).
+// survivors keep theirs, and a newcomer takes the place of a node that is gone: the ranks of the others do not move.
+// Else survivors close up in their old order. Newcomers fill the gaps by topology and host (both in natural order) and
+// by when they joined. Base ranks follow the group ranks, slots apart; role ranks count only nodes of the same role.
+// O(n log n).
 RankTable AssignRanks(absl::Span<const RankRequest> requests);
 
 }  // namespace ddprun::rendezvous

@@ -45,8 +45,8 @@ inline gpr_timespec AfterNow(absl::Duration wait) {
                       gpr_time_from_micros(absl::ToInt64Microseconds(wait), GPR_TIMESPAN));
 }
 
-// gRPC hands a tag from the thread that set it to the queue's; its libraries are not instrumented, so ThreadSanitizer has
-// to be told (tests/tsan.supp). HandOver: all is written. TakeOver: now it may be read.
+// gRPC hands a tag from the thread that set it to the queue's; its libraries are not instrumented, so ThreadSanitizer
+// has to be told (tests/tsan.supp). HandOver: all is written. TakeOver: now it may be read.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);

@@ -27,8 +27,8 @@ enum class CredentialSide {
 // other threads exist.
 void TakeTokenFromEnvironment(Credentials* credentials);
 
-// Reads everything once, so that what is wrong is said before anything begins. `warnings`: one line for each secret that
-// other users of this host can read.
+// Reads everything once, so that what is wrong is said before anything begins. `warnings`: one line for each secret
+// that other users of this host can read.
 //   INVALID_ARGUMENT  a file can't be read, holds nothing of use, or does not fit another one; something is missing.
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings);
 

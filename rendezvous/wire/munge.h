@@ -10,12 +10,12 @@
 
 namespace ddprun::rendezvous {
 
-// MUNGE credentials (https://dun.github.io/munge), with which SLURM's own daemons authenticate each other: the munged of
-// this host, which has the cluster's key, signs who this process's user is, and the munged of another host checks it. A
-// credential is good for one use within five minutes, and only for a process of the same user.
+// MUNGE credentials (https://dun.github.io/munge), with which SLURM's own daemons authenticate each other: the munged
+// of this host, which has the cluster's key, signs who this process's user is, and the munged of another host checks
+// it. A credential is good for one use within five minutes, and only for a process of the same user.
 //
-// libmunge.so.2 is loaded when it is first needed, so it doesn't have to be installed. munged is asked on a thread of its
-// own, one request after the other, because an overloaded munged can take seconds. Thread-safe.
+// libmunge.so.2 is loaded when it is first needed, so it doesn't have to be installed. munged is asked on a thread of
+// its own, one request after the other, because an overloaded munged can take seconds. Thread-safe.
 class Munge {
  public:
   // Called once for each request, on that thread or by Stop. FAILED_PRECONDITION: munge never worked on this host.

@@ -1,4 +1,5 @@
-// benchmarks/ddp.py works: every section prints its table. What the tables say is not looked at, speed is no test's business.
+// benchmarks/ddp.py works: every section prints its table. What the tables say is not looked at, speed is no test's
+// business.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// docs/from_torchrun.md leaves out no flag, neither ddprun's nor torchrun's. (scripts/check finds the tests that it names.)
+// docs/from_torchrun.md leaves out no flag, neither ddprun's nor torchrun's. (scripts/check finds the tests that it
+// names.)
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-// What docs/worker_runtime.md shows is what is compiled. Each of its listings stands between ```LANGUAGE and ```, and the
-// line before it names where it is from:
+// What docs/worker_runtime.md shows is what is compiled. Each of its listings stands between ```LANGUAGE and ```, and
+// the line before it names where it is from:
 //   <!-- FILE -->        the whole file
 //   <!-- part of FILE -->  some lines of it, perhaps indented otherwise
 //   <!-- FILE -> FILE -->  a difference: what stands between lines of @@ turns the first file into the second

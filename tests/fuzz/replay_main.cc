@@ -1,5 +1,5 @@
-// Gives every file of the folders in the arguments to a target, and each again with random changes. For machines without
-// libFuzzer, and so that a found input stays a test.
+// Gives every file of the folders in the arguments to a target, and each again with random changes. For machines
+// without libFuzzer, and so that a found input stays a test.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Data parallel training with NCCL. One rank is enough to go through all of it: hooks, buckets, streams, the fused kernel.
+// Data parallel training with NCCL. One rank is enough to go through all of it: hooks, buckets, streams, the fused
+// kernel.
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -157,7 +158,8 @@ TEST_F(DdpGpuTest, ModelOnGpuAndCpu_OverTheMixedGroup) {
   ExpectNear(TrainHalves(mixed, device_, cpu), on_cpu);
 }
 
-// Two ranks share one GPU: Gloo moves CUDA tensors through the host. What they train is what two ranks train on the CPU.
+// Two ranks share one GPU: Gloo moves CUDA tensors through the host. What they train is what two ranks train on the
+// CPU.
 TEST_F(DdpGpuTest, TwoRanksOnOneGpu_OverGloo_LossesOfTheCpu) {
   const auto losses = [](c10::Device device) {
     std::vector<double> of_rank0;

@@ -86,7 +86,8 @@ TEST_F(Nccl, TensorsOfTwoGpus_InOneGroup) {
   EXPECT_EQ((*group)->Shutdown(), absl::OkStatus());
 }
 
-// Collectives wait on the GPU behind seconds of work when the abort comes: it returns, and what they leave does not count.
+// Collectives wait on the GPU behind seconds of work when the abort comes: it returns, and what they leave does not
+// count.
 TEST_F(Nccl, Abort_InTheMiddleOfCollectives_IsSeenByTheHealthCheck) {
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group = Make("nccl");
   ASSERT_TRUE(group.ok()) << group.status();

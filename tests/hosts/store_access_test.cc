@@ -1,5 +1,5 @@
-// Who can use the store of a running job (docs/security.md): its nodes, and this user's processes beside it; not another
-// host, and not another user.
+// Who can use the store of a running job (docs/security.md): its nodes, and this user's processes beside it; not
+// another host, and not another user.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -102,8 +102,8 @@ constexpr uint64_t kSequences = 200;
 constexpr uint64_t kSequences = 2'000;
 #endif
 
-// Faults in a storm, above all around rounds with new nodes: some may be told of a round when the server dies, and others
-// not.
+// Faults in a storm, above all around rounds with new nodes: some may be told of a round when the server dies, and
+// others not.
 class Faults {
  public:
   explicit Faults(uint64_t seed) : random_(seed), settings_(Draw()), world_(settings_, seed) {}

@@ -47,8 +47,8 @@ class Job {
 
 // Tests on a real SLURM on this machine: slurmctld on the host "head", where the test itself runs, and slurmds on
 // "node1", "node2" ..., each with a network, an address and a host name of its own (Hosts). They share the file system.
-// There is one cluster for a test program, in its own namespaces: several programs never meet, and nothing is left of it
-// when the program ends or is killed. A test that ends leaves no job behind and all nodes up. Not thread-safe.
+// There is one cluster for a test program, in its own namespaces: several programs never meet, and nothing is left of
+// it when the program ends or is killed. A test that ends leaves no job behind and all nodes up. Not thread-safe.
 class SlurmTest : public ::testing::Test {
  protected:
   // To be called from SetUpTestSuite(), once in a program.

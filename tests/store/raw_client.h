@@ -13,8 +13,8 @@ namespace ddprun::launcher {
 // A blocking client that sends and receives any bytes. No call takes longer than a minute. Not thread-safe.
 class RawClient {
  public:
-  // Connects. `hello`: sends VALIDATE and PING with `pid`, and reads the answer. `source`: the address it comes from, of
-  // 127.0.0.0/8; null: the kernel's choice.
+  // Connects. `hello`: sends VALIDATE and PING with `pid`, and reads the answer. `source`: the address it comes from,
+  // of 127.0.0.0/8; null: the kernel's choice.
   explicit RawClient(int port, bool hello = true, uint32_t pid = 1, const char* source = nullptr);
 
   bool connected() const { return fd_.valid(); }

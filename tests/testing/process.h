@@ -74,7 +74,8 @@ class TempDir {
   std::string path_;
 };
 
-// A TCP port on which nothing listens. No other test gets it while this process lives, and the kernel gives it to nobody.
+// A TCP port on which nothing listens. No other test gets it while this process lives, and the kernel gives it to
+// nobody.
 int FreePort();
 
 // Whether something listens on this port of 127.0.0.1.

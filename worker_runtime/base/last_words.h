@@ -18,9 +18,10 @@ std::string ErrorFileJson(absl::string_view message, absl::Time now);
 // file is ignored.
 void SayLastWords(int rank, const std::string& error_file, const absl::Status& status);
 
-// From now on, an uncaught exception (for example in a library's thread) leaves a line on stderr and, with the stack, in
-// the error file before the process ends with SIGABRT; a crash leaves its stack there (worker_contract/crash_report.h).
-// Gloo ends processes by an exception when ranks pass tensors of different sizes; the message explains it.
+// From now on, an uncaught exception (for example in a library's thread) leaves a line on stderr and, with the stack,
+// in the error file before the process ends with SIGABRT; a crash leaves its stack there
+// (worker_contract/crash_report.h). Gloo ends processes by an exception when ranks pass tensors of different sizes; the
+// message explains it.
 void SayLastWordsOnCrash(int rank);
 
 }  // namespace ddprun

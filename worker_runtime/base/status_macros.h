@@ -12,8 +12,8 @@
 //   DDPRUN_ASSIGN_OR_RETURN(auto ddp, ddprun::MakeDistributedDataParallel(model, group));
 //   DDPRUN_ASSIGN_OR_RETURN(const double mean, ddprun::LossAveragedOverRanks(loss, *group));
 //
-// The second one declares a variable, or assigns to one, so it can't be the only statement of an `if`. A declaration with
-// a comma outside of parentheses (std::map<int, int> m) needs auto.
+// The second one declares a variable, or assigns to one, so it can't be the only statement of an `if`. A declaration
+// with a comma outside of parentheses (std::map<int, int> m) needs auto.
 #define DDPRUN_RETURN_IF_ERROR(expression)                                \
   do {                                                                    \
     if (absl::Status ddprun_status = (expression); !ddprun_status.ok()) { \

@@ -41,13 +41,13 @@ struct ShardedState {
   std::function<absl::Status()> await_shards;
 };
 
-// A directory of checkpoints. One process writes, with the help of others if the state is sharded; any number may read, on
-// this or other hosts. Thread-compatible.
+// A directory of checkpoints. One process writes, with the help of others if the state is sharded; any number may read,
+// on this or other hosts. Thread-compatible.
 //
 // A checkpoint is a model file and a state file (optimizer, random numbers and so on) that is named in the model's
-// metadata, with files beside it if it is sharded. The state is written first; the rename of the model file completes the
-// checkpoint. So an interrupted save
-// never affects earlier checkpoints: Save removes them only when the new one is on disk.
+// metadata, with files beside it if it is sharded. The state is written first; the rename of the model file completes
+// the checkpoint. So an interrupted save never affects earlier checkpoints: Save removes them only when the new one is
+// on disk.
 class CheckpointFolder {
  public:
   // `files` outlives the object. Nothing is touched.

@@ -37,8 +37,8 @@ SentTensors FromFile(const std::shared_ptr<SafetensorsFile>& file) {
           }};
 }
 
-// This rank's own file, whose checksums were verified when it was opened. Its tensors are visited from `index` on, which
-// then is that of the next file's first.
+// This rank's own file, whose checksums were verified when it was opened. Its tensors are visited from `index` on,
+// which then is that of the next file's first.
 absl::Status VisitFile(const SafetensorsFile& file, size_t& index, VisitTensor visit) {
   for (const SafetensorsTensor& tensor : file.header().tensors) {
     const absl::string_view bytes = file.bytes(tensor);

@@ -31,8 +31,8 @@ std::optional<CheckpointId> IdOfModelFile(absl::string_view name);
 std::string StateFileName(CheckpointId id, absl::string_view unique);
 std::optional<CheckpointId> IdOfStateFile(absl::string_view name);
 
-// "step_00001200.state-0123456789abcdef.rank_1_of_4.safetensors": what rank 1 holds of a sharded state. Rank 0's part is
-// in the state file.
+// "step_00001200.state-0123456789abcdef.rank_1_of_4.safetensors": what rank 1 holds of a sharded state. Rank 0's part
+// is in the state file.
 std::string ShardFileName(absl::string_view state_file, int rank, int ranks);
 // The name of the state file to which a shard belongs; nullopt for any other name.
 std::optional<std::string> StateFileOfShard(absl::string_view name);

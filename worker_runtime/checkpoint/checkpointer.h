@@ -63,8 +63,8 @@ struct CheckpointStats {
   absl::Duration last_write;   // how long the last completed save took to reach the disk (rank 0)
 };
 
-// Saves and restores a training job: its TrainingState (module, optimizer, and what the trainer adds), the random number
-// generators of every rank, and training progress.
+// Saves and restores a training job: its TrainingState (module, optimizer, and what the trainer adds), the random
+// number generators of every rank, and training progress.
 //
 //   auto checkpointer = ddprun::Checkpointer::Create(worker.group, *model, &optimizer, {.folder = "checkpoints"});
 //   if (!checkpointer.ok()) return checkpointer.status();
@@ -83,8 +83,9 @@ struct CheckpointStats {
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
-// Only rank 0 writes, unless the state is sharded (ZeroRedundancyOptimizer). Errors of the process group are returned unchanged. DeadlineExceeded: some ranks (named in the
-// message) did not call the same function within the group's timeout, or a disk took longer than `disk_timeout`.
+// Only rank 0 writes, unless the state is sharded (ZeroRedundancyOptimizer). Errors of the process group are returned
+// unchanged. DeadlineExceeded: some ranks (named in the message) did not call the same function within the group's
+// timeout, or a disk took longer than `disk_timeout`.
 //
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {
@@ -109,9 +110,9 @@ class Checkpointer {
   // Loads the newest checkpoint that any rank holds intact, on all ranks. Parameters keep their devices and dtypes;
   // optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has grown, new ranks keep
   // their random number state. Damaged checkpoints are skipped with a warning on stderr, as are names added to the
-  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error: `path` is empty and nothing
-  // is changed. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor removes the
-  // files that are already in the directory.
+  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error: `path` is empty and
+  // nothing is changed. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor
+  // removes the files that are already in the directory.
   // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
   // checkpoints are damaged, or a rank (named in the message) can't read the one that was chosen. After an error the
   // state may be partially loaded.
@@ -127,9 +128,9 @@ class Checkpointer {
   // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.
   absl::Status Finish();
 
-  // Continues with another group, after the ranks have formed one anew in round `launcher_round` (DDPRUN_ROUND). Ranks that
-  // are new in it create their Checkpointer and need not call Resume: the next Save tells them which run it is. Not
-  // collective; all ranks that have a Checkpointer must call it.
+  // Continues with another group, after the ranks have formed one anew in round `launcher_round` (DDPRUN_ROUND). Ranks
+  // that are new in it create their Checkpointer and need not call Resume: the next Save tells them which run it is.
+  // Not collective; all ranks that have a Checkpointer must call it.
   void Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round);
 
   CheckpointStats stats() const;

@@ -15,8 +15,8 @@ class Store;
 
 namespace ddprun {
 
-// How rank 0 learns, through the store, that the other ranks have written their shards of one save. Not collective: each
-// rank calls it when its disk is done, from any thread.
+// How rank 0 learns, through the store, that the other ranks have written their shards of one save. Not collective:
+// each rank calls it when its disk is done, from any thread.
 class ShardOutcomes {
  public:
   // `save`: a name that is the same on all ranks and new in this store.
@@ -27,7 +27,8 @@ class ShardOutcomes {
 
   // On rank 0. OK if all others have posted OK, else the error of one, with its rank. Does not block other uses of the
   // store meanwhile.
-  // Errors: DeadlineExceeded names a rank that has posted nothing; Cancelled: `cancelled` became true; those of the store.
+  // Errors: DeadlineExceeded names a rank that has posted nothing; Cancelled: `cancelled` became true; those of the
+  // store.
   absl::Status Await(absl::Duration timeout, const std::atomic<bool>& cancelled) const;
 
  private:

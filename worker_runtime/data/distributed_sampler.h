@@ -55,7 +55,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   void MarkUsed(int64_t samples);
 
   int64_t epoch() const;
-  // Number of this epoch's indices that this rank has returned so far, or, with MarkUsed, used. Save it in a checkpoint.
+  // Number of this epoch's indices that this rank has returned so far, or, with MarkUsed, used. Save it in a
+  // checkpoint.
   int64_t position() const;
   // The arguments of Create, for whoever saves the position for all ranks.
   const DistributedSamplerOptions& options() const;

@@ -14,8 +14,8 @@ namespace ddprun {
 
 struct ElasticSamplerOptions {
   int64_t batch_size = 1;  // samples per step: of each rank, or of all ranks together
-  // Whose batch size is kept when the number of ranks changes. false: each rank's, so the global batch grows and shrinks
-  // with it, as with DistributedSampler. true: the global one, which the ranks divide as evenly as they can.
+  // Whose batch size is kept when the number of ranks changes. false: each rank's, so the global batch grows and
+  // shrinks with it, as with DistributedSampler. true: the global one, which the ranks divide as evenly as they can.
   bool keep_global_batch = false;
   bool shuffle = true;
   int64_t seed = 0;  // must be the same on all ranks
@@ -44,9 +44,9 @@ struct ElasticBatch {
 //   const ddprun::ElasticBatch batch = sampler->Next();                   // in every step
 //   at::Tensor loss = cross_entropy(ddp.forward(inputs), targets) * batch.loss_weight;
 //
-// The position, which is the number of samples that all ranks together have trained on, is part of the TrainingState: it
-// is rolled back with a step and goes to newcomers with the rest. A step takes the next samples of the epoch's order, and
-// rank r of W every W-th of them, beginning with number r.
+// The position, which is the number of samples that all ranks together have trained on, is part of the TrainingState:
+// it is rolled back with a step and goes to newcomers with the rest. A step takes the next samples of the epoch's
+// order, and rank r of W every W-th of them, beginning with number r.
 //
 // A shuffled order of n samples takes 4 n bytes (8 n from 2^32 samples on). Thread-compatible.
 class ElasticSampler {
@@ -57,7 +57,8 @@ class ElasticSampler {
   // This rank's place from now on. REQUIRES: 0 <= rank < world_size.
   void SetWorld(int rank, int world_size);
 
-  // This rank's part of the next step. All ranks must call it in every step. Goes on with the next epoch at the end of one.
+  // This rank's part of the next step. All ranks must call it in every step. Goes on with the next epoch at the end of
+  // one.
   ElasticBatch Next();
 
   int64_t epoch() const { return epoch_; }

@@ -43,11 +43,11 @@ struct DdpOptions {
   // only once, in the first iteration. Supports activation checkpointing, and is faster than find_unused_parameters.
   bool static_graph = false;
 
-  // Average gradients through shared memory instead of the group's all-reduce, if all ranks train on the CPU of one host
-  // (in one container, as one user) with floating-point parameters; else without effect. A step of a small model takes
-  // half of the time. With two ranks the bits are the same, with more they differ (shared_memory_all_reduce.h). It takes
-  // the place of a communication hook: RegisterCommHook then returns an error; compose with SharedMemoryAllReduce::Hook
-  // instead.
+  // Average gradients through shared memory instead of the group's all-reduce, if all ranks train on the CPU of one
+  // host (in one container, as one user) with floating-point parameters; else without effect. A step of a small model
+  // takes half of the time. With two ranks the bits are the same, with more they differ (shared_memory_all_reduce.h).
+  // It takes the place of a communication hook: RegisterCommHook then returns an error; compose with
+  // SharedMemoryAllReduce::Hook instead.
   bool shared_memory = false;
 
   // The bucket_layout() of a run that should continue with the same bits: from three ranks on, the order in which

@@ -105,10 +105,10 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(core_.get()); }
 
-  // Does now what the next forward would begin with: sets the buffers to rank 0's, and after the first iteration rebuilds
-  // the buckets. Call it between backward and the optimizer's step in a training that survives the loss of ranks: then
-  // nothing of this step is left to rank 0, which may not see the next one. Changes no result. Collective; throws like
-  // LibTorch.
+  // Does now what the next forward would begin with: sets the buffers to rank 0's, and after the first iteration
+  // rebuilds the buckets. Call it between backward and the optimizer's step in a training that survives the loss of
+  // ranks: then nothing of this step is left to rank 0, which may not see the next one. Changes no result. Collective;
+  // throws like LibTorch.
   void FinishBackward() { core_->FinishBackward(); }
 
   // Zeroes the gradients of all trained parameters. Works with gradient_as_bucket_view.
@@ -134,8 +134,8 @@ class DistributedDataParallel {
   // DdpOptions::bucket_cap_mb, or what measure_bucket_cap has chosen for it.
   std::optional<double> bucket_cap_mb() const { return core_->bucket_cap_mb(); }
 
-  // Whether the next forward gets rank 0's buffers, as in Python: not after one within no_sync. Part of the state that a
-  // step changes, for who undoes one (TrainingState::Rollback) and goes on with the same object.
+  // Whether the next forward gets rank 0's buffers, as in Python: not after one within no_sync. Part of the state that
+  // a step changes, for who undoes one (TrainingState::Rollback) and goes on with the same object.
   bool require_forward_param_sync() const { return core_->require_forward_param_sync(); }
   void set_require_forward_param_sync(bool value) { core_->set_require_forward_param_sync(value); }
 

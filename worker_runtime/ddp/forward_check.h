@@ -14,9 +14,9 @@
 namespace ddprun {
 
 // Detects gradients that nobody will average, because the module's own forward was called instead of
-// DistributedDataParallel's: a hook on each parameter calls `expected` when the parameter's gradient is complete, and if
-// that returns false, backward throws c10::ValueError, which names the parameter. The ranks would drift apart without
-// a word otherwise. Internal to this directory.
+// DistributedDataParallel's: a hook on each parameter calls `expected` when the parameter's gradient is complete, and
+// if that returns false, backward throws c10::ValueError, which names the parameter. The ranks would drift apart
+// without a word otherwise. Internal to this directory.
 class ForwardCheck {
  public:
   ForwardCheck(const TrainedParameters& trained, std::function<bool()> expected);

@@ -30,8 +30,8 @@ std::string ScalarsEvent(absl::Time time, int64_t step, const std::map<std::stri
 // CRC-32C (Castagnoli, RFC 3720).
 uint32_t Crc32c(absl::string_view bytes);
 
-// The record with `data` (tensorflow/core/lib/io/record_writer.h): its length (uint64), the length's masked CRC-32C, the
-// data, the data's masked CRC-32C; all little-endian.
+// The record with `data` (tensorflow/core/lib/io/record_writer.h): its length (uint64), the length's masked CRC-32C,
+// the data, the data's masked CRC-32C; all little-endian.
 std::string TfRecord(absl::string_view data);
 
 }  // namespace ddprun

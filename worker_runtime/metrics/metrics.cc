@@ -20,9 +20,9 @@
 namespace ddprun {
 namespace {
 
-// What is reduced has the same size on all ranks, whatever their names: the names' fingerprint comes first. It is a hash
-// in four parts of 16 bits, x. A sum over the ranks tells whether all have the same x: n * sum(x^2) == sum(x)^2 only then
-// (Cauchy-Schwarz), and in these sizes a double and 64 bits count exactly for 2^15 ranks.
+// What is reduced has the same size on all ranks, whatever their names: the names' fingerprint comes first. It is a
+// hash in four parts of 16 bits, x. A sum over the ranks tells whether all have the same x: n * sum(x^2) == sum(x)^2
+// only then (Cauchy-Schwarz), and in these sizes a double and 64 bits count exactly for 2^15 ranks.
 constexpr int kParts = 4;
 constexpr int kTrouble = 2 * kParts;  // not 0 on a rank that can't reduce
 constexpr int kTotals = kTrouble + 1;

@@ -26,8 +26,8 @@ class Metrics {
   static constexpr int kMaxNames = 100;
 
   // For the mean of all `value`s given under this name, weighted by `weight` (the number of samples, say). A tensor has
-  // one element of any real dtype; it is added up in double on its device, and its graph is not kept. A value of weight 0
-  // names the metric and does not count, for a rank without samples.
+  // one element of any real dtype; it is added up in double on its device, and its graph is not kept. A value of weight
+  // 0 names the metric and does not count, for a rank without samples.
   void Add(absl::string_view name, double value, double weight = 1);
   void Add(absl::string_view name, const at::Tensor& value, double weight = 1);
 

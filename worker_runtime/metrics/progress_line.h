@@ -23,8 +23,8 @@ namespace ddprun {
 //     progress.Update(step);
 //   }
 //
-// On all ranks, Update reports the step to the launcher (report_progress.h); other ranks do nothing else. It costs a few
-// microseconds, tens where that wakes the launcher up (docs/worker_protocol.md 3.3). Thread-compatible.
+// On all ranks, Update reports the step to the launcher (report_progress.h); other ranks do nothing else. It costs a
+// few microseconds, tens where that wakes the launcher up (docs/worker_protocol.md 3.3). Thread-compatible.
 class ProgressLine {
  public:
   // The first step begins now. `fd` must stay open.

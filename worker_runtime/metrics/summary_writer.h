@@ -16,15 +16,16 @@ struct SummaryWriterOptions {
   // Created if it does not exist. Each run in a folder of its own.
   std::string folder;
 
-  // The first step that a resumed training makes again: TensorBoard then drops what earlier files in the folder have for
-  // this step and later ones.
+  // The first step that a resumed training makes again: TensorBoard then drops what earlier files in the folder have
+  // for this step and later ones.
   std::optional<int64_t> purge_step = std::nullopt;
 };
 
 // Scalars in TensorBoard's event files, as torch.utils.tensorboard.SummaryWriter writes them: a file
 // `events.out.tfevents.<time>.<host>.<pid>` per process, beside those of earlier attempts.
 //
-//   DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create(worker.env.rank, {.folder = "runs/7", .purge_step = step + 1}));
+//   DDPRUN_ASSIGN_OR_RETURN(auto writer, ddprun::SummaryWriter::Create(worker.env.rank, {.folder = "runs/7",
+//                                                                                        .purge_step = step + 1}));
 //   DDPRUN_RETURN_IF_ERROR(writer->AddScalars(*metrics.Reduce(*worker.group), step));
 //
 // Rank 0 writes; on other ranks nothing happens. Thread-compatible.
@@ -37,8 +38,8 @@ class SummaryWriter {
   SummaryWriter(const SummaryWriter&) = delete;
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
-  // Written at once, with one call of the system. A value is rounded to a float; NaN and infinite ones are shown as such.
-  // Errors: of the file system, with the path.
+  // Written at once, with one call of the system. A value is rounded to a float; NaN and infinite ones are shown as
+  // such. Errors: of the file system, with the path.
   absl::Status AddScalar(const std::string& tag, double value, int64_t step);
 
   // One value per tag.

@@ -28,9 +28,9 @@ enum class AdamWKernel {
 //
 //   ddprun::AdamW optimizer({{decay, Options(0.1)}, {no_decay, Options(0.0)}}, torch::optim::AdamWOptions(3e-4));
 //
-// Parameters: floating-point, dense, on any device, each once: tied weights, which module.parameters() lists twice, would
-// be stepped twice, so pass ddprun::Parameters(module). A step skips parameters without a gradient. Throws c10::Error,
-// like LibTorch's optimizers; c10::ValueError for a parameter that is given twice. Thread-compatible.
+// Parameters: floating-point, dense, on any device, each once: tied weights, which module.parameters() lists twice,
+// would be stepped twice, so pass ddprun::Parameters(module). A step skips parameters without a gradient. Throws
+// c10::Error, like LibTorch's optimizers; c10::ValueError for a parameter that is given twice. Thread-compatible.
 class AdamW : public torch::optim::AdamW {
  public:
   explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {},
@@ -47,8 +47,8 @@ class AdamW : public torch::optim::AdamW {
   // returned.
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // For GradScaler; kFused only. One step with the gradients divided by `grad_scale` (float, no dimensions), in the same
-  // pass over the memory; the gradients are divided as well.
+  // For GradScaler; kFused only. One step with the gradients divided by `grad_scale` (float, no dimensions), in the
+  // same pass over the memory; the gradients are divided as well.
   void StepWithScaledGradients(const at::Tensor& grad_scale);
 
   // As in Python, including gradients that are bucket views (gradient_as_bucket_view), for which

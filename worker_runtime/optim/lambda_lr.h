@@ -9,9 +9,9 @@
 
 namespace ddprun {
 
-// torch.optim.lr_scheduler.LambdaLR of Python, which LibTorch lacks: the learning rate of each parameter group is the one
-// that it had when the scheduler was made, times factor(number of step() calls so far). As in Python, the constructor
-// already sets the rates for 0 steps.
+// torch.optim.lr_scheduler.LambdaLR of Python, which LibTorch lacks: the learning rate of each parameter group is the
+// one that it had when the scheduler was made, times factor(number of step() calls so far). As in Python, the
+// constructor already sets the rates for 0 steps.
 //
 //   ddprun::LambdaLR scheduler(optimizer, ddprun::CosineWithWarmup(100, steps));
 //   ...
@@ -37,8 +37,8 @@ class LambdaLR : public torch::optim::LRScheduler {
   const std::function<double(int64_t)> factor_;
 };
 
-// A factor that rises from 0 to 1 over `warmup_steps` and falls to `min_factor` along half a cosine until `total_steps`,
-// where it stays: with min_factor 0 the get_cosine_schedule_with_warmup of Hugging Face Transformers.
+// A factor that rises from 0 to 1 over `warmup_steps` and falls to `min_factor` along half a cosine until
+// `total_steps`, where it stays: with min_factor 0 the get_cosine_schedule_with_warmup of Hugging Face Transformers.
 std::function<double(int64_t step)> CosineWithWarmup(int64_t warmup_steps, int64_t total_steps, double min_factor = 0);
 
 // The same with a straight line in place of the cosine: get_linear_schedule_with_warmup.

@@ -64,7 +64,8 @@ absl::Status RankMeeting::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
     use(*group_->store());
     return absl::OkStatus();
   });
-  // Ranks that wait in a collective would wait in vain, and this error does not tell by itself that the group is broken.
+  // Ranks that wait in a collective would wait in vain, and this error does not tell by itself that the group is
+  // broken.
   if (absl::IsUnavailable(status)) group_->Abort(status.message());
   return status;
 }

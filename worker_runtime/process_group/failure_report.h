@@ -40,7 +40,8 @@ struct FailureReport {
 
 using FailureReports = std::map<int, FailureReport>;  // by rank; of failed ranks that could still post a report
 
-// One line of a list of reports, and the list. Lines that can't be read are skipped; of a rank's lines the first counts.
+// One line of a list of reports, and the list. Lines that can't be read are skipped; of a rank's lines the first
+// counts.
 std::string EncodeLine(int rank, const FailureReport& report);
 FailureReports DecodeLines(absl::string_view text);
 

@@ -93,8 +93,8 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
     if (why_ != nullptr) changed_.NotifyAll();
   }
 
-  // After an interruption: waits until all operations have ended. Stops the thread. Returns whether some inner operation
-  // has not ended and may not until its timeout.
+  // After an interruption: waits until all operations have ended. Stops the thread. Returns whether some inner
+  // operation has not ended and may not until its timeout.
   bool Leave() {
     std::thread watcher;
     {

@@ -12,11 +12,11 @@
 
 namespace ddprun {
 
-// A c10d backend around Gloo's whose operations end when they are interrupted, or when a peer is lost, also if Gloo's do
-// not: when a connection breaks in the middle of a message, Gloo closes it, but does not wake the operation, which then
-// waits until its timeout. Works and futures of this class end with an error, and what waits for them goes on: a thread,
-// DDP's Reducer, or a callback. Gloo's operation stays behind, with its tensors; when this object is destroyed it
-// leaves Gloo's backend with its threads and such operations to a thread that ends when the last one has timed out.
+// A c10d backend around Gloo's whose operations end when they are interrupted, or when a peer is lost, also if Gloo's
+// do not: when a connection breaks in the middle of a message, Gloo closes it, but does not wake the operation, which
+// then waits until its timeout. Works and futures of this class end with an error, and what waits for them goes on: a
+// thread, DDP's Reducer, or a callback. Gloo's operation stays behind, with its tensors; when this object is destroyed
+// it leaves Gloo's backend with its threads and such operations to a thread that ends when the last one has timed out.
 //
 // Bits are Gloo's. An operation costs one more future and a map entry (about a microsecond).
 // Threads: those of ProcessGroupGloo; Interrupt may be called from any. Has a thread of its own from the first

@@ -32,24 +32,25 @@ struct ProcessGroupOptions {
   std::string backend = "";
 
   // The device of this rank's tensors, used to choose the backend if `backend` is empty, and by operations that make
-  // tensors of their own. Tensors of other devices can be sent as well (a model on several GPUs), if all ranks send from
-  // as many. Without an index, a CUDA device gets the local rank as its index; CreateWithStore needs one.
+  // tensors of their own. Tensors of other devices can be sent as well (a model on several GPUs), if all ranks send
+  // from as many. Without an index, a CUDA device gets the local rank as its index; CreateWithStore needs one.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
 
   // Timeout of each operation, and of the rendezvous at creation.
   absl::Duration timeout = absl::Minutes(30);
 
   // Number of this attempt to form the group, if somebody counts them for all ranks: then a rank that has given up
-  // attempts meets one that makes its first. The same on all ranks, and new in this round. Not set: the number of groups
-  // that this process has created in this round. Not used by CreateWithStore and NewSubgroup, whose name tells.
+  // attempts meets one that makes its first. The same on all ranks, and new in this round. Not set: the number of
+  // groups that this process has created in this round. Not used by CreateWithStore and NewSubgroup, whose name tells.
   std::optional<uint64_t> attempt = std::nullopt;
 
-  // Cancels the creation when a stop is requested, from any thread: it then ends within a second, with Cancelled. A stop
-  // that is requested later ends only waits for the group's store.
+  // Cancels the creation when a stop is requested, from any thread: it then ends within a second, with Cancelled. A
+  // stop that is requested later ends only waits for the group's store.
   std::stop_token cancel = {};
 
-  // A rank that loses a peer waits for the others' reports, up to a second, so that its error names the first cause. Not
-  // needed where somebody else names it, such as the launcher of an elastic worker, and the next round would wait too.
+  // A rank that loses a peer waits for the others' reports, up to a second, so that its error names the first cause.
+  // Not needed where somebody else names it, such as the launcher of an elastic worker, and the next round would wait
+  // too.
   bool await_failure_reports = true;
 
   // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a
@@ -140,17 +141,17 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   absl::Status Health();
 
   // Makes every operation of this group and its subgroups that is in progress return at once. From then on all
-  // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't be
-  // reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
+  // operations fail with Aborted and `reason`. Then tells the other ranks, which may take a minute if the store can't
+  // be reached, and ten seconds if its process is stopped. May be called from any thread, and more than once.
   void Abort(absl::string_view reason);
 
   // For a process that is about to exit after a failure: if it hosts the store, waits briefly (at most a second) until
   // the other ranks have read the failure reports. RunWorker calls it.
   void AwaitReaders();
 
-  // Orderly shutdown: a barrier with the group's timeout, so that no rank leaves while another still needs it (a rank may
-  // be late, for example because it exports the model), then subgroups, connections and threads. Returns the barrier's
-  // error, at once if a rank died; everything is released in any case.
+  // Orderly shutdown: a barrier with the group's timeout, so that no rank leaves while another still needs it (a rank
+  // may be late, for example because it exports the model), then subgroups, connections and threads. Returns the
+  // barrier's error, at once if a rank died; everything is released in any case.
   absl::Status Shutdown();
 
   // For operations that this class does not have. Never null before Shutdown. It throws: call it inside Try.

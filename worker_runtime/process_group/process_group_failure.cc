@@ -25,7 +25,8 @@ constexpr absl::string_view kAborted = "aborted: ";
 // How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
-// All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after 5 s".
+// All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after
+// 5 s".
 constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
 
 FailureReport AbortReport(absl::string_view reason) {

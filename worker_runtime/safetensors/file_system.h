@@ -34,9 +34,9 @@ class FileSystem {
 
   // The real file system. Never destroyed.
   static FileSystem& Real();
-  // The same, but what is written from page-aligned memory to a page-aligned place in the file goes straight to the disk
-  // (O_DIRECT) where the file system can do that. Takes a tenth of the CPU time of a copy in the page cache, which a
-  // writer in the background would take from the training.
+  // The same, but what is written from page-aligned memory to a page-aligned place in the file goes straight to the
+  // disk (O_DIRECT) where the file system can do that. Takes a tenth of the CPU time of a copy in the page cache, which
+  // a writer in the background would take from the training.
   static FileSystem& Direct();
 };
 

@@ -79,8 +79,8 @@ inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 absl::StatusOr<SafetensorsHeader> LayOutSafetensors(std::vector<SafetensorsTensor> tensors,
                                                     std::map<std::string, std::string> metadata);
 
-// The data of a file that we write begins at a multiple of this: a page, so that mapped tensors are aligned and the data
-// can be written past the page cache.
+// The data of a file that we write begins at a multiple of this: a page, so that mapped tensors are aligned and the
+// data can be written past the page cache.
 inline constexpr uint64_t kSafetensorsDataAlignment = 4096;
 
 // The JSON text of a header, padded with spaces so that the data begins at a multiple of kSafetensorsDataAlignment.

@@ -25,9 +25,9 @@ class Optimizer;
 //   optimizer.state.PARAMETER.step         float32 scalar, as in Python
 //   optimizer.state.PARAMETER.momentum_buffer
 //
-// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. That is so for
-// SGD, Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. All others are stored as
-// what their save() writes into LibTorch's archive (parameters by position):
+// and a JSON text with the kind of optimizer and, per group, the names of its parameters and its options. That is so
+// for SGD, Adam and AdamW of the C++ frontend and classes derived from them, such as ddprun::AdamW. All others are
+// stored as what their save() writes into LibTorch's archive (parameters by position):
 //
 //   optimizer.archive                      uint8 [bytes]
 //

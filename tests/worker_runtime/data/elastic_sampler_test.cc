@@ -99,9 +99,9 @@ TEST(ElasticSampler, LargestBatchSize_IsTheWholeEpoch) {
   EXPECT_EQ(sampler.position(), 10);
 }
 
-// Random trainings: ranks die in the middle of a step, which is then rolled back, or at its end, when some have committed
-// it; the next round has other ranks, of which all continue from the most advanced. The ledger has what committed steps
-// trained on.
+// Random trainings: ranks die in the middle of a step, which is then rolled back, or at its end, when some have
+// committed it; the next round has other ranks, of which all continue from the most advanced. The ledger has what
+// committed steps trained on.
 TEST(ElasticSampler, Ledger_EverySampleOncePerEpoch_AcrossFailuresShrinksAndGrowths) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

@@ -13,8 +13,8 @@
 
 namespace ddprun::testing {
 
-// Runs of elastic_program: real workers, and in place of launcher and server a few lines that name the rounds, so that a
-// test says what happens when.
+// Runs of elastic_program: real workers, and in place of launcher and server a few lines that name the rounds, so that
+// a test says what happens when.
 class ElasticJob {
  public:
   // Starts `n` workers with these arguments, in round 1.

@@ -1,5 +1,5 @@
-// Real workers that die at every place of a step. What the others print afterwards, and what everyone ends with, is what
-// a training without the failure prints.
+// Real workers that die at every place of a step. What the others print afterwards, and what everyone ends with, is
+// what a training without the failure prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

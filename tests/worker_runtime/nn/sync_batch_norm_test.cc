@@ -1,4 +1,5 @@
-// Compared with torch::nn::BatchNorm on the whole batch, in double precision, by which an error of the formulas would show.
+// Compared with torch::nn::BatchNorm on the whole batch, in double precision, by which an error of the formulas would
+// show.
 #include "worker_runtime/nn/sync_batch_norm.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
-// The same training in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits in
-// every step and on every rank. runs.txt says what is trained.
+// The same training in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits
+// in every step and on every rank. runs.txt says what is trained.
 #include <gtest/gtest.h>
 
 #include <map>

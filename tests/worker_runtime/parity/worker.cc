@@ -1,6 +1,6 @@
-// Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the launcher's
-// environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with a GradScaler,
-// those of the scale follow.
+// Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the
+// launcher's environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with
+// a GradScaler, those of the scale follow.
 #include "worker_runtime/worker.h"
 
 #include <ATen/core/grad_mode.h>

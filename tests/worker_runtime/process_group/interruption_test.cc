@@ -17,8 +17,8 @@
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/operation_watch.h"
 
-// Connections that break in the middle of a message: rank 0 sends more than the sockets hold to rank 1, which stops when
-// the first bytes have arrived.
+// Connections that break in the middle of a message: rank 0 sends more than the sockets hold to rank 1, which stops
+// when the first bytes have arrived.
 namespace ddprun::testing {
 namespace {
 

@@ -19,7 +19,8 @@
 //               thread aborts the group of rank 0 when SIGUSR1 comes
 //   give_up     rank 1 returns an error that a restart would only meet again, the others all-reduce
 //   stop        asks in every step whether to stop, and prints the seconds that are left when it is to
-//   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs TORCH_FR_BUFFER_SIZE)
+//   shutdown    shuts its group down and prints the limits of its barriers, in milliseconds (needs
+//               TORCH_FR_BUFFER_SIZE)
 //   settings    prints its device, its threads, and whether its random numbers are those of seed 7
 //   many_lines  prints more than a pipe holds
 #include <ATen/Context.h>
