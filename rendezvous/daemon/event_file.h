@@ -13,9 +13,9 @@
 
 namespace ddprun::rendezvous {
 
-// Writes every event of a log to the end of a file, a line each, on a thread of its own, after 50 ms at most: those that
-// come close together are written together. What can't be written (the disk is full) is lost, counted, and said once in
-// the server's log, and once more when lines are written again. Thread-safe.
+// Writes every event of a log to the end of a file, a line each, on a thread of its own, after 50 ms at most: those
+// that come close together are written together. What can't be written (the disk is full) is lost, counted, and said
+// once in the server's log, and once more when lines are written again. Thread-safe.
 class EventFile {
  public:
   // The file is created if need be. The log outlives the result.

@@ -47,8 +47,8 @@ void KeepAliveTcpSockets(SocketFilter filter);
 // minutes. Not for connections whose receiver may be stopped for longer with a full buffer: those would fail too.
 void LimitSilenceOfTcpSockets(SocketFilter filter);
 
-// A read that waits for `limit` fails: for the other side's process may be stopped, for which its kernel answers. What a
-// library only polls for is not limited.
+// A read that waits for `limit` fails: for the other side's process may be stopped, for which its kernel answers. What
+// a library only polls for is not limited.
 void LimitReadsOfTcpSockets(SocketFilter filter, absl::Duration limit);
 
 // The source address of the kernel's route to `host`:`port`. Sends nothing.
