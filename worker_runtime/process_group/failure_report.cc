@@ -93,7 +93,10 @@ std::string Text(const Peers& peers, int rank, absl::Duration timeout, const Fai
   }
   const std::string name = peers.Name(*cause.rank);
   if (!cause.reported.has_value()) {
-    return absl::StrCat(": ", name, " exited or was killed; check its output", because);
+    return absl::StrCat(": ", name,
+                        own.kind == Kind::kTimeout ? " does not answer; check whether it is stuck, stopped or dead"
+                                                   : " exited or was killed; check its output",
+                        because);
   }
   if (cause.reported->kind == Kind::kAborted) {
     return absl::StrCat(": ", name, " aborted the group: ", cause.reported->detail);
@@ -153,7 +156,7 @@ FailureReports DecodeLines(absl::string_view text) {
 }
 
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports) {
-  if (own.kind != Kind::kLost) {
+  if (own.kind != Kind::kLost && !own.lost.has_value()) {
     const FailureCause cause = AnyCause(rank, reports);
     const bool ended = cause.reported.has_value() && cause.reported->kind != Kind::kTimeout;
     return ended ? cause : FailureCause{.rank = rank, .reported = own};

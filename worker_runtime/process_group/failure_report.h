@@ -27,7 +27,7 @@ struct FailureReport {
   Kind kind = Kind::kLost;
   std::string operation;    // "all_reduce"
   uint64_t sequence = 0;    // number of the collective in this group, from 1; 0: unknown
-  std::optional<int> lost;  // the rank at the other end, if known
+  std::optional<int> lost;  // the rank at the other end, if known; of a timeout: which does not answer in other ways
   std::string detail;       // Abort's reason, or the backend's message; one line
 
   std::string Encode() const;
@@ -48,7 +48,7 @@ FailureReports DecodeLines(absl::string_view text);
 // The origin of a chain of lost connections.
 struct FailureCause {
   std::optional<int> rank;                // nullopt: unknown
-  std::optional<FailureReport> reported;  // that rank's report; nullopt: it posted none, so it is dead
+  std::optional<FailureReport> reported;  // that rank's report; nullopt: it posted none, so it is dead or stopped
 };
 FailureCause FindCause(int rank, const FailureReport& own, const FailureReports& reports);
 

@@ -161,8 +161,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   }
   if (board->store_is_lost()) {
     absl::StrAppend(&own.detail, "; the store is not reachable either");
-    if (store_on_rank_0 && rank != 0)
-      own = {.operation = own.operation, .sequence = own.sequence, .lost = 0, .detail = own.detail};
+    if (store_on_rank_0 && rank != 0) own.lost = 0;
   }
   absl::Status status = ExplainFailure(peers, rank, timeout, own, reports);
   status = absl::Status(status.code(), absl::StrCat(error_prefix, status.message()));

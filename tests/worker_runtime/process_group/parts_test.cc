@@ -127,6 +127,12 @@ TEST(FailureReport, LostWithoutAnAddress_TakesWhatOthersKnow) {
               HasSubstr("rank 3 (host node-d, pid 103) aborted the group: bad data"));
 }
 
+TEST(FailureReport, TimeoutAndTheHostOfTheStoreIsSilent_ItIsNamed) {
+  const FailureReport own{.kind = Kind::kTimeout, .operation = "all_reduce", .lost = 2, .detail = "Timed out"};
+  EXPECT_THAT(Explained(0, own, {}),
+              HasSubstr("rank 2 (host node-c, pid 102) does not answer; check whether it is stuck, stopped or dead"));
+}
+
 TEST(FailureReport, RanksThatBlameEachOther_EndTheSearch) {
   const FailureReport own{.operation = "barrier", .lost = 1};
   EXPECT_THAT(Explained(0, own, {{0, own}, {1, {.operation = "barrier", .lost = 0}}}),
