@@ -2,7 +2,7 @@
 """One rendezvousd and N launchers without workers, all of them in one process, each with a real gRPC stream.
 
 usage: benchmarks/fleet.py [--nodes N]... [--c10d N]... [--state-dir]
-       benchmarks/fleet.py --watched PAIRS [--scrape-every S] [--nodes N]...
+       benchmarks/fleet.py --watched ROUNDS [--scrape-every S] [--nodes N]...
 
 Unlike scale.py, which starts whole launchers, it weighs the server alone, with thousands of them. A row for each N.
 With --c10d N, N processes also rendezvous as torchrun's agents do, at a TCPStore in this process: forked with
@@ -29,6 +29,12 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PORT_BYTES = 8  # as text, filled with spaces
+# Servers of --watched, and the flags of each; the first is what the others are compared with.
+WATCHED = {
+    "plain": [],
+    "page and metrics": ["--http=127.0.0.1:0"],
+    "event log too": ["--http=127.0.0.1:0", "--event-log={folder}/events.jsonl"],
+}
 COLUMNS = (
     ("nodes", "launchers", "{:.0f}"),
     ("all_but_one_joined_ms", "all but one joined (ms)", "{:.0f}"),
@@ -91,14 +97,14 @@ class Watchers:
 
 
 @contextlib.contextmanager
-def server(args, watched=False):
-    """A rendezvousd; yields its process, its address, and who watches it."""
+def server(args, flags=()):
+    """A rendezvousd with these flags; yields its process, its address, and with --http who watches it."""
     with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
         command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING"]
         if args.state_dir:
             command.append(f"--state-dir={folder}")
-        if watched:
-            command += ["--http=127.0.0.1:0", f"--event-log={folder}/events.jsonl"]
+        command += [flag.format(folder=folder) for flag in flags]
+        watched = any(flag.startswith("--http") for flag in flags)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         watchers = None
         try:
@@ -115,12 +121,17 @@ def server(args, watched=False):
                 watchers.join()
 
 
-def run_fleet(args, nodes, watched=False):
-    with server(args, watched) as (process, address, watchers):
+def read_cpu_ms(pid):
+    """Of all threads that the process has."""
+    return sum(int(file.read_text().split()[0]) for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+
+
+def run_fleet(args, nodes, flags=()):
+    with server(args, flags) as (process, address, watchers):
         command = [args.fleet, f"--server={address}", f"--nodes={nodes}", f"--pid={process.pid}"]
         command += [f"--hold={args.hold}", f"--limit={args.limit}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        row = {"nodes": float(nodes)}
+        row = {"nodes": float(nodes), "server_cpu_ms": read_cpu_ms(process.pid)}
         for line in done.stdout.splitlines():
             name, value = line.split()
             row[name] = float(value)
@@ -132,19 +143,22 @@ def run_fleet(args, nodes, watched=False):
 
 
 def compare_watched(args, nodes):
-    """Pairs of runs, plain and watched, each pair in the other order than the one before. Prints medians and ratios."""
-    pairs = []
+    """Rounds of one run of each kind, which another kind begins each time. Prints medians, and ratios with quartiles."""
+    kinds = list(WATCHED)
+    rounds = []
     for number in range(args.watched):
-        rows = {watched: run_fleet(args, nodes, watched) for watched in (number % 2 == 1, number % 2 == 0)}
-        pairs.append((rows[False], rows[True]))
+        begin = number % len(kinds)
+        rounds.append({kind: run_fleet(args, nodes, WATCHED[kind]) for kind in kinds[begin:] + kinds[:begin]})
+    plain = kinds[0]
     for key, title in (("last_join_to_all_assigned_ms", "last join to all assigned (ms)"),
-                       ("server_cpu_seconds", "server's CPU, whole run (s)")):
-        values = [(plain[key], watched[key]) for plain, watched in pairs if key in plain and key in watched]
-        if not values:
-            continue
-        plain, watched = (statistics.median(column) for column in zip(*values))
-        ratio = statistics.median(b / a for a, b in values)
-        print(f"| {nodes} | {title} | {plain:.2f} | {watched:.2f} | {ratio:.3f} | {len(values)} |", flush=True)
+                       ("server_cpu_ms", "server's CPU, whole run (ms)")):
+        complete = [rows for rows in rounds if all(key in row for row in rows.values())]
+        for kind in kinds if complete else []:
+            median = statistics.median(rows[kind][key] for rows in complete)
+            ratios = [rows[kind][key] / rows[plain][key] for rows in complete]
+            low, middle, high = statistics.quantiles(ratios) if len(ratios) > 1 else ratios * 3
+            ratio = "" if kind == plain else f"{middle:.3f} ({low:.3f} to {high:.3f})"
+            print(f"| {nodes} | {title} | {kind} | {median:.1f} | {ratio} | {len(complete)} |", flush=True)
 
 
 def c10d_agent(index, nodes, port, go, told):
@@ -245,7 +259,7 @@ def main():
     parser.add_argument("--hold", type=float, default=20, metavar="S", help="heartbeats alone so long (default 20)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="give a row up after this (default 120)")
     parser.add_argument("--state-dir", action="store_true", help="the server keeps its state in a folder")
-    parser.add_argument("--watched", type=int, metavar="PAIRS", help="what page and metrics cost")
+    parser.add_argument("--watched", type=int, metavar="ROUNDS", help="what page, metrics and event log cost")
     parser.add_argument("--scrape-every", type=float, default=1, metavar="S", help="of the metrics (1; Prometheus: 15)")
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
@@ -256,7 +270,7 @@ def main():
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if args.watched:
-        print("| launchers | | plain | watched | median ratio | pairs |\n|---|---|---|---|---|---|")
+        print("| launchers | | server | median | of plain (quartiles) | rounds |\n|---|---|---|---|---|---|")
         for nodes in args.nodes or [200, 1000]:
             compare_watched(args, nodes)
         return

@@ -136,7 +136,6 @@ class Measurement {
     if (!Await(&Fleet::Tally::finished, options_.nodes)) return false;
     const Fleet::Tally tally = fleet_.tally();
     Print("end_to_all_finished_ms", Milliseconds(begin, tally.finished.last));
-    Print("server_cpu_seconds", UsageOf(options_.pid).cpu_seconds);
     Print("lost", static_cast<double>(tally.lost.count));
     return tally.lost.count == 0;
   }
