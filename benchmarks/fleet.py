@@ -143,7 +143,7 @@ def run_fleet(args, nodes, flags=()):
 
 
 def compare_watched(args, nodes):
-    """Rounds of one run of each kind, which another kind begins each time. Prints medians, and ratios with quartiles."""
+    """Rounds of one run of each kind; another one begins each time. Prints medians, and ratios with quartiles."""
     kinds = list(WATCHED)
     rounds = []
     for number in range(args.watched):
