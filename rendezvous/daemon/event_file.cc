@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kReadAtOnce = 256;
-// A thousand launchers that join at once would otherwise be a thousand writes, and as many wake-ups of the thread.
+// Otherwise each event would be a write of its own and, unless it comes in a burst, a wake-up of the thread.
 constexpr absl::Duration kGather = absl::Milliseconds(50);
 
 bool IsFile(int fd) {

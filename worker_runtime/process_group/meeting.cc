@@ -225,11 +225,12 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> ConnectToStore(const WorkerEnv& 
 
 c10::intrusive_ptr<c10d::Store> SecondConnection(const c10::intrusive_ptr<c10d::Store>& store) {
   const auto* const tcp = dynamic_cast<c10d::TCPStore*>(WithoutPrefix(store).get());
-  const auto is_store = [&](const TcpSocket& s) { return tcp != nullptr && IsConnectedTo(tcp->getPort(), s); };
-  const std::vector<TcpSocket> first = FindTcpSockets(is_store);
+  const auto is_store = [&](const TcpSocket& s) { return IsConnectedTo(tcp->getPort(), s); };
+  const std::vector<TcpSocket> first = tcp == nullptr ? std::vector<TcpSocket>() : FindTcpSockets(is_store);
   c10::intrusive_ptr<c10d::Store> second = store;
   const absl::Status status = QuietTry([&] { second = store->clone(); });
   if (!status.ok()) return store;
+  if (tcp == nullptr) return second;
   LimitSilenceOfTcpSockets(is_store);
   LimitReadsOfTcpSockets([&](const TcpSocket& s) { return is_store(s) && !absl::c_linear_search(first, s); }, kAnswer);
   return second;
