@@ -10,13 +10,12 @@ with Bazel ($BAZEL, default "bazel") unless --programs names their folder.
 
 import argparse
 import dataclasses
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, build, need
+
 sys.path.insert(0, str(ROOT / "benchmarks" / "ddp"))
 import other_sections  # noqa: E402
 import step_sections  # noqa: E402
@@ -69,16 +68,6 @@ class Setup:
         return min(40, 780 // self.rounds) if model == "mlp" else 8
 
 
-def build():
-    """The folder of the programs, which Bazel brings up to date."""
-    bazel = os.environ.get("BAZEL", "bazel").split()
-    cache = os.environ.get("DDPRUN_BAZEL_CACHE")
-    options = [f"--disk_cache={cache}"] if cache else []
-    subprocess.run([*bazel, "build", *options, "//benchmarks/ddp/..."], cwd=ROOT, check=True)
-    found = subprocess.run([*bazel, "info", "bazel-bin"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return pathlib.Path(found.stdout.strip()) / "benchmarks" / "ddp"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -93,10 +82,8 @@ def main():
     args = parser.parse_args()
     if args.runs < 1:
         parser.error("--runs must be at least 1")
-    for program in (PYTHON, args.ddprun):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"ddp.py: there is no {program}: call scripts/setup first")
-    programs = (args.programs or build()).resolve()
+    need(PYTHON, args.ddprun)
+    programs = (args.programs or build("//benchmarks/ddp/...") / "benchmarks/ddp").resolve()
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:
         setup = Setup(1 if args.quick else args.runs, args.quick, programs, args.ddprun.resolve(), folder)
         for name, section in SECTIONS.items():

@@ -27,7 +27,8 @@ import threading
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, build, die, need
+
 PORT_BYTES = 8  # as text, filled with spaces
 # Servers of --watched, and the flags of each; the first is what the others are compared with.
 WATCHED = {
@@ -47,20 +48,6 @@ COLUMNS = (
     ("kb_per_launcher", "per launcher (KB)", "{:.1f}"),
     ("end_to_all_finished_ms", "end of the job to all finished (ms)", "{:.0f}"),
 )
-
-
-def die(text):
-    sys.exit(f"fleet.py: {text}")
-
-
-def build_fleet():
-    bazel = os.environ.get("BAZEL", "bazel").split()
-    target = "//benchmarks/fleet"
-    command = [*bazel, "build", "--color=no", "--curses=no", target]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        die(f"can't build {target}:\n{done.stderr[-2000:]}")
-    return ROOT / ".bazel/bin/benchmarks/fleet/fleet"
 
 
 class Watchers:
@@ -264,9 +251,8 @@ def main():
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
-    if not os.access(args.rendezvousd, os.X_OK):
-        die(f"there is no {args.rendezvousd}: call scripts/setup first")
-    args.fleet = args.fleet or str(build_fleet())
+    need(args.rendezvousd)
+    args.fleet = args.fleet or str(build("//benchmarks/fleet") / "benchmarks/fleet/fleet")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if args.watched:

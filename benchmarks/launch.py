@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 LAUNCHERS = {"torchrun": [str(ROOT / ".venv/bin/torchrun")], "ddprun": [str(ROOT / "bin/ddprun")]}
 KILLS_PER_JOB = 3
 IDLE_SECONDS = 10.0
@@ -232,9 +233,7 @@ def main():
         parser.error("--runs must be at least 1")
     if args.ddprun:
         LAUNCHERS["ddprun"] = [args.ddprun]
-    for command in LAUNCHERS.values():
-        if not os.access(command[0], os.X_OK):
-            sys.exit(f"launch.py: there is no {command[0]}: call scripts/setup first")
+    need(*[command[0] for command in LAUNCHERS.values()])
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:
         bench = Bench(args.runs, folder)
         try:

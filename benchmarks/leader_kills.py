@@ -29,6 +29,7 @@ import threading
 import time
 
 import scripted_jobs
+from programs import build, need
 
 SERVERS = 3
 REMEMBERED = 1000  # ended jobs, by a server
@@ -226,7 +227,7 @@ def kill_leaders(cluster, slots, options):
     times = collections.defaultdict(list)
     for number in range(1, options.kills + 1):
         kind = list(KINDS)[number - 1] if number <= len(KINDS) else rng.choices(list(KINDS), [3, 1, 1])[0]
-        # A job that has lost a node needs a leader that lives for 3/2 heartbeat timeouts, 4.5 s (protocol 4.5): where
+        # A job that has lost a node needs a leader that lives for 3/2 heartbeat timeouts (protocol 4.5), here 4.5 s. If
         # each one is killed sooner, such a job can't go on.
         time.sleep(rng.uniform(0, 12))
         led, connected = cluster.replace_leader(kind, lambda: all(slot.connected() for slot in slots))
@@ -300,12 +301,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=20, help="at a time")
     parser.add_argument("--seed", type=int, default=random.randrange(1000000))
     parser.add_argument("--lease-ttl", type=int, default=3)
-    here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--bin", default=os.path.join(here, "..", ".bazel", "bin"))
+    parser.add_argument("--bin", help="folder of Bazel's outputs; else they are built")
     options = parser.parse_args()
     for program in ("etcd", "etcdctl"):
         if shutil.which(program) is None:
             sys.exit(f"leader_kills: {program} is not installed (Debian: etcd-server, etcd-client)")
+    options.bin = options.bin or build("//rendezvous/daemon:rendezvousd", "//launcher:ddprun")
+    need(f"{options.bin}/rendezvous/daemon/rendezvousd", f"{options.bin}/launcher/ddprun")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = tempfile.mkdtemp(prefix="leader-kills-")
     print(f"seed {options.seed}; logs in {folder} unless all holds", flush=True)

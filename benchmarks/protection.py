@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 GIVE_UP = 120.0  # seconds for anything that should take less
 
 
@@ -70,6 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=50, help="jobs on each server")
     runs = parser.parse_args().runs
+    need(ROOT / "bin/ddprun", ROOT / "bin/rendezvousd")
     os.environ.update(LOGLEVEL="ERROR", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

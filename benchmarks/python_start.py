@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 PYTHON = ROOT / ".venv/bin/python"
 DDPRUN = os.environ.get("DDPRUN", str(ROOT / "bin/ddprun"))
 LAUNCHERS = {
@@ -140,6 +141,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3, help="rounds (3)")
     parser.add_argument("--workers", type=int, action="append", help="workers on this node (2 and 8)")
     arguments = parser.parse_args()
+    need(PYTHON, DDPRUN, *[command[0] for command in LAUNCHERS.values()])
     print("| workers | " + " | ".join(LAUNCHERS) + " | import alone |")
     print("|---" * (len(LAUNCHERS) + 2) + "|")
     with tempfile.TemporaryDirectory() as folder:

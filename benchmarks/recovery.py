@@ -6,7 +6,7 @@ usage: benchmarks/recovery.py [--injections N] [--only WORD]... [--programs DIR]
 Each case is a job of which one process is killed with SIGKILL, again and again, each time a random while after it has
 recovered. The table shows medians and p99 (of 20 injections: the largest) of the time from the kill to the end of the
 next optimizer step, how that divides, and how many committed steps had to be made again. Jobs under torchrun and jobs
-without recovery resume from a snapshot of every 20th step. Needs scripts/setup; the Python standard library is enough.
+without recovery resume from a snapshot of every 20th step. Needs scripts/setup; Bazel builds the C++ examples.
 """
 
 import argparse
@@ -24,7 +24,8 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, build, need
+
 DDPRUN = ROOT / "bin/ddprun"
 GIVE_UP = 120.0  # seconds for anything that should take less
 MODEL = ["--block-size=64", "--n-layer=2", "--n-head=4", "--n-embd=64", "--batch-size=8"]
@@ -234,9 +235,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--injections", type=int, default=20, help="kills in each case (20)")
     parser.add_argument("--only", action="append", help="cases with this word in their name; may be repeated")
-    parser.add_argument("--programs", default=str(ROOT / ".bazel/bin/examples/cpp"), help="folder of the C++ examples")
+    parser.add_argument("--programs", help="folder of the C++ examples; else Bazel builds them")
     arguments = parser.parse_args()
-    programs = pathlib.Path(arguments.programs)
+    need(DDPRUN, ROOT / "bin/rendezvousd", ROOT / ".venv/bin/torchrun")
+    examples = ("elastic_gpt", "train_gpt")
+    if arguments.programs:
+        programs = pathlib.Path(arguments.programs).absolute()
+    else:
+        programs = build(*[f"//examples/cpp:{name}" for name in examples]) / "examples/cpp"
+    need(*[programs / name for name in examples])
     injections = arguments.injections
 
     with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 MB_PER_LAUNCHER = 15
 TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None)
@@ -254,9 +255,7 @@ def main():
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the logs of server and launchers there")
     args = parser.parse_args()
-    for program in (args.ddprun, args.rendezvousd):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"scale.py: there is no {program}: call scripts/setup first")
+    need(args.ddprun, args.rendezvousd)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

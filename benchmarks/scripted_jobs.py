@@ -139,7 +139,7 @@ class Job:
         number = len(self.launchers)
         argv = [self.ddprun, f"--nnodes={script.nodes}", "--nproc-per-node=1", f"--max-restarts={script.max_restarts}",
                 f"--rdzv-endpoint={self.cluster.endpoints()}", f"--rdzv-id={self.name}",
-                "--rdzv-conf=last_call_timeout=1", "--no-python", "sh", "-c", WORKER]
+                "--rdzv-conf=last_call_timeout=1,heartbeat_timeout=3", "--no-python", "sh", "-c", WORKER]
         self.launchers.append(self.cluster.start(
             argv, f"{self.name}.launcher{number}", LAUNCHER=str(number), JOURNAL=self.journal,
             LIFE=f"{script.life:.2f}", FAILING_RANK=script.failing_rank, FAILING_LIFE=f"{script.failing_life:.2f}",

@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 WORKERS = 4
 GIVE_UP = 300.0  # seconds for a job
 
@@ -89,6 +90,7 @@ def main():
     args = parser.parse_args()
     if args.runs < 1:
         parser.error("--runs must be at least 1")
+    need(ROOT / "bin/ddprun", ROOT / ".venv/bin/torchrun")
     figures = {launcher: [] for launcher in SCRIPTS}
     # All nodes must see the working folder.
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_", dir=os.getcwd()) as folder:

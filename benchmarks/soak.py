@@ -17,19 +17,10 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, build, need
+
 SETTLED = 2000  # jobs
 WINDOW = 5  # looks
-
-
-def build_soak():
-    bazel = os.environ.get("BAZEL", "bazel").split()
-    target = "//benchmarks/fleet:soak"
-    command = [*bazel, "build", "--color=no", "--curses=no", target]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"soak.py: can't build {target}:\n{done.stderr[-2000:]}")
-    return ROOT / ".bazel/bin/benchmarks/fleet/soak"
 
 
 def look_at(pid, folder):
@@ -59,7 +50,8 @@ def main():
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"))
     parser.add_argument("--soak", help="the launchers' program, already built")
     args = parser.parse_args()
-    soak = args.soak or build_soak()
+    need(args.rendezvousd)
+    soak = args.soak or build("//benchmarks/fleet:soak") / "benchmarks/fleet/soak"
     samples = []
     with tempfile.TemporaryDirectory(prefix="ddprun_soak_") as folder:
         command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING", f"--state-dir={folder}"]

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 TICKS = os.sysconf("SC_CLK_TCK")
 GIVE_UP = 120.0
 
@@ -66,8 +67,7 @@ def main():
     parser.add_argument("--operations", type=int, default=100_000, metavar="N", help="of all workers (default 100000)")
     parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
     args = parser.parse_args()
-    if not os.access(args.ddprun, os.X_OK):
-        sys.exit(f"store.py: there is no {args.ddprun}: call scripts/setup first")
+    need(args.ddprun)
     if args.workers < 2:
         parser.error("--workers must be at least 2")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

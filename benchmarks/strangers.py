@@ -22,7 +22,8 @@ import sys
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, need
+
 TICKS = os.sysconf("SC_CLK_TCK")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, SETTINGS, END_HEADERS = 1, 4, 4
@@ -137,9 +138,7 @@ def main():
     parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
     parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
-    for program in (args.ddprun, args.rendezvousd):
-        if not os.access(program, os.X_OK):
-            sys.exit(f"strangers.py: there is no {program}: call scripts/setup first")
+    need(args.ddprun, args.rendezvousd)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if files < args.connections + args.plain + 100:

@@ -73,8 +73,11 @@ absl::Status Client::CallOne(const std::string& server, const Make& make, absl::
     return absl::UnavailableError(absl::StrCat(server, ": ", status.error_message()));
   }
   const absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  // While the connection stands it is the server that says so. One that was lost is idle.
+  // A connection that was lost is idle.
   const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);
+  const bool lost = absl::IsUnavailable(result) && state == GRPC_CHANNEL_IDLE;
+  if (lost || absl::IsDeadlineExceeded(result) || absl::IsCancelled(result)) may_have_arrived_ = true;
+  // While the connection stands it is the server that says so.
   *answered = !absl::IsUnavailable(result) || state == GRPC_CHANNEL_READY;
   if (*answered) return result;
   return absl::UnavailableError(DescribeSilence(server, state == GRPC_CHANNEL_IDLE, security.has_tls(), result));

@@ -38,6 +38,9 @@ class Client {
   //   others       as the server says.
   absl::Status Call(const Make& make, absl::Duration timeout = kTimeout);
 
+  // Whether a server may have received a call that failed without its answer.
+  bool may_have_arrived() const { return may_have_arrived_; }
+
  private:
   // `leader`: what the server said of who leads, if it does not. `answered`: the status is the leader's, or no server's
   // fault; else it says why there is no answer.
@@ -46,6 +49,7 @@ class Client {
 
   std::vector<std::string> servers_;
   const rendezvous::Credentials credentials_;
+  bool may_have_arrived_ = false;
 };
 
 }  // namespace ddprun::ctl

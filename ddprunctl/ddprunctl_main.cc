@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "ddprunctl/client.h"
@@ -19,6 +21,7 @@
 #include "ddprunctl/options.h"
 #include "ddprunctl/tables.h"
 #include "rendezvous/base/steady_time.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/credential_files.h"
@@ -30,6 +33,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitNotFound = 3;
 constexpr int kJobsPerPage = 1000;
+constexpr size_t kMaxHostBytes = 300;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 constexpr absl::Duration kPatience = absl::Seconds(30);  // for a server that leads; as launchers have it
 constexpr char kClearScreen[] = "\033[H\033[2J";
@@ -57,7 +61,7 @@ class Commands {
   int Run() {
     const std::string& command = options_.command;
     if (command == "jobs") return Jobs();
-    if (command == "show") return Show();
+    if (command == "show" || command == "wait") return Show();
     if (command == "nodes" || command == "spares") return Nodes();
     if (command == "hosts") return Hosts();
     if (command == "events") return Events();
@@ -99,7 +103,10 @@ class Commands {
 
   // For what goes on while servers come and go: whether to make a call again that failed so. Waits before.
   bool TryAgain(const absl::Status& status) {
-    const bool lost = absl::IsUnavailable(status) || absl::IsCancelled(status);  // a server that ends cancels its calls
+    const bool found = answered_ > SteadyTime::InfinitePast();
+    // A server that ends cancels its calls. One that was restarted without records knows a job when its launchers are
+    // back.
+    const bool lost = absl::IsUnavailable(status) || absl::IsCancelled(status) || (absl::IsNotFound(status) && found);
     if (!options_.follow || !lost || SteadyNow() >= answered_ + kPatience) return false;
     if (!std::exchange(searching_, true)) {
       fprintf(stderr, "ddprunctl: lost the rendezvous server; trying again for %s\n",
@@ -121,12 +128,18 @@ class Commands {
         return Fail(status);
       }
       Answered();
-      if (options_.json) {
+      const bool quiet = options_.command == "wait" && !job.has_verdict();
+      if (options_.json && !quiet) {
         Print(ToJson(job));
-      } else {
-        Print(absl::StrCat(options_.follow && isatty(STDOUT_FILENO) != 0 ? kClearScreen : "", DescribeJob(job)));
+      } else if (!quiet) {
+        Print(absl::StrCat(
+            options_.command == "show" && options_.follow && isatty(STDOUT_FILENO) != 0 ? kClearScreen : "",
+            DescribeJob(job)));
       }
-      if (!options_.follow || job.has_verdict()) return 0;
+      if (!options_.follow) return 0;
+      if (job.has_verdict()) {
+        return job.verdict().succeeded() ? 0 : std::max(job.verdict().exit_code(), kExitFailed);
+      }
       std::this_thread::sleep_for(kWatchInterval);
     }
   }
@@ -160,12 +173,15 @@ class Commands {
     return 0;
   }
 
+  absl::Status ListHosts(v1::ListHostsResponse* response) {
+    return client_.Call([&](const Client::Target& target) {
+      return target.control->ListHosts(target.context, v1::ListHostsRequest(), response);
+    });
+  }
+
   int Hosts() {
     v1::ListHostsResponse response;
-    const absl::Status status = client_.Call([&](const Client::Target& target) {
-      return target.control->ListHosts(target.context, v1::ListHostsRequest(), &response);
-    });
-    if (!status.ok()) return Fail(status);
+    if (absl::Status status = ListHosts(&response); !status.ok()) return Fail(status);
     if (options_.json) {
       Print(ToJson(response));
     } else {
@@ -231,9 +247,29 @@ class Commands {
   int Change() {
     v1::CommandResponse response;
     const absl::Status status = client_.Call([&](const Client::Target& target) { return Command(target, &response); });
+    if (!status.ok() && client_.may_have_arrived() && !absl::StrContains(status.message(), "not known whether")) {
+      return Fail(absl::Status(status.code(), absl::StrCat(status.message(),
+                                                           "; it is not known whether the command takes "
+                                                           "effect: look, and give it again if it did not")));
+    }
     if (!status.ok()) return Fail(status);
     if (options_.json) Print(ToJson(response));
+    if (options_.command == "drain") WarnOfUnknownHost();
     return 0;
+  }
+
+  // A host may be drained before it has nodes. It may also be a mistake.
+  void WarnOfUnknownHost() {
+    v1::ListHostsResponse response;
+    const absl::Status status = ListHosts(&response);
+    for (const v1::Host& host : response.hosts()) {
+      if (!status.ok() || host.name() != options_.host || host.nodes() > 0) continue;
+      const std::string shown = OneLine(options_.host, kMaxHostBytes);
+      fprintf(stderr,
+              "ddprunctl: warning: %s is drained, but has no nodes now; ddprunctl hosts shows the names of those that "
+              "have (to take it back: ddprunctl undrain %s)\n",
+              shown.c_str(), shown.c_str());
+    }
   }
 
   grpc::Status Command(const Client::Target& target, v1::CommandResponse* response) {

@@ -65,7 +65,10 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   AddCommand(app, "jobs", "List jobs", options);
   CLI::App* show = AddCommand(app, "show", "Show one job with its nodes", options);
   show->add_option("JOB", options->job_id, "Job id")->required();
-  show->add_flag("--watch", options->follow, "Show it again every second until it has ended");
+  show->add_flag("--watch", options->follow,
+                 "Show it again every second until it has ended, then exit with its exit code");
+  CLI::App* wait = AddCommand(app, "wait", "Wait until a job has ended, then exit with its exit code", options);
+  wait->add_option("JOB", options->job_id, "Job id")->required();
   CLI::App* nodes = AddCommand(app, "nodes", "List nodes of all jobs, or of one", options);
   nodes->add_option("JOB", options->job_id, "Job id");
   CLI::App* spares = AddCommand(app, "spares", "List nodes that stand by to replace others", options);
@@ -133,6 +136,7 @@ absl::Status Finish(const std::string& given_server, const std::string& size,
   if (options->command == "resize" && !ParseSize(size, options)) {
     return absl::InvalidArgumentError(absl::StrCat("NODES is ", size, "; give MIN:MAX or one number, at least 1"));
   }
+  options->follow = options->follow || options->command == "wait";
   return absl::OkStatus();
 }
 
@@ -145,7 +149,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   CLI::App app("Shows and controls the jobs of a rendezvous server.", "ddprunctl");
   app.set_version_flag("--version", absl::StrCat("ddprunctl ", kVersion));
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 failed or refused by the server, 2 wrong usage, 3 no such job, node or host.");
+  app.footer(
+      "Exit codes: 0 done, 1 failed or refused by the server, 2 wrong usage, 3 no such job, node or host; "
+      "of 'wait' and 'show --watch' also the job's.");
   AddConnectionOptions(app, &server, &output, &line.options);
   AddCommands(app, &line.options, &size);
   absl::StatusOr<std::string> answer = ParseWords(app, arguments, [&](const CLI::Error& error) {

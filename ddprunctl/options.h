@@ -24,7 +24,7 @@ struct Options {
   int32_t min_nodes = 0;
   int32_t max_nodes = 0;
   uint64_t after = 0;
-  bool follow = false;  // also show --watch
+  bool follow = false;  // events --follow, show --watch, wait
 };
 
 struct CommandLine {

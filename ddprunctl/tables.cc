@@ -31,6 +31,10 @@ std::string Ago(const google::protobuf::Duration& duration) {
   return absl::FormatDuration(absl::Trunc(time, time < absl::Minutes(1) ? absl::Milliseconds(100) : absl::Seconds(1)));
 }
 
+std::string When(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+}
+
 std::string Size(const v1::JobSettings& settings) {
   return settings.min_nodes() == settings.max_nodes() ? absl::StrCat(settings.max_nodes())
                                                       : absl::StrCat(settings.min_nodes(), ":", settings.max_nodes());
@@ -80,12 +84,13 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
 
 std::string JobsTable(const std::vector<v1::Job>& jobs) {
   std::vector<std::vector<std::string>> rows = {
-      {"JOB", "STATE", "ROUND", "NODES", "SIZE", "WORKERS", "RESTARTS", "AGE", "REASON"}};
+      {"JOB", "STATE", "ROUND", "NODES", "SIZE", "WORKERS", "RESTARTS", "BEGIN", "DURATION", "REASON"}};
   for (const v1::Job& job : jobs) {
-    rows.push_back(
-        {Cell(job.job_id()), StateName(v1::Job::State_Name(job.state()), job.state()), absl::StrCat(job.round()),
-         absl::StrCat(job.node_count()), Size(job.settings()), absl::StrCat(job.world_size()),
-         absl::StrCat(job.restart_count(), "/", job.settings().max_restarts()), Ago(job.age()), Cell(job.reason())});
+    rows.push_back({Cell(job.job_id()), StateName(v1::Job::State_Name(job.state()), job.state()),
+                    absl::StrCat(job.round()), absl::StrCat(job.node_count()), Size(job.settings()),
+                    absl::StrCat(job.world_size()),
+                    absl::StrCat(job.restart_count(), "/", job.settings().max_restarts()),
+                    job.has_begin() ? When(job.begin()) : "-", Ago(job.age()), Cell(job.reason())});
   }
   return Table(rows);
 }
@@ -118,7 +123,9 @@ std::string DescribeJob(const v1::Job& job) {
                             {"nodes", absl::StrCat(job.node_count(), " (size ", Size(job.settings()), ")")},
                             {"workers", absl::StrCat(job.world_size())},
                             {"restarts", absl::StrCat(job.restart_count(), "/", job.settings().max_restarts())},
-                            {"age", Ago(job.age())}});
+                            {"begin", job.has_begin() ? When(job.begin()) : "-"},
+                            {"end", job.has_end() ? When(job.end()) : "-"},
+                            {"duration", Ago(job.age())}});
   if (job.has_goodput()) {
     const v1::Goodput& time = job.goodput();
     const bool reported = time.training().seconds() + time.training().nanos() + time.lost().seconds() > 0;

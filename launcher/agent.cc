@@ -167,6 +167,7 @@ absl::Status Agent::SetUp() {
     progress_->OnProgress(local_rank, progress);
     reports_.OnProgress(local_rank, progress.progress, progress.at);
   };
+  events.may_start = [this] { return machine_->MayStartWorkers(SteadyNow()); };
   events.on_all_started = [this] {
     ReapDeadOrphans(KnownChildren());
     store_->Register(workers_->pids());
@@ -464,6 +465,12 @@ int Agent::Finish() {
     report.time_zone = absl::LocalTimeZone();
     report.interpreter = FindInterpreter(settings_.config);
     if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
+    // This node never had a round, and no worker failed: too few nodes joined.
+    if (round_started_ == SteadyTime() && report.verdict.exit_code == 1 && settings_.config.settings.max_nodes > 1) {
+      report.hint =
+          absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=", ServersText(settings_.config),
+                       " and --rdzv-id=", settings_.config.job_id);
+    }
     LogVerbatim(FailureSummary(report));
     TellOuterLauncher(*exit_->verdict);
   }

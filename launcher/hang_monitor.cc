@@ -15,10 +15,15 @@ namespace {
 // Each costs a copy of the process's page tables, and a page in the log.
 constexpr size_t kMostStacks = 8;
 constexpr size_t kMaxLineBytes = 500;
+// The least learned limits. What is not reported as a phase of its own, as a save, counts to the phase before: a false
+// alarm costs a few lines, a false restart costs the job.
+constexpr absl::Duration kLeastToReport = absl::Seconds(10);
+constexpr absl::Duration kLeastToRestart = absl::Minutes(1);
 
 ProgressWatch::Settings WatchSettings(const HangPolicy& policy) {
   ProgressWatch::Settings settings;
   settings.fixed_limit = policy.fixed_limit;
+  settings.least = policy.restart ? kLeastToRestart : kLeastToReport;
   return settings;
 }
 
@@ -109,8 +114,10 @@ void HangMonitor::End() {
     absl::StrAppend(&stacks, "  rank ", base_rank_ + rank, " (pid ", events_.process_of(rank), "):\n", Indented(text));
   }
   events_.print(stacks);
-  // A learned limit says little about other nodes.
-  if (!policy_.restart || (hang.elsewhere && policy_.fixed_limit == absl::ZeroDuration())) return;
+  if (!policy_.restart) return;
+  // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
+  const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
+  if (policy_.fixed_limit == absl::ZeroDuration() && (hang.elsewhere || others_are_done)) return;
   for (const Standing& standing : hang.behind) {
     events_.kill(standing.local_rank, HungText(standing), report->stacks[standing.local_rank]);
   }

@@ -32,8 +32,7 @@ constexpr int kMostComplaints = 20;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::function<bool()> more_to_come,
-                                                               Events events, EventLoop* loop) {
+absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(Events events, EventLoop* loop) {
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return ErrnoStatus(errno, "a socket for the worker link");
   const std::string name = absl::StrCat("@ddprun_", RandomId());
@@ -41,20 +40,13 @@ absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(int slots, std::f
   if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listening for the worker link");
   }
-  std::unique_ptr<LinkServer> server(
-      new LinkServer(slots, std::move(more_to_come), std::move(events), loop, name, std::move(listener)));
+  std::unique_ptr<LinkServer> server(new LinkServer(std::move(events), loop, name, std::move(listener)));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }
 
-LinkServer::LinkServer(int slots, std::function<bool()> more_to_come, Events events, EventLoop* loop,
-                       std::string address, UniqueFd listener)
-    : slots_(slots),
-      more_to_come_(std::move(more_to_come)),
-      events_(std::move(events)),
-      loop_(loop),
-      address_(std::move(address)),
-      listener_(std::move(listener)) {}
+LinkServer::LinkServer(Events events, EventLoop* loop, std::string address, UniqueFd listener)
+    : events_(std::move(events)), loop_(loop), address_(std::move(address)), listener_(std::move(listener)) {}
 
 LinkServer::~LinkServer() {
   *alive_ = false;
@@ -96,15 +88,13 @@ void LinkServer::OnAccepted(UniqueFd fd) {
   connection.pid = peer.pid;
   if (peer.uid != geteuid()) return Refuse(connection, absl::StrCat("it is of user ", peer.uid));
   connection.worker = WorkerOf(peer.pid);
-  if (connection.worker == 0 && !more_to_come_()) return Refuse(connection, "it is no worker of this launcher");
+  if (connection.worker == 0) return Refuse(connection, "it is no worker of this launcher");
   const auto same_worker = [&](const auto& other) { return other.second.worker == connection.worker; };
-  const int most = connection.worker == 0 ? slots_ + kMostConnectionsOfAWorker : kMostConnectionsOfAWorker;
-  if (std::count_if(connections_.begin(), connections_.end(), same_worker) >= most) {
+  if (std::count_if(connections_.begin(), connections_.end(), same_worker) >= kMostConnectionsOfAWorker) {
     return Refuse(connection, "there are too many connections");
   }
-  const bool known = connection.worker != 0;
   connections_.emplace(number, std::move(connection));
-  if (known) Begin(number);
+  Begin(number);
 }
 
 pid_t LinkServer::WorkerOf(pid_t pid) const {
@@ -225,20 +215,6 @@ void LinkServer::Close(int fd) {
 void LinkServer::Add(pid_t pid, int32_t rank) {
   workers_.insert_or_assign(pid, Worker{rank, std::nullopt, std::nullopt, ""});
   Listen().IgnoreError();
-  std::vector<int> unknown;
-  for (const auto& [fd, connection] : connections_) {
-    if (connection.worker == 0) unknown.push_back(fd);
-  }
-  for (const int fd : unknown) {
-    Connection& connection = connections_.at(fd);
-    connection.worker = WorkerOf(connection.pid);
-    if (connection.worker != 0) {
-      Begin(fd);
-    } else if (!more_to_come_()) {
-      Refuse(connection, "it is no worker of this launcher");
-      Close(fd);
-    }
-  }
 }
 
 void LinkServer::TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason) {

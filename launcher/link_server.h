@@ -37,10 +37,8 @@ class LinkServer {
     std::function<void(pid_t pid, const ReportedProgress& progress)> on_progress;
   };
 
-  // `slots` is the number of workers. `more_to_come`: workers are being started whose pids have not been given to
-  // Add yet, and may connect before that. Errors: the system's, when it is out of descriptors.
-  static absl::StatusOr<std::unique_ptr<LinkServer>> Create(int slots, std::function<bool()> more_to_come,
-                                                            Events events, EventLoop* loop);
+  // Errors: the system's, when it is out of descriptors.
+  static absl::StatusOr<std::unique_ptr<LinkServer>> Create(Events events, EventLoop* loop);
   ~LinkServer();
   LinkServer(const LinkServer&) = delete;
   LinkServer& operator=(const LinkServer&) = delete;
@@ -48,7 +46,7 @@ class LinkServer {
   // The value of DDPRUN_WORKER_LINK.
   const std::string& address() const { return address_; }
 
-  // This worker has been started.
+  // This worker exists. Others are refused.
   void Add(pid_t pid, int32_t rank);
 
   // This worker will be killed then. Told to its connection, or to one that it opens later.
@@ -79,13 +77,12 @@ class LinkServer {
   };
   struct Connection {
     UniqueFd fd;
-    pid_t worker = 0;  // 0: not known yet, and nothing is read
-    pid_t pid = 0;     // of who connected
-    std::optional<LinkPeer> peer;
+    pid_t worker = 0;
+    pid_t pid = 0;                 // of who connected
+    std::optional<LinkPeer> peer;  // unset: what it says does not count
   };
 
-  LinkServer(int slots, std::function<bool()> more_to_come, Events events, EventLoop* loop, std::string address,
-             UniqueFd listener);
+  LinkServer(Events events, EventLoop* loop, std::string address, UniqueFd listener);
   absl::Status Listen();
   void AcceptAll();
   void OnAccepted(UniqueFd fd);
@@ -110,8 +107,6 @@ class LinkServer {
   void Refuse(const Connection& connection, absl::string_view why);
   void Complain(const std::string& text);
 
-  const int slots_;
-  const std::function<bool()> more_to_come_;
   const Events events_;
   EventLoop* const loop_;
   const std::string address_;

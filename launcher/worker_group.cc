@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
 
 absl::Status WorkerGroup::FindPreloaded() {
   const LaunchConfig& config = *settings_.config;
-  if (config.command.python && !config.no_files) {
+  if (config.command.python) {
     absl::StatusOr<std::string> library = FindLibrary(kCrashReport);
     if (library.ok()) {
       preloaded_.push_back(*std::move(library));
@@ -98,8 +98,7 @@ void WorkerGroup::OpenLink() {
     const auto found = workers_.find(pid);
     if (found != workers_.end()) events_.on_progress(found->second.local_rank, progress);
   };
-  absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(
-      settings_.config->slots, [this] { return !all_started(); }, std::move(events), loop_);
+  absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(std::move(events), loop_);
   if (link.ok()) {
     link_ = *std::move(link);
   } else {
@@ -141,6 +140,12 @@ std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assi
     workers_.erase(pid);
     if (link_ != nullptr) link_->Remove(pid);
   }
+  // Abandoned ones that the fork server was asked for.
+  std::erase_if(starting_, [&](const auto& entry) {
+    const bool forgotten = std::find(ranks.begin(), ranks.end(), entry.second.local_rank) != ranks.end();
+    if (forgotten) fork_server_->Cancel(entry.first);
+    return forgotten;
+  });
   const OomSample oom_before = SampleOom();
   std::vector<Launch> to_fork;
   for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
@@ -233,30 +238,39 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, con
 }
 
 absl::Status WorkerGroup::Spawn(Launch launch) {
-  absl::StatusOr<Child> child = launcher::Spawn(launch.request);
+  absl::StatusOr<Child> child = CreateChild(launch.request);
   if (!child.ok()) return child.status();
-  return OnSpawned(*std::move(child), std::move(launch));
+  return OnCreated(*std::move(child), std::move(launch));
 }
 
-absl::Status WorkerGroup::OnSpawned(Child child, Launch launch) {
+absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
   const pid_t pid = child.pid;
-  if (absl::Status status = watch_->Watch(std::move(child)); !status.ok()) return status;
+  StartGate gate = std::move(child.gate);
+  if (absl::Status status = watch_->Watch(std::move(child)); !status.ok()) {
+    kill(pid, SIGKILL);  // ReapDeadOrphans reaps it
+    return status;
+  }
   pids_[launch.local_rank] = pid;
-  workers_.insert_or_assign(
-      pid, Worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before});
+  Worker worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before,
+                std::move(gate)};
+  Worker& kept = workers_.insert_or_assign(pid, std::move(worker)).first->second;
   if (link_ != nullptr) link_->Add(pid, assignment_.base_rank + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
+  // Asked only now, when the process exists: if this thread is stopped after the question, the guard finds the worker.
+  events_.may_start() ? kept.gate.Open() : Kill({launch.local_rank});
   return absl::OkStatus();
 }
 
 void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
   const auto found = starting_.find(ticket);
+  if (found == starting_.end()) {
+    kill(child.pid, SIGKILL);  // it was forgotten, and waits at its gate; ReapDeadOrphans reaps it
+    return;
+  }
   Launch launch = std::move(found->second);
   starting_.erase(found);
   const int32_t rank = launch.local_rank;
-  const pid_t pid = child.pid;
-  if (absl::Status status = OnSpawned(std::move(child), std::move(launch)); !status.ok()) {
-    kill(-pid, SIGKILL);
+  if (absl::Status status = OnCreated(std::move(child), std::move(launch)); !status.ok()) {
     ReportLater({WorkerEnd{rank, StartFailure(rank, status), std::nullopt}});
   }
   if (starting_.empty()) events_.on_all_started();
@@ -449,7 +463,12 @@ void WorkerGroup::OnProcessesEnded(const std::vector<ProcessEnd>& ends) {
     if (found == workers_.end()) continue;  // abandoned in an earlier round
     std::optional<ReportedProgress> progress;
     if (link_ != nullptr) progress = link_->Remove(end.pid);
-    result.push_back(Describe(end, found->second, progress));
+    if (const std::optional<int> error = found->second.gate.TakeError()) {
+      const int32_t rank = found->second.local_rank;
+      result.push_back({rank, StartFailure(rank, ExplainExecError(program_, *error)), std::nullopt});
+    } else {
+      result.push_back(Describe(end, found->second, progress));
+    }
     workers_.erase(found);
   }
   if (!result.empty()) events_.on_ended(result);

@@ -25,6 +25,7 @@
 #include "launcher/os/event_loop.h"
 #include "launcher/os/oom.h"
 #include "launcher/os/spawn.h"
+#include "launcher/os/start_gate.h"
 #include "launcher/worker_output.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
@@ -32,7 +33,7 @@
 namespace ddprun::launcher {
 
 // The workers of one node: starts those of a round, signals them, and reports their exits with all that is known about
-// failures. Belongs to the loop's thread, which must be the main thread (see Spawn).
+// failures. Belongs to the loop's thread, which must be the main thread (see CreateChild).
 class WorkerGroup {
  public:
   struct Settings {
@@ -46,7 +47,10 @@ class WorkerGroup {
   struct Events {
     // Workers whose exits were seen at the same time.
     std::function<void(const std::vector<WorkerEnd>& ends)> on_ended;
-    // All workers that Start left to the fork server have been started.
+    // True if a worker may begin to run user code now. Asked for each worker once it exists and whatever stops workers
+    // reaches it, the guard too. Must not call back.
+    std::function<bool()> may_start;
+    // All workers that Start left to the fork server exist.
     std::function<void()> on_all_started;
     // What a running worker's link says.
     std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
@@ -66,8 +70,9 @@ class WorkerGroup {
   ~WorkerGroup() { *alive_ = false; }
 
   // Starts these workers of the round. Their earlier processes must have exited or been abandoned, and are forgotten;
-  // the node's other workers are not affected. Workers of the fork server are started later, see all_started; if they
-  // can't be, that is reported as their end.
+  // the node's other workers are not affected. Does not wait for them: a program that can't be executed is reported as
+  // the end of its worker. Workers of the fork server are created later, see all_started; if they can't be, that is
+  // reported in the same way.
   std::optional<StartError> Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
   bool all_started() const { return starting_.empty(); }
   // Passed to workers started from now on.
@@ -105,6 +110,7 @@ class WorkerGroup {
     SteadyTime started;
     ErrorFile error_file;
     OomSample oom_before;
+    StartGate gate;
     bool signalled = false;  // by us
     std::string hung;        // it was killed for that; what is said of it
     std::string hung_at;     // its stacks
@@ -125,7 +131,8 @@ class WorkerGroup {
   void StartForkServer();
   absl::StatusOr<Launch> Prepare(int32_t local_rank, const OomSample& oom_before);
   absl::Status Spawn(Launch launch);
-  absl::Status OnSpawned(Child child, Launch launch);
+  // Opens its gate if it may start, else kills it.
+  absl::Status OnCreated(Child child, Launch launch);
   void OnForked(ForkServer::Ticket ticket, Child child);
   void OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started);
   // A signal for a worker that the fork server is to start.

@@ -32,7 +32,11 @@ constexpr Signal kFatal[] = {{SIGSEGV, "SIGSEGV", "invalid memory access"},
                              {SIGILL, "SIGILL", "illegal instruction"},
                              {SIGFPE, "SIGFPE", "arithmetic error"},
                              {SIGABRT, "SIGABRT", "abort() was called"}};
-constexpr int kMaxFrames = 64;
+constexpr int kMaxFrames = 1024;
+constexpr int kMaxPrinted = 64;
+// Calls that repeat the ones before them are counted instead of printed, from this many on.
+constexpr int kMaxPeriod = 32;
+constexpr int kLeastRepeated = 8;
 constexpr int kMaxName = 1024;
 
 Symbolizer symbolize_function = nullptr;
@@ -77,6 +81,27 @@ void PrintFrame(int out, int index, void* pc) {
   dprintf(out, "\n");
 }
 
+// Prints frames begin .. end - 1, of a recursion only its first round. `equal` compares two of them by index.
+template <typename Equal, typename Print>
+void PrintFolded(int out, int begin, int end, const Equal& equal, const Print& print) {
+  int printed = 0;
+  for (int i = begin; i < end && printed < kMaxPrinted;) {
+    int period = 0, repeated = 0;
+    while (repeated < kLeastRepeated && period < kMaxPeriod && period < i - begin) {
+      ++period;
+      for (repeated = 0; i + repeated < end && equal(i + repeated, i + repeated - period);) ++repeated;
+    }
+    if (repeated < kLeastRepeated || repeated < period) {
+      print(i++);
+      ++printed;
+    } else {
+      dprintf(out, "  ... %d%s more calls like the last %d\n", repeated, i + repeated == kMaxFrames ? " or" : "",
+              period);
+      i += repeated;
+    }
+  }
+}
+
 void PrintNativeStack(int out, const void* crashed_at) {
   void* frames[kMaxFrames];
   const int count = backtrace(frames, kMaxFrames);
@@ -84,7 +109,9 @@ void PrintNativeStack(int out, const void* crashed_at) {
   while (first < count && frames[first] != crashed_at) ++first;
   if (first == count) first = 0;  // a jump to nowhere
   dprintf(out, "Native stack (most recent call first):\n");
-  for (int i = first; i < count; ++i) PrintFrame(out, i - first, frames[i]);
+  PrintFolded(
+      out, first, count, [&frames](int a, int b) { return frames[a] == frames[b]; },
+      [&](int i) { PrintFrame(out, i - first, frames[i]); });
 }
 
 template <typename Function>
@@ -120,13 +147,23 @@ void PrintPythonStack(int out) {
   Object frame = frame_of(thread);
   if (frame == nullptr) return;
   dprintf(out, "Python stack (most recent call first):\n");
-  for (int i = 0; frame != nullptr && i < kMaxFrames; ++i, frame = caller_of(frame)) {
-    const Object code = code_of(frame);
-    const Object file = attribute(code, "co_filename");
-    const Object name = attribute(code, "co_name");
-    if (file == nullptr || name == nullptr) break;
-    dprintf(out, "  File \"%s\", line %d in %s\n", text_of(file), line_of(frame), text_of(name));
+  struct Call {
+    Object code;
+    int line;
+  };
+  static Call calls[kMaxFrames];
+  int count = 0;
+  for (; frame != nullptr && count < kMaxFrames; frame = caller_of(frame)) {
+    calls[count++] = {code_of(frame), line_of(frame)};
   }
+  PrintFolded(
+      out, 0, count, [](int a, int b) { return calls[a].code == calls[b].code && calls[a].line == calls[b].line; },
+      [&](int i) {
+        const Object file = attribute(calls[i].code, "co_filename");
+        const Object name = attribute(calls[i].code, "co_name");
+        if (file == nullptr || name == nullptr) return;
+        dprintf(out, "  File \"%s\", line %d in %s\n", text_of(file), calls[i].line, text_of(name));
+      });
 }
 
 // ---- in the crashed process: system calls alone ----
@@ -256,14 +293,33 @@ const void* ProgramCounter(const void* context) {
 #endif
 }
 
+uintptr_t StackPointer(const void* context) {
+  const mcontext_t& registers = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<uintptr_t>(registers.gregs[REG_RSP]);
+#elif defined(__aarch64__)
+  return registers.sp;
+#else
+  return 0;
+#endif
+}
+
+// Whether the address lies where the current function's frame would be, which is not mapped.
+bool IsStackOverflow(const siginfo_t& info, const void* context) {
+  constexpr uintptr_t kBelow = 64 << 10, kLargestFrame = 1 << 20;
+  const uintptr_t stack = StackPointer(context), address = reinterpret_cast<uintptr_t>(info.si_addr);
+  return stack != 0 && address + kBelow >= stack && address < stack + kLargestFrame;
+}
+
 // Why, in words that go behind "was killed by SIGSEGV: ".
-Text Reason(const Signal& fatal, const siginfo_t& info) {
+Text Reason(const Signal& fatal, const siginfo_t& info, const void* context) {
   Text text;
   if (info.si_code <= 0 && info.si_pid != getpid()) {
     text << fatal.name << " was sent by process ";
     return text.Number(static_cast<uint64_t>(info.si_pid), 10);
   }
-  text << fatal.reason;
+  text << (fatal.number == SIGSEGV && info.si_code > 0 && IsStackOverflow(info, context) ? "stack overflow"
+                                                                                         : fatal.reason);
   if (fatal.number != SIGSEGV && fatal.number != SIGBUS) return text;
   if (info.si_code <= 0) return text << ", raised by the process itself";
   text << " at address 0x";
@@ -274,7 +330,7 @@ void OnFatalSignal(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   Text message;
   for (const Signal& fatal : kFatal) {
-    if (fatal.number == number) message = Reason(fatal, *info);
+    if (fatal.number == number) message = Reason(fatal, *info, context);
   }
   Report(message.c_str(), ProgramCounter(context));
   errno = saved_errno;

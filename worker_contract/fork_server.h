@@ -8,21 +8,23 @@ namespace ddprun::worker_contract {
 //
 //   launcher -> program
 //     setup LAUNCHER_PID ...                      once
-//     start TICKET CPU,... NAME=VALUE|NAME ...    a worker, with its stdout and stderr; no CPU: as they are; NAME
-//                                                 alone: unset it
+//     start TICKET CPU,... NAME=VALUE|NAME ...    a worker, with its stdout, stderr and gate; no CPU: as they are;
+//                                                 NAME alone: unset it
 //     go                                          forks all workers that were asked for since the last one
 //   program -> launcher
 //     ready SECONDS                               it has come to RunWorker
 //     failed REASON                               no worker can be forked from here; it ends
 //     changed FILE                                a file that it was loaded from is another one now; it ends
-//     started TICKET PID                          sent by the worker itself, a child of the launcher by then
+//     started TICKET PID                          sent by the worker itself, a child of the launcher by then; it
+//                                                 goes on once it has read a byte from its gate, and ends if there is
+//                                                 none
 //     unforked TICKET REASON                      this worker could not be forked
 inline constexpr char kForkServer[] = "DDPRUN_FORK_SERVER";
 
 // A program that can do that contains the two in a row. The launcher looks for them before it starts a program without
 // a rank, and must not contain them itself.
 #define DDPRUN_FORK_SERVER_MARK_BEGIN "ddprun worker runtime: "
-#define DDPRUN_FORK_SERVER_MARK_END "can fork workers, protocol 1"
+#define DDPRUN_FORK_SERVER_MARK_END "can fork workers, protocol 2"
 
 }  // namespace ddprun::worker_contract
 

@@ -1,5 +1,6 @@
 #include "worker_runtime/worker.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <poll.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <mutex>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -42,8 +44,20 @@ void SetThreads() {
   if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
 }
 
+// Before main: nothing has drawn from the generator, whose seed is random.
+const uint64_t seed_at_start = at::detail::getDefaultCPUGenerator().current_seed();
+
+// Workers that are forked from one process (--preload) have a copy of its generator. One that main has seeded is seeded
+// alike without --preload.
+void SeedApart() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  if (generator.current_seed() == seed_at_start) generator.seed();
+}
+
 absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   DDPRUN_ASSIGN_OR_RETURN(worker.device, ChooseDevice(worker.env, options.device));
+  if (!options.seed.has_value()) SeedApart();
   // Only now: seeding looks for CUDA, and LibTorch looks once.
   if (options.seed.has_value()) {
     DDPRUN_RETURN_IF_ERROR(TorchTry("torch::manual_seed", [&] {

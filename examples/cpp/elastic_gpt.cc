@@ -123,8 +123,6 @@ absl::Status Train(const Flags& flags, ddprun::ElasticWorker& worker) {
       ddprun::ElasticSampler::Create(
           learned, {.batch_size = flags.batch_size, .keep_global_batch = flags.keep_global_batch, .seed = flags.seed}));
   ddprun::TrainingState state(*model, &optimizer);
-  DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
-  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
 
   const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
     const ddprun::ElasticBatch batch = sampler.Next();

@@ -145,6 +145,7 @@ def main(steps):
         gc.collect()
         group.leave()
         if training.step == steps:
+            worker.report_progress(training.step, phase="finished")
             return
         if not worker.suspended(training.step, error) or worker.next_round() is None:
             sys.exit(1)

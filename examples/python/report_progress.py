@@ -28,6 +28,7 @@ def main(steps):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(steps):
         if stop_requested():
+            worker.report_progress(step, phase="checkpoint")
             if dist.get_rank() == 0:
                 torch.save(model.module.state_dict(), "snapshot.pt")
                 print(f"saved before step {step}\n", end="", flush=True)
@@ -41,6 +42,7 @@ def main(steps):
         optimizer.step()
         if step == 0:
             print(f"rank {dist.get_rank()} trains\n", end="", flush=True)
+    worker.report_progress(steps, phase="finished")
     dist.destroy_process_group()
 
 

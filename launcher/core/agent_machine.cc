@@ -93,12 +93,19 @@ void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std
   StopAndExit({1, std::nullopt, {}}, SIGTERM, reason, now, effects);
 }
 
+std::string AgentMachine::HowLong(absl::Duration workers_run) const {
+  if (workers_run == absl::InfiniteDuration()) return "";
+  const absl::Duration left = std::max(absl::ZeroDuration(), absl::Trunc(workers_run, absl::Milliseconds(100)));
+  return absl::StrCat(" for ", absl::FormatDuration(left),
+                      line_.was_silent() ? "" : ", and longer while no server is running");
+}
+
 void AgentMachine::ReportLostServer(bool was_up, SteadyTime now, Effects* effects) {
   if (was_up) {
-    effects->push_back(effect::Print{
-        LogLevel::kWarning, absl::StrCat("lost the rendezvous server (", line_.last_error(), "); ",
-                                         state_ == State::kRunning ? "workers run on; " : "", "trying again for ",
-                                         absl::FormatDuration(settings_.reconnect_timeout))});
+    std::string text = absl::StrCat("lost the rendezvous server (", line_.last_error(), "); trying again for ",
+                                    absl::FormatDuration(line_.patience()));
+    if (state_ == State::kRunning) absl::StrAppend(&text, "; workers run on", HowLong(CutOffAt() - now));
+    effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
   } else if (state_ == State::kConnecting) {
     effects->push_back(effect::ShowStatus{reports_.WaitText(now)});
   }
@@ -160,7 +167,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
                                 ? absl::StrCat("reached the rendezvous server at ", settings_.server, " again")
                                 : absl::StrCat("reached the rendezvous server at ", leader_, ", which leads")});
   }
-  line_.OnWelcome(welcome.heartbeat_interval, welcome.heartbeat_timeout, now);
+  line_.OnWelcome(welcome, now);
   if (!welcome.missed_round || (current_ && *welcome.missed_round > current_->round)) line_.OnMissedRound();
   if (state_ == State::kConnecting) {
     state_ = State::kIdle;

@@ -52,11 +52,11 @@ struct OpenedStore {
 struct AgentSettings {
   rendezvous::Join join;  // who this node is; phase, current, incarnation and the store are the machine's
   std::string server;     // the rendezvous server's address, for messages
-  std::vector<std::string> expected_hosts;               // names of the nodes that are to come; empty: not known
-  absl::Duration shutdown_timeout = absl::Seconds(30);   // from SIGTERM to SIGKILL
-  absl::Duration reconnect_timeout = absl::Seconds(30);  // how long workers run on without the server
-  std::optional<BatchSystem> batch;                      // that started the launcher
-  std::vector<int> warning_signals;                      // passed on to the workers; all others stop the job
+  std::vector<std::string> expected_hosts;              // names of the nodes that are to come; empty: not known
+  absl::Duration shutdown_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL
+  std::optional<absl::Duration> reconnect_timeout;      // for which to look for a server that is lost (server_line.h)
+  std::optional<BatchSystem> batch;                     // that started the launcher
+  std::vector<int> warning_signals;                     // passed on to the workers; all others stop the job
   bool replaced = false;  // what started this launcher starts another one in its place when it was stopped
 };
 
@@ -129,6 +129,9 @@ class AgentMachine {
 
   State state() const { return state_; }
 
+  // True if a worker may begin to run user code now: its round is under way, and the lease holds.
+  bool MayStartWorkers(SteadyTime now) const;
+
   // By then no worker may run any more, unless this has changed: for whoever sees to it if this launcher hangs.
   SteadyTime WorkersMayRunUntil() const;
 
@@ -138,6 +141,8 @@ class AgentMachine {
   void SayReady(uint64_t left_round, Effects* effects);
   void SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects);
   void SayLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects);
+  // " for 2.5s", until the workers have to be stopped; empty: they may run without the server.
+  std::string HowLong(absl::Duration workers_run) const;
   void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);
   void LeaveSilentServer(SteadyTime now, Effects* effects);
   void GiveUpServer(SteadyTime now, Effects* effects);

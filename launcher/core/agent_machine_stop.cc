@@ -76,6 +76,7 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
   std::string text = absl::StrCat("received ", signal.text);
   if (workers_.AnyAlive()) {
     absl::StrAppend(&text, "; workers have ", absl::FormatDuration(settings_.shutdown_timeout), " to save and end");
+    if (signal.number == SIGINT) absl::StrAppend(&text, "; press Ctrl-C again to kill them now");
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
   leave_signal_ = signal.number;
@@ -190,6 +191,10 @@ SteadyTime AgentMachine::WorkersMayRunUntil() const {
   // After a verdict no round of this job follows.
   const bool bounded = !workers_.Quiet() && !(exit_ && exit_->verdict);
   return bounded ? line_.lease().KillAt() : SteadyTime::InfiniteFuture();
+}
+
+bool AgentMachine::MayStartWorkers(SteadyTime now) const {
+  return state_ == State::kRunning && now < line_.lease().StopAt();
 }
 
 SteadyTime AgentMachine::CutOffAt() const {

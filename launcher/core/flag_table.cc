@@ -47,6 +47,15 @@ absl::Status StoreBackend(string_view text, Options* options) {
   return absl::OkStatus();
 }
 
+// The values that torchrun accepts.
+absl::Status StoreStartMethod(string_view text, Options* options) {
+  if (text != "spawn" && text != "fork" && text != "forkserver") {
+    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is not spawn, fork or forkserver"));
+  }
+  options->without_effect.push_back("--start-method has no effect: workers are programs");
+  return absl::OkStatus();
+}
+
 absl::Status StoreEndpoints(string_view text, Options* options) {
   absl::StatusOr<std::vector<Endpoint>> endpoints = ParseEndpoints(text, kDefaultRdzvPort);
   if (!endpoints.ok()) return endpoints.status();
@@ -165,8 +174,8 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
     {"rdzv-backend", "", "c10d|static", kRendezvous, "both mean ddprun's own rendezvous", StoreBackend},
     {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
-     "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3),\n"
-     "reconnect_timeout (30), reconnect_grace (0.08);\nalso is_host, rank",
+     "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
+     "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08); also is_host, rank",
      [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }},
     {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
@@ -249,7 +258,7 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->keep_orphans); }},
     {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
      [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
-    {"start-method", "", "METHOD", kNoEffect, "workers are programs", nullptr},
+    {"start-method", "", "METHOD", kNoEffect, "workers are programs", StoreStartMethod},
     {"run-path", "", "", kNoEffect, "Python runs the script", nullptr},
     {"event-log-handler", "", "NAME", kNoEffect, "ddprun logs to stderr", nullptr},
     {"logs-specs", "", "NAME", kNoEffect, "use --log-dir, --redirects and --tee", nullptr},

@@ -46,7 +46,7 @@ absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat(Quoted(text), " is too long: at most ", static_cast<int64_t>(kMaxSeconds), " seconds"));
   }
-  return absl::Seconds(seconds);
+  return absl::Trunc(absl::Seconds(seconds), absl::Nanoseconds(1));
 }
 
 absl::StatusOr<absl::Duration> ParsePositiveSeconds(absl::string_view text) {

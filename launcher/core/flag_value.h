@@ -18,7 +18,8 @@ std::string Quoted(absl::string_view text);
 // A whole number from `min` to `max`, both included.
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t min, int64_t max);
 
-// A number of seconds such as "30" or "0.5", at least zero and at most kMaxSeconds.
+// A number of seconds such as "30" or "0.5", at least zero and at most kMaxSeconds. Parts of a nanosecond are dropped,
+// as in messages: nodes with the same flag have the same value wherever the server is.
 absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view text);
 inline constexpr double kMaxSeconds = 1e8;
 

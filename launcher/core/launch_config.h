@@ -70,19 +70,19 @@ struct LaunchConfig {
 
   // The rendezvous.
   ServerPlace server_place = ServerPlace::kInProcess;
-  Endpoint endpoint;                        // of no meaning if kInProcess
-  std::vector<Endpoint> more_endpoints;     // of the same server as it is one of several; then kElsewhere
-  std::optional<int32_t> node_rank;         // requested group rank
-  std::string local_addr;                   // empty: to be found out
-  std::string store_host;                   // of a one-node job, as given for MASTER_ADDR; empty: loopback
-  int store_port = 0;                       // given for MASTER_PORT; 0: any
-  rendezvous::Credentials credentials;      // for the server, and of it where this launcher hosts it
-  absl::Duration reconnect_timeout;         // how long to go on without reaching the server
-  std::optional<PortRange> port_range;      // of every port that is listened on; absent: any
-  std::string host;                         // this node's name; empty: the system's
-  std::string topology;                     // of Join; empty: not known
-  std::vector<std::string> expected_hosts;  // names of the nodes that are to come; empty: not known
-  bool endpoint_appears_late = false;       // the endpoint's name may be unknown at first: try again
+  Endpoint endpoint;                                // of no meaning if kInProcess
+  std::vector<Endpoint> more_endpoints;             // of the same server as it is one of several; then kElsewhere
+  std::optional<int32_t> node_rank;                 // requested group rank
+  std::string local_addr;                           // empty: to be found out
+  std::string store_host;                           // of a one-node job, as given for MASTER_ADDR; empty: loopback
+  int store_port = 0;                               // given for MASTER_PORT; 0: any
+  rendezvous::Credentials credentials;              // for the server, and of it where this launcher hosts it
+  std::optional<absl::Duration> reconnect_timeout;  // for which to look for a server that is lost (server_line.h)
+  std::optional<PortRange> port_range;              // of every port that is listened on; absent: any
+  std::string host;                                 // this node's name; empty: the system's
+  std::string topology;                             // of Join; empty: not known
+  std::vector<std::string> expected_hosts;          // names of the nodes that are to come; empty: not known
+  bool endpoint_appears_late = false;               // the endpoint's name may be unknown at first: try again
 
   // What comes at the end of the job's time; absent if no batch system started it.
   std::optional<BatchSystem> batch;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/core/duration_text.h"
 #include "rendezvous/base/text.h"
+#include "worker_contract/phase_names.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -64,8 +65,11 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (hello != nullptr) return absl::InvalidArgumentError("it sends a second hello");
   if (!decoded->has_value()) return absl::OkStatus();
   if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
-    progress_ = ReportedProgress{std::move(*progress), now};
-    reports_.push_back(*progress_);
+    // A worker that ends with an error code says "finished" too: what it did in that step tells more.
+    const bool says_more =
+        progress->phase != worker_contract::kFinishedPhase || !progress_ || progress_->progress.step != progress->step;
+    reports_.push_back({std::move(*progress), now});
+    if (says_more) progress_ = reports_.back();
   } else {
     lines_.push_back(**std::move(decoded));
   }

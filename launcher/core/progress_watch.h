@@ -82,7 +82,7 @@ class ProgressWatch {
     absl::Duration fixed_limit =
         absl::ZeroDuration();  // of all phases, also of the first steps; zero: limits are learned
     double factor = 3;
-    absl::Duration least = absl::Seconds(1);
+    absl::Duration least = absl::Seconds(1);  // of the learned ones
   };
   static constexpr int kWarmUpSteps = 3;
   static constexpr int kLeastTimes = 10;

@@ -25,6 +25,14 @@ constexpr char kPreload[] = "LD_PRELOAD";
 
 absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
 
+// The run time of a sanitizer, which refuses to work unless it is loaded first.
+bool IsSanitizer(absl::string_view library) {
+  const absl::string_view file = library.substr(library.rfind('/') + 1);
+  static constexpr absl::string_view kNames[] = {"libasan.", "libhwasan.", "liblsan.", "libtsan.", "libclang_rt."};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [file](absl::string_view name) { return absl::StartsWith(file, name); });
+}
+
 // The value of LD_PRELOAD. A launcher that was started by a worker of another inherits libraries that it adds itself.
 std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const std::string> base) {
   static const absl::ByAnyChar kSeparator(" :");
@@ -36,6 +44,7 @@ std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const s
     }
     break;
   }
+  std::stable_partition(libraries.begin(), libraries.end(), IsSanitizer);
   return absl::StrJoin(libraries, ":");
 }
 

@@ -37,7 +37,7 @@ struct GroupSettings {
 // workers do not each take all processors); and in a job of several nodes GLOO_SOCKET_IFNAME, because Gloo alone
 // would take the address that the host's own name has there, which other hosts often can't reach. NCCL is left to find
 // its interfaces itself: it knows the fast ones, which need not be the one that launchers meet over.
-// `preloaded` stands in front of what LD_PRELOAD has already.
+// `preloaded` stands in front of what LD_PRELOAD has already, but for sanitizers.
 // PET_ variables are left out: they are flags of this launcher, and a launcher started by the worker would take them
 // for its own. All other variables are passed on, in order.
 // `error_file` may be empty. REQUIRES: 0 <= local_rank < settings.slots.

@@ -21,7 +21,6 @@ struct Draft {
   RdzvConf conf;
   std::optional<absl::Duration> join_timeout;
   std::optional<absl::Duration> timeout;
-  std::optional<absl::Duration> heartbeat_timeout;
   std::optional<absl::Duration> keep_alive_interval;
   std::optional<int64_t> keep_alive_max_attempt;
 };
@@ -56,7 +55,7 @@ constexpr Key kKeys[] = {
     {"last_call_timeout",
      [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.last_call_timeout); }},
     {"heartbeat_timeout",
-     [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->heartbeat_timeout); }},
+     [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->conf.heartbeat_timeout); }},
     {"keep_alive_interval",
      [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->keep_alive_interval); }},
     {"keep_alive_max_attempt",
@@ -97,14 +96,14 @@ absl::StatusOr<RdzvConf> Combine(const Draft& draft) {
   RdzvConf conf = draft.conf;
   if (draft.timeout) conf.join_timeout = *draft.timeout;
   if (draft.join_timeout) conf.join_timeout = *draft.join_timeout;
-  if (draft.keep_alive_interval || draft.keep_alive_max_attempt) {
+  const bool keep_alive = draft.keep_alive_interval || draft.keep_alive_max_attempt;
+  if (keep_alive && !conf.heartbeat_timeout) {
     conf.heartbeat_timeout =
         draft.keep_alive_interval.value_or(absl::Seconds(5)) * draft.keep_alive_max_attempt.value_or(3);
   }
-  if (draft.heartbeat_timeout) conf.heartbeat_timeout = *draft.heartbeat_timeout;
-  if (conf.heartbeat_timeout < kMinHeartbeatTimeout) {
+  if (conf.heartbeat_timeout && *conf.heartbeat_timeout < kMinHeartbeatTimeout) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a node would be taken for lost after ", absl::FormatDuration(conf.heartbeat_timeout),
+        absl::StrCat("a node would be taken for lost after ", absl::FormatDuration(*conf.heartbeat_timeout),
                      " of silence: give at least ", absl::FormatDuration(kMinHeartbeatTimeout)));
   }
   return conf;

@@ -15,11 +15,11 @@ namespace ddprun::launcher {
 //
 //   join_timeout            how long a job waits for missing nodes (600); also called `timeout`
 //   last_call_timeout       how long it waits for more nodes once the smallest number is there (30)
-//   heartbeat_timeout       a node that is silent for so long is lost (3)
+//   heartbeat_timeout       a node that is silent for so long is lost (3; with several endpoints 10)
 //   keep_alive_interval, keep_alive_max_attempt
 //                           torchrun's way to say the same: the product (defaults 5 and 3 if only one is given)
 //                           is the heartbeat timeout, unless heartbeat_timeout itself is given
-//   reconnect_timeout       how long a launcher goes on without reaching the server (30)
+//   reconnect_timeout       how long a launcher looks for a server that it has lost (server_line.h)
 //   reconnect_grace         how long a node whose connection broke may take to come back (0.08)
 //   is_host                 whether this launcher is to host the rendezvous server; else its address decides
 //   rank                    as --node-rank
@@ -28,8 +28,8 @@ namespace ddprun::launcher {
 struct RdzvConf {
   absl::Duration join_timeout = absl::Minutes(10);
   absl::Duration last_call_timeout = absl::Seconds(30);
-  absl::Duration heartbeat_timeout = absl::Seconds(3);
-  absl::Duration reconnect_timeout = absl::Seconds(30);
+  std::optional<absl::Duration> heartbeat_timeout;
+  std::optional<absl::Duration> reconnect_timeout;
   absl::Duration reconnect_grace = absl::Milliseconds(80);
   std::optional<bool> is_host;
   std::optional<int32_t> rank;

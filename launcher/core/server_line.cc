@@ -20,12 +20,16 @@ uint64_t ServerLine::OnConnected(SteadyTime now) {
 }
 
 bool ServerLine::OnDisconnected(const std::string& reason, std::optional<SteadyTime> refused, SteadyTime now) {
-  if (state_ != State::kDown) lease_.StreamOver(false);
+  if (state_ != State::kDown) {
+    was_silent_ = false;
+    lease_.StreamOver(false);
+  }
   if (refused) lease_.Refused(*refused, now);
   return Down(reason, now);
 }
 
 bool ServerLine::OnReset(const std::string& reason, SteadyTime now) {
+  was_silent_ = true;
   lease_.StreamOver(true);
   return Down(reason, now);
 }
@@ -37,7 +41,7 @@ bool ServerLine::Down(const std::string& reason, SteadyTime now) {
   leaving_ = false;
   heartbeat_.Clear();
   silent_.Clear();
-  if (was_up && !ending_) give_up_.Set(now + settings_.reconnect_timeout);
+  if (was_up && !ending_) give_up_.Set(now + reconnect_timeout_);
   return was_up;
 }
 
@@ -62,14 +66,17 @@ void ServerLine::SetHasWorkers(bool has_workers) {
   if (silent_.running()) Heard(heard_);
 }
 
-void ServerLine::OnWelcome(absl::Duration heartbeat_interval, absl::Duration heartbeat_timeout, SteadyTime now) {
-  lease_.SetTimeout(heartbeat_timeout > absl::ZeroDuration() ? heartbeat_timeout : settings_.heartbeat_timeout);
+void ServerLine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now) {
+  const bool has_own_timeout = welcome.heartbeat_timeout > absl::ZeroDuration();
+  lease_.SetTimeout(has_own_timeout ? welcome.heartbeat_timeout : settings_.heartbeat_timeout);
+  reconnect_timeout_ =
+      settings_.reconnect_timeout.value_or(welcome.by_launcher ? kHostedServerReturns : kServerReturns);
   state_ = State::kUp;
   ever_up_ = true;
   give_up_.Clear();
-  heartbeat_interval_ = heartbeat_interval;
-  heartbeat_.Set(now + heartbeat_interval);
-  if (heartbeat_interval == absl::InfiniteDuration()) {
+  heartbeat_interval_ = welcome.heartbeat_interval;
+  heartbeat_.Set(now + heartbeat_interval_);
+  if (heartbeat_interval_ == absl::InfiniteDuration()) {
     silent_.Clear();
     lease_.Unlimited();
   }

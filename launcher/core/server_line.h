@@ -9,6 +9,7 @@
 #include "launcher/core/lease.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/timer.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
@@ -29,8 +30,15 @@ class ServerLine {
   struct Settings {
     absl::Duration heartbeat_timeout;  // of the job
     absl::Duration join_timeout;       // how long to look for a server that was never reached
-    absl::Duration reconnect_timeout;  // and for one that was lost
+    // And for one that was lost; unset: see below.
+    std::optional<absl::Duration> reconnect_timeout;
   };
+
+  // A rendezvousd comes back when a service manager or an operator starts it again, moves it to another machine, or
+  // has repaired its etcd.
+  static constexpr absl::Duration kServerReturns = absl::Minutes(30);
+  // A server in a launcher ends with its node, unless another launcher of that host takes it over at once.
+  static constexpr absl::Duration kHostedServerReturns = absl::Seconds(30);
 
   ServerLine(const Settings& settings, SteadyTime now);
 
@@ -53,9 +61,8 @@ class ServerLine {
   // A message came; `is_ack`: a HeartbeatAck. To be called before the message is looked at.
   Reading OnMessage(bool is_ack, SteadyTime now);
 
-  // The Join was accepted. The interval is infinite where the server is in this process. A timeout of zero is
-  // the job's.
-  void OnWelcome(absl::Duration heartbeat_interval, absl::Duration heartbeat_timeout, SteadyTime now);
+  // The Join was accepted.
+  void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now);
 
   // Whether the node has workers. One without has nothing to fence: it waits longer for a server that is slow
   // (protocol 4.7).
@@ -85,7 +92,9 @@ class ServerLine {
   bool up() const { return state_ == State::kUp; }
   bool ever_up() const { return ever_up_; }
   // How long a server that does not answer is looked for.
-  absl::Duration patience() const { return ever_up_ ? settings_.reconnect_timeout : settings_.join_timeout; }
+  absl::Duration patience() const { return ever_up_ ? reconnect_timeout_ : settings_.join_timeout; }
+  // True if the last stream was given up because the server was silent: then only its answer keeps workers running.
+  bool was_silent() const { return was_silent_; }
   // Of the last OnDisconnected or OnReset; empty if there was none.
   const std::string& last_error() const { return last_error_; }
   const Lease& lease() const { return lease_; }
@@ -99,6 +108,8 @@ class ServerLine {
   uint64_t incarnation_ = 0;
   Lease lease_;
   bool ever_up_ = false;
+  bool was_silent_ = false;
+  absl::Duration reconnect_timeout_ = kHostedServerReturns;  // of the server that welcomed this launcher last
   bool has_workers_ = false;
   SteadyTime heard_;  // when silent_ was set
   bool ending_ = false;

@@ -123,8 +123,14 @@ class Table {
     };
     add("join_timeout", &RdzvConf::join_timeout);
     add("last_call_timeout", &RdzvConf::last_call_timeout);
-    add("heartbeat_timeout", &RdzvConf::heartbeat_timeout);
-    add("reconnect_timeout", &RdzvConf::reconnect_timeout);
+    const char* const several = config_.more_endpoints.empty() ? "default" : "default with several endpoints";
+    Add("heartbeat_timeout", absl::FormatDuration(config_.settings.heartbeat_timeout),
+        given.heartbeat_timeout ? origins_.Of("rdzv-conf") : several);
+    if (given.reconnect_timeout) {
+      Add("reconnect_timeout", absl::FormatDuration(*given.reconnect_timeout), origins_.Of("rdzv-conf"));
+    } else {
+      Add("reconnect_timeout", "30m (hosted server: 30s)", "default");
+    }
     add("reconnect_grace", &RdzvConf::reconnect_grace);
   }
 

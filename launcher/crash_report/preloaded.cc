@@ -1,10 +1,15 @@
 // libddprun_crash.so: a Python worker that crashes in native code leaves an error file with its stack. The launcher
 // preloads this library into workers that run Python. Programs in C++ call worker_contract/crash_report themselves.
 //
+// It also keeps a Python worker from hanging in pthread_join: see below.
+//
 // In Python the library removes itself from LD_PRELOAD, so that the worker's environment and the programs that it
 // starts are as they would be without it. In other programs, as scripts that choose a Python, it does nothing.
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "worker_contract/crash_report.h"
@@ -13,22 +18,43 @@ namespace {
 
 constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kName[] = "libddprun_crash.so";
+constexpr long kShortJoinNanoseconds = 100'000'000;
 
 // In place: nothing is allocated before the program's own start.
 void LeavePreload() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (strncmp(*entry, kPreload, sizeof kPreload - 1) != 0) continue;
     char* const list = *entry + sizeof kPreload - 1;
-    const size_t first = strcspn(list, ":");
-    if (first < sizeof kName - 1 || strncmp(list + first - (sizeof kName - 1), kName, sizeof kName - 1) != 0) return;
-    if (list[first] == ':') {
-      memmove(list, list + first + 1, strlen(list + first + 1) + 1);
-      return;
+    char* library = list;
+    size_t size = strcspn(library, ":");
+    // It may stand behind a sanitizer.
+    while (size < sizeof kName - 1 || strncmp(library + size - (sizeof kName - 1), kName, sizeof kName - 1) != 0) {
+      if (library[size] == '\0') return;
+      library += size + 1;
+      size = strcspn(library, ":");
     }
-    do *entry = entry[1];
-    while (*entry++ != nullptr);
+    if (library[size] == ':') {
+      memmove(library, library + size + 1, strlen(library + size + 1) + 1);
+    } else if (library != list) {
+      library[-1] = '\0';
+    } else {
+      do *entry = entry[1];
+      while (*entry++ != nullptr);
+    }
     return;
   }
+}
+
+// The Python state of the calling thread if it holds the interpreter's lock, else null. PyGILState_Check would not do:
+// it is always true before the start of Python, and in a process with subinterpreters.
+void* LockedThread() {
+  using Get = void* (*)();
+  Get current = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked"));  // Python 3.13
+  if (current == nullptr) current = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet"));
+  const Get own = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
+  if (current == nullptr || own == nullptr) return nullptr;
+  void* const thread = current();
+  return thread == own() ? thread : nullptr;
 }
 
 __attribute__((constructor)) void Load() {
@@ -38,3 +64,28 @@ __attribute__((constructor)) void Load() {
 }
 
 }  // namespace
+
+// Replaces the C library's. A thread that joins another one while it holds the interpreter's lock waits for ever if the
+// other needs the lock to end. PyTorch does so: DistributedDataParallel's reducer, when it is freed, may be the last
+// owner of a ProcessGroupGloo, whose destructor joins a thread that frees the tensors of the last collective. So a join
+// that takes long gives the lock away meanwhile. A short one keeps it, since its caller may count on that.
+extern "C" __attribute__((visibility("default"))) int pthread_join(pthread_t thread, void** result) {
+  const auto next = reinterpret_cast<int (*)(pthread_t, void**)>(dlsym(RTLD_NEXT, "pthread_join"));
+  if (LockedThread() == nullptr) return next(thread, result);
+  timespec until = {};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += kShortJoinNanoseconds;
+  if (until.tv_nsec >= 1'000'000'000) {
+    until.tv_nsec -= 1'000'000'000;
+    ++until.tv_sec;
+  }
+  using TimedJoin = int (*)(pthread_t, void**, const timespec*);
+  const int error = reinterpret_cast<TimedJoin>(dlsym(RTLD_NEXT, "pthread_timedjoin_np"))(thread, result, &until);
+  if (error != ETIMEDOUT) return error;
+  const auto unlock = reinterpret_cast<void* (*)()>(dlsym(RTLD_DEFAULT, "PyEval_SaveThread"));
+  const auto lock = reinterpret_cast<void (*)(void*)>(dlsym(RTLD_DEFAULT, "PyEval_RestoreThread"));
+  void* const locked = unlock();
+  const int joined = next(thread, result);
+  lock(locked);
+  return joined;
+}

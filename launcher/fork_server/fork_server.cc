@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -23,6 +24,7 @@
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
+#include "launcher/os/resolve_program.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_contract/fork_server.h"
@@ -36,7 +38,9 @@ constexpr size_t kMaxReasonBytes = 500;
 constexpr timeval kSendLimit = {2, 0};
 // For a killed server to be gone.
 constexpr int kDeathWaitMillis = 1000;
-// Requests are sent in bursts, with two descriptors each.
+// A worker's stdout, stderr and gate.
+constexpr size_t kMostFds = 3;
+// Requests are sent in bursts, with these descriptors each.
 constexpr int kSocketBytes = 4 << 20;
 
 absl::StatusOr<UniqueFd> SourceFile() {
@@ -109,6 +113,7 @@ absl::Status ForkServer::StartServer() {
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
   absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
   if (!child.ok()) return child.status();
+  child->gate.Open();
   server_ = *std::move(child);
   if (absl::Status status = TellSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -131,7 +136,7 @@ absl::StatusOr<Child> ForkServer::SpawnInterpreter(int socket) {
   request.stdin_fd = source->get();
   request.passed_fds = {socket, workers_stdin.get()};
   request.ignored_signals = settings_.ignored_signals;
-  return Spawn(request);
+  return CreateChild(request);
 }
 
 absl::StatusOr<Child> ForkServer::SpawnProgram(int socket) {
@@ -147,10 +152,13 @@ absl::StatusOr<Child> ForkServer::SpawnProgram(int socket) {
   request.stderr_fd = err.get();
   request.passed_fds = {socket};
   request.ignored_signals = settings_.ignored_signals;
-  return Spawn(request);
+  return CreateChild(request);
 }
 
-absl::Status ForkServer::Died() const {
+absl::Status ForkServer::Died() {
+  if (const std::optional<int> error = server_.gate.TakeError()) {
+    return ExplainExecError(settings_.worker_argv.front(), *error);
+  }
   return absl::UnavailableError(settings_.is_program && !ready_ ? "the program ended before it came to RunWorker"
                                                                 : "the fork server died");
 }
@@ -188,7 +196,7 @@ void ForkServer::AskForWaiting() {
   absl::Status status;
   for (auto& [ticket, waiting] : waiting_) {
     if (waiting.asked) continue;
-    status = Ask(ticket, waiting.request);
+    status = Ask(ticket, &waiting);
     if (!status.ok()) break;
     waiting.asked = true;
   }
@@ -200,25 +208,29 @@ void ForkServer::AskForWaiting() {
   });
 }
 
-absl::Status ForkServer::Ask(Ticket ticket, const Request& request) {
+absl::Status ForkServer::Ask(Ticket ticket, Waiting* waiting) {
+  const Request& request = waiting->request;
+  absl::StatusOr<StartGate::Ends> gate = StartGate::Create();
+  if (!gate.ok()) return gate.status();
+  waiting->gate = std::move(gate->launcher);
   std::vector<std::string> fields = {"start", absl::StrCat(ticket), absl::StrJoin(request.cpus, ",")};
   for (std::string& change : EnvironmentChanges(settings_.environment, request.environment)) {
     fields.push_back(std::move(change));
   }
   const std::vector<int> fds = {request.stdout_fd < 0 ? STDOUT_FILENO : request.stdout_fd,
-                                request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd};
+                                request.stderr_fd < 0 ? STDERR_FILENO : request.stderr_fd, gate->process.get()};
   return SendMessage(absl::StrJoin(fields, absl::string_view("\0", 1)), fds);
 }
 
 absl::Status ForkServer::SendMessage(absl::string_view message, const std::vector<int>& fds) {
   iovec text{const_cast<char*>(message.data()), message.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
   msghdr packet{};
   packet.msg_iov = &text;
   packet.msg_iovlen = 1;
   if (!fds.empty()) {
     packet.msg_control = control;
-    packet.msg_controllen = sizeof control;
+    packet.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
     cmsghdr* const header = CMSG_FIRSTHDR(&packet);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -289,12 +301,13 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
 }
 
 void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
-  Child child{pid, OpenPidfd(pid)};
-  if (waiting_.erase(ticket) == 0 || !child.pidfd.valid()) {
-    // Nobody waits for it any more.
-    kill(-pid, SIGKILL);
+  const auto found = waiting_.find(ticket);
+  if (found == waiting_.end()) {
+    kill(-pid, SIGKILL);  // it is no longer wanted
     return;
   }
+  Child child{pid, OpenPidfd(pid), std::move(found->second.gate)};
+  waiting_.erase(found);
   WatchProgress();
   events_.on_started(ticket, std::move(child));
 }

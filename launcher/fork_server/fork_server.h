@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/spawn.h"
+#include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -24,11 +25,11 @@ namespace ddprun::launcher {
 // A process that forks workers, which therefore start without loading again what it has loaded. For workers in Python
 // one that imports modules once (fork_server.py, which has the protocol); for a program that links the worker runtime
 // the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this
-// process, which must be a subreaper, and are like those that Spawn starts: own session, parent-death signal, limits,
-// signals, descriptors. Requests made while the modules are imported wait for that. A server whose modules have changed
-// on disk since then is replaced.
+// process, which must be a subreaper, and are like those of CreateChild: own session, parent-death signal, limits,
+// signals, descriptors, and a gate that they wait at before they run anything of their own. Requests made while the
+// modules are imported wait for that. A server whose modules have changed on disk since then is replaced.
 //
-// Belongs to the loop's thread, which must be the main thread (see Spawn).
+// Belongs to the loop's thread, which must be the main thread (see CreateChild).
 class ForkServer {
  public:
   struct Settings {
@@ -54,13 +55,14 @@ class ForkServer {
   // Of one request; never 0.
   using Ticket = int64_t;
   struct Events {
+    // The worker exists, and waits for its gate to be opened.
     std::function<void(Ticket ticket, Child child)> on_started;
     // There is no server any more, and these requests are not going to be served. Not OK: why. OK: there was nothing to
     // import. Never called from within Fork.
     std::function<void(const absl::Status& why, const std::vector<Ticket>& not_started)> on_ended;
   };
 
-  // Starts the interpreter. Errors: those of Spawn, or that descriptors have run out.
+  // Starts the interpreter. Errors: those of CreateChild, or that descriptors have run out.
   static absl::StatusOr<std::unique_ptr<ForkServer>> Start(Settings settings, EventLoop* loop, Events events);
   // Kills the server. Its workers go on.
   ~ForkServer();
@@ -79,16 +81,17 @@ class ForkServer {
   struct Waiting {
     Request request;
     bool asked = false;  // the server has been told
+    StartGate gate;      // if it has
   };
 
   ForkServer(Settings settings, EventLoop* loop, Events events);
   absl::Status StartServer();
   absl::StatusOr<Child> SpawnInterpreter(int socket);
   absl::StatusOr<Child> SpawnProgram(int socket);
-  absl::Status Died() const;
+  absl::Status Died();
   absl::Status TellSetup();
   void AskForWaiting();
-  absl::Status Ask(Ticket ticket, const Request& request);
+  absl::Status Ask(Ticket ticket, Waiting* waiting);
   absl::Status SendMessage(absl::string_view message, const std::vector<int>& fds);
   void OnReadable();
   // False if there is no message, or no server, any more.

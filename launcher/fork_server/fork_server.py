@@ -6,8 +6,8 @@ separated by NUL:
 
     launcher -> server
       setup LAUNCHER_PID auto|MODULE,... LEFT_OUT,... script|module INDEX ARGV...   once; ARGV[INDEX] names the script
-      start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout and stderr; no CPU: as they are; NAME alone:
-                                              unset it
+      start TICKET CPU,... NAME=VALUE|NAME ...    with the worker's stdout, stderr and gate; no CPU: as they are; NAME
+                                              alone: unset it
       go                                      forks all workers that were asked for since the last one
     server -> launcher
       ready SECONDS MODULE,...                the modules are imported
@@ -15,16 +15,18 @@ separated by NUL:
       leave MODULE REASON                     start again without this module; the server ends
       failed REASON                           no worker can be forked from here; the server ends
       changed FILE                            a file of an imported module is not the one that was imported; it ends
-      started TICKET PID                      sent by the worker itself, a child of the launcher by then
+      started TICKET PID                      sent by the worker itself, a child of the launcher by then; it goes on
+                                              once it has read a byte from its gate, and ends if there is none
       unforked TICKET REASON                  this worker could not be forked
 
 A worker runs the script as `python -u SCRIPT` would, one frame below this file's (which is called "<stdin>", so nobody
-looks for its source), and ends with os._exit after the exit handlers: nothing of the interpreter or of native libraries
-is torn down.
+looks for its source), and ends with os._exit after the exit handlers and after flushing the files that are open:
+nothing else of the interpreter or of native libraries is torn down.
 """
 
 PRISTINE_MAIN = dict(globals())
 
+import _thread
 import array
 import ast
 import atexit
@@ -43,9 +45,11 @@ import threading
 import time
 import traceback
 import types
+import _thread
 
 PR_SET_PDEATHSIG = 1
 MAX_MESSAGE = 8 << 20
+FLUSH_SECONDS = 60  # a buffer is some kilobytes, but a shared file system may be slow
 # Of the launcher's process group or of a batch system, which warns all processes: the launcher decides what they mean.
 HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 RANK_VARIABLES = {
@@ -81,7 +85,7 @@ def send(channel, *fields):
 def receive(channel):
     """The next message's fields, and the descriptors that came with it. No fields: the launcher is gone."""
     fds = array.array("i")
-    message, ancillary, _, _ = channel.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(2 * fds.itemsize))
+    message, ancillary, _, _ = channel.recvmsg(MAX_MESSAGE, socket.CMSG_SPACE(3 * fds.itemsize))
     for _, _, data in ancillary:
         fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return [os.fsdecode(field) for field in message.split(b"\0")] if message else [], list(fds)
@@ -380,6 +384,10 @@ def become_worker(setup, ticket, cpus, entries, fds, captured):
         os._exit(128 + signal.SIGKILL)
     send(channel, "started", ticket, os.getpid())
     channel.close()
+    *fds, gate = fds
+    if not os.read(gate, 1):
+        os._exit(128 + signal.SIGKILL)
+    os.close(gate)
     for target, (fd, capture) in enumerate(zip(fds, captured), 1):
         os.dup2(fd, target)
         # The position in the file is shared with the other workers.
@@ -449,6 +457,42 @@ def report(error):
     return 1
 
 
+def flush_open_files():
+    """What Python does by freeing all files: it flushes them, and closes those of Python classes (gzip and the like),
+    which have an end to write. A file comes before the one that it writes to."""
+    gc.unfreeze()
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    layers = ([], [], [])
+    for file in gc.get_objects():
+        kind = type(file)
+        if not issubclass(kind, (io.TextIOBase, io.BufferedIOBase)) or any(file is stream for stream in streams):
+            continue
+        buffered = kind in (io.BufferedWriter, io.BufferedRandom, io.BufferedRWPair)
+        layers[0 if issubclass(kind, io.TextIOBase) else 2 if buffered else 1].append(file)
+    for layer in layers:
+        for file in layer:
+            try:
+                file.flush() if type(file).__module__ == "_io" else file.close()
+            except BaseException:
+                pass  # as when Python frees it
+
+
+def flush_within(seconds):
+    """Flushes the open files. A thread of the script that hangs in writing a file has the file's lock for ever."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def flush():
+        try:
+            flush_open_files()
+        finally:
+            done.release()
+
+    _thread.start_new_thread(flush, ())
+    if not done.acquire(timeout=seconds):
+        os.write(2, f"open files could not be flushed within {seconds} s; what they have buffered is lost\n".encode())
+
+
 def end_worker(code, interrupted):
     """Waits for threads, runs the exit handlers and flushes, in Python's order; then ends at once."""
     try:
@@ -465,6 +509,7 @@ def end_worker(code, interrupted):
                 stream.flush()
         except BaseException:
             code = 120
+    flush_within(FLUSH_SECONDS)
     libc.fflush(None)
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -63,7 +63,8 @@ bool ChildWatch::Signal(pid_t pid, int signal) {
 
 bool ChildWatch::SignalGroup(pid_t pid, int signal) {
   if (pidfds_.count(pid) == 0) return false;
-  kill(-pid, signal);
+  // A child that was created a moment ago may not lead its group yet.
+  if (kill(-pid, signal) != 0 && errno == ESRCH) kill(pid, signal);
   return true;
 }
 

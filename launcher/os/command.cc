@@ -37,8 +37,9 @@ absl::StatusOr<std::unique_ptr<Command>> Command::Run(EventLoop* loop, const Spa
   SpawnRequest request = program;
   request.stdin_fd = request.stderr_fd = null.get();
   request.stdout_fd = theirs.get();
-  absl::StatusOr<Child> child = Spawn(request);
+  absl::StatusOr<Child> child = CreateChild(request);
   if (!child.ok()) return child.status();
+  child->gate.Open();
   command->process_ = std::move(child->pidfd);
   Command* const q = command.get();
   absl::Status watched = loop->AddFd(q->output_.get(), EPOLLIN, [q](uint32_t) { q->OnReadable(); });

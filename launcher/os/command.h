@@ -17,11 +17,11 @@ namespace ddprun::launcher {
 
 // Runs a program in the background and collects its output, up to 64 KiB. Its stderr is discarded. It is killed if its
 // output is longer or does not end within `limit`, or when this object is destroyed. Belongs to the loop's thread,
-// which must be the main thread (see Spawn). ReapDeadOrphans reaps the program.
+// which must be the main thread (see CreateChild). ReapDeadOrphans reaps the program.
 class Command {
  public:
   // `on_answer` is called once with the whole output; never if the output is too long or does not end in time. It must
-  // not destroy the command. Errors: those of Spawn.
+  // not destroy the command. A program that can't be executed has no output. Errors: those of CreateChild.
   static absl::StatusOr<std::unique_ptr<Command>> Run(EventLoop* loop, const SpawnRequest& program,
                                                       absl::Duration limit,
                                                       std::function<void(const std::string&)> on_answer);

@@ -15,6 +15,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -34,15 +35,20 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// argv[0] of a guard that was executed, with the launcher's id in argv[1] and the socket as its standard input.
+// argv[0] of a guard that was executed, with the launcher's id and process in argv[1] and argv[2] and the socket as its
+// standard input.
 constexpr char kProgramName[] = "ddprun-guard";
 // For a guard to end after the goodbye.
 constexpr int kGoodbyeMillis = 1000;
 
-// How long a killed process may take to die, and how often all are searched: bounds for what is stuck in the kernel.
+// How long killed processes may take to die, and how often all are searched: bounds for what is stuck in the kernel.
 constexpr int kDeathWaitMillis = 1000;
 constexpr int kSecondLookMillis = 100;
 constexpr int kMaxRounds = 30;
+// While the launcher hangs, the search goes on at this rate after the first few times.
+constexpr int kQuickLooks = 20;
+constexpr int kLaterLookMillis = 1000;
+constexpr int kMostGenerations = 1000;
 
 constexpr int kSocket = 3;  // where the guard keeps its end
 
@@ -51,20 +57,42 @@ bool OwnedByUs(pid_t pid) {
   return stat(absl::StrCat("/proc/", pid).c_str(), &status) == 0 && status.st_uid == geteuid();
 }
 
-// Kills every process that names `id`; false if there was none.
-bool KillRound(const std::string& id) {
+bool IsReadable(int fd, int timeout_millis) {
+  pollfd waited{fd, POLLIN, 0};
+  return poll(&waited, 1, timeout_millis) > 0;
+}
+
+// True if `launcher`, or the workers' parent in its place, created `pid` or one of its ancestors. Workers lead sessions
+// of their own; a child in the launcher's session was there before it (a shell's that has executed the launcher).
+bool DescendsFrom(pid_t pid, pid_t launcher) {
+  for (int i = 0; i < kMostGenerations; ++i) {
+    const pid_t parent = ParentOf(pid);
+    if (parent == launcher) return getsid(pid) != getsid(launcher);
+    if (parent <= 1) return false;
+    pid = parent;
+  }
+  return false;
+}
+
+// Kills every process that names `id` or descends from process `launcher`; false if there was none. Descent is exact
+// while the launcher lives, which is the subreaper of all that its workers start: it finds a process that is still
+// inside execve, which shows the environment of its parent, and one that has overwritten its environment.
+bool KillRound(const std::string& id, pid_t launcher) {
   const pid_t self = getpid();
+  if (getppid() != launcher) launcher = 0;  // it is dead, and its number may mean another process
   std::vector<UniqueFd> killed;
   for (const pid_t pid : AllProcesses()) {
-    if (pid == self || pid == 1 || !OwnedByUs(pid)) continue;
-    // Opened before the look at its environment, so that the signal goes to the very process that was looked at.
+    if (pid == self || pid == launcher || pid == 1 || !OwnedByUs(pid)) continue;
+    // Opened before the look at it, so that the signal goes to the very process that was looked at.
     UniqueFd pidfd = OpenPidfd(pid);
-    if (!pidfd.valid() || !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
+    if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, and not reaped by a launcher that hangs
+    const bool descends = launcher != 0 && DescendsFrom(pid, launcher);
+    if (!descends && !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
     if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
   }
+  const SteadyTime until = SteadyNow() + absl::Milliseconds(kDeathWaitMillis);
   for (const UniqueFd& pidfd : killed) {
-    pollfd waited{pidfd.get(), POLLIN, 0};
-    poll(&waited, 1, kDeathWaitMillis);
+    IsReadable(pidfd.get(), std::max<int64_t>(0, absl::ToInt64Milliseconds(until - SteadyNow())));
   }
   return !killed.empty();
 }
@@ -74,7 +102,7 @@ bool KillRound(const std::string& id) {
 void KillAll(const std::string& id) {
   bool found_before = true;
   for (int round = 0; round < kMaxRounds; ++round) {
-    const bool found = KillRound(id);
+    const bool found = KillRound(id, 0);
     if (!found && !found_before) return;
     if (!found) poll(nullptr, 0, kSecondLookMillis);
     found_before = found;
@@ -101,22 +129,17 @@ void Detach(int socket) {
 using KillTime = int64_t;
 constexpr KillTime kNever = INT64_MAX;
 
-bool HasWord(int timeout_millis) {
-  pollfd waited{kSocket, POLLIN, 0};
-  return poll(&waited, 1, timeout_millis) > 0;
-}
-
 int MillisUntil(KillTime time) {
   if (time == kNever) return -1;
   const int64_t left = time - absl::ToInt64Nanoseconds(SteadyNow().since_start());
   return left <= 0 ? 0 : static_cast<int>(std::min<int64_t>(left / 1'000'000 + 1, INT_MAX));
 }
 
-[[noreturn]] void GuardMain(int socket, const std::string& id) {
+[[noreturn]] void GuardMain(int socket, const std::string& id, pid_t launcher) {
   Detach(socket);
   KillTime kill_time = kNever;
   while (true) {
-    if (HasWord(MillisUntil(kill_time))) {
+    if (IsReadable(kSocket, MillisUntil(kill_time))) {
       KillTime word;
       const ssize_t got = recv(kSocket, &word, sizeof word, 0);
       if (got < 0 && errno == EINTR) continue;
@@ -132,8 +155,11 @@ int MillisUntil(KillTime time) {
     }
     if (MillisUntil(kill_time) != 0) continue;  // interrupted
     kill_time = kNever;
-    // A launcher that speaks again has seen to its workers, and may start others.
-    while (KillRound(id) && !HasWord(0)) {
+    // A launcher that speaks again has seen to its workers, and may start others. Until then what it or its fork server
+    // was about to start is found by a later search.
+    for (int looks = 0, pause = 0; !IsReadable(kSocket, pause); ++looks) {
+      const bool found = KillRound(id, launcher);
+      pause = found ? 0 : looks < kQuickLooks ? kSecondLookMillis : kLaterLookMillis;
     }
   }
 }
@@ -156,11 +182,12 @@ absl::StatusOr<Guard> Guard::Start(const std::string& id) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return ErrnoStatus(errno, "socketpair");
   UniqueFd ours(sockets[0]);
   UniqueFd theirs(sockets[1]);
+  const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus(errno, "fork");
   if (pid == 0) {
     ours.reset();
-    GuardMain(theirs.get(), id);
+    GuardMain(theirs.get(), id, launcher);
   }
   return Guard(id, pid, OpenPidfd(pid), std::move(ours));
 }
@@ -171,7 +198,7 @@ Guard::Guard(std::string id, pid_t pid, UniqueFd process, UniqueFd socket)
 Guard::~Guard() { Dismiss(); }
 
 void Guard::RunIfAsked(int argc, char** argv) {
-  if (argc == 2 && strcmp(argv[0], kProgramName) == 0) GuardMain(STDIN_FILENO, argv[1]);
+  if (argc == 3 && strcmp(argv[0], kProgramName) == 0) GuardMain(STDIN_FILENO, argv[1], atoi(argv[2]));
 }
 
 void Guard::KillWorkersAt(SteadyTime time) {
@@ -223,12 +250,13 @@ absl::Status Guard::Replace() {
   const UniqueFd theirs(sockets[1]);
   SpawnRequest request;
   request.program = "/proc/self/exe";
-  request.argv = {kProgramName, id_};
+  request.argv = {kProgramName, id_, absl::StrCat(getpid())};
   for (char** variable = environ; *variable != nullptr; ++variable) request.environment.push_back(*variable);
   request.stdin_fd = theirs.get();
   request.dies_with_parent = false;
-  absl::StatusOr<Child> child = Spawn(request);
+  absl::StatusOr<Child> child = CreateChild(request);
   if (!child.ok()) return child.status();
+  child->gate.Open();
   pid_ = child->pid;
   process_ = std::move(child->pidfd);
   socket_ = std::move(ours);

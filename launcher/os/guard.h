@@ -28,10 +28,15 @@ bool NamesLauncher(absl::string_view value, absl::string_view id);
 // A small helper process that kills everything that a launcher started if the launcher is killed with SIGKILL,
 // including grandchildren in their own sessions (direct workers die by PR_SET_PDEATHSIG anyway). It sleeps on a socket
 // whose other end only the launcher holds. If that closes without a Dismiss, the guard kills every process of the same
-// user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder, and exits. It
-// kills the same processes when the launcher hangs (SIGSTOP, a debugger) beyond the deadline that it was given.
+// user with the launcher's id in its environment, until none is left, removes the launcher's ErrorFolder, and exits.
 //
-// It does not find processes that were started with a changed environment or that have overwritten it (setproctitle).
+// When the launcher hangs (SIGSTOP, a debugger) beyond the deadline that it was given, the guard kills the same
+// processes and all that descend from the launcher, whatever they execute or have not executed yet, and goes on
+// searching until the launcher sends another deadline. Children in the launcher's own session, which it had before it
+// was the launcher, are left alone.
+//
+// Once the launcher is dead, the guard does not find processes that were started with a changed environment or that
+// have overwritten it (setproctitle).
 //
 // The guard has its own session, ignores the signals that end sessions, holds none of the launcher's files, and wakes
 // up only for messages. If it is killed, or stopped for so long that messages can't be delivered, it is replaced (see

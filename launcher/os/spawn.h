@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {
@@ -25,29 +26,31 @@ struct SpawnRequest {
   bool dies_with_parent = true;
 };
 
-// A started process. `pidfd` becomes readable when it has exited; its pid stays valid until it is reaped.
+// A process that was created. `pidfd` becomes readable when it has exited; its pid stays valid until it is reaped.
 struct Child {
   pid_t pid = -1;
   UniqueFd pidfd;
+  StartGate gate;  // TakeError: why its program could not be executed; final once the process has exited
 };
 
-// Starts a program and returns after its exec, so a failed exec is an error of this call and not a child's exit.
+// Creates a process that executes a program as soon as its gate is opened. Returns at once: the exec may take seconds
+// (a cold network file system, an on-access scanner) and is not waited for. If it fails, the process exits with 127
+// after it has sent errno through the gate (ExplainExecError). Until its exec has ended the process can be signaled as
+// any other; a signal that ends it does so before the program's first instruction.
 // The child
 // - leads its own session, and so its own process group: kill(-pid) reaches its children, signals from the terminal do
 //   not reach it twice, and it may read from the terminal (pdb) without being stopped;
-// - is killed by the kernel when the thread that called Spawn ends (unless told otherwise). That is PR_SET_PDEATHSIG,
-//   which watches the thread and not the process: call Spawn only from the main thread;
+// - is killed by the kernel when the thread that called CreateChild ends (unless told otherwise). That is
+//   PR_SET_PDEATHSIG, which watches the thread and not the process: call it only from the main thread;
 // - starts with an empty signal mask and default handling of all signals, including SIGPIPE, except `ignored_signals`;
 // - has the limit of open files that this process was started with (rendezvous/base/file_limit.h);
 // - inherits descriptors that are not close-on-exec, and `passed_fds`. All of ours are close-on-exec; those that the
-//   launcher was started with are passed on, as in torchrun.
+//   launcher was started with are passed on, as in torchrun. It closes all others before its exec, so that a slow exec
+//   does not keep a port or a connection of a launcher open that has died.
 //
-// The caller waits while the program is loaded (which can be slow on a network file system), because the child uses its
-// memory until then (CLONE_VM | CLONE_VFORK). That makes the start cheap even for a large launcher.
-//
-// Errors: those of ExplainExecError (ExitCodeOfStartError has the matching exit code); InvalidArgument for an empty
-// argv; Unimplemented if the kernel has no pidfd (Linux 5.4 is required).
-absl::StatusOr<Child> Spawn(const SpawnRequest& request);
+// Errors: those of ExplainExecError, if there are no processes or descriptors left; InvalidArgument for an empty argv;
+// Unimplemented if the kernel has no pidfd (Linux 5.4 is required).
+absl::StatusOr<Child> CreateChild(const SpawnRequest& request);
 
 }  // namespace ddprun::launcher
 

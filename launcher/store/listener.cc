@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/os/errno_status.h"
-#include "launcher/store/socket_address.h"
+#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 namespace {

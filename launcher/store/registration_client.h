@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/registration.h"
-#include "launcher/store/socket_address.h"
+#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 

@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
-#include "launcher/store/socket_address.h"
 #include "rendezvous/base/file_limit.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {

@@ -24,9 +24,9 @@
 #include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/store/round_nodes.h"
-#include "launcher/store/socket_address.h"
-#include "launcher/store/socket_owner.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/socket_address.h"
+#include "rendezvous/base/socket_owner.h"
 
 namespace ddprun::launcher {
 

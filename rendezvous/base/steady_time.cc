@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "absl/time/clock.h"
+
 namespace ddprun {
 
 SteadyTime SteadyNow() {
@@ -9,5 +11,7 @@ SteadyTime SteadyNow() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return SteadyTime::FromStart(absl::DurationFromTimespec(now));
 }
+
+absl::Time WallTimeAtStart() { return absl::Now() - SteadyNow().since_start(); }
 
 }  // namespace ddprun

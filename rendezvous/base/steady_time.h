@@ -34,6 +34,10 @@ class SteadyTime {
 // Reads the clock. Not for code in a core/.
 SteadyTime SteadyNow();
 
+// The wall-clock time at SteadyTime's start, by the wall clock as it is set now: `WallTimeAtStart() + t.since_start()`
+// is when `t` was. Not for code in a core/.
+absl::Time WallTimeAtStart();
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_RENDEZVOUS_BASE_STEADY_TIME_H_

@@ -109,10 +109,7 @@ class LocalClient final : public Client {
 
   void Do(LauncherMessage message) {
     if (!join_first_.Admits(message)) return;
-    if (Join* join = std::get_if<Join>(&message)) {
-      join->in_process = true;
-      DropPartsOfNanoseconds(&join->settings);
-    }
+    if (Join* join = std::get_if<Join>(&message)) join->in_process = true;
     driver_->OnMessage(session_, message);
   }
   void Do(ServerMessage message) { handler_(std::move(message)); }
@@ -130,14 +127,6 @@ class LocalClient final : public Client {
   }
   void Do(CloseStream) { EndSession(); }
   void Do(StopThread) {}
-
-  // As on the wire; else the settings would differ from those of launchers that come by gRPC.
-  static void DropPartsOfNanoseconds(JobSettings* settings) {
-    for (absl::Duration* duration :
-         {&settings->join_timeout, &settings->last_call, &settings->heartbeat_timeout, &settings->reconnect_grace}) {
-      *duration = absl::Trunc(*duration, absl::Nanoseconds(1));
-    }
-  }
 
   Driver* const driver_;
   const Handler handler_;

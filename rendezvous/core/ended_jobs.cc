@@ -22,7 +22,9 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   ended.view.world_size = record.round.world_size;
   ended.view.verdict = std::move(record.verdict);
   if (record.goodput) ended.view.goodput = Goodput(*record.goodput, began).At(began);
-  ended.created = began - record.age;
+  ended.view.began = began - record.age;
+  ended.view.ended = began - record.since_end;
+  ended.view.age = record.age - record.since_end;
   ended.last_round = record.highest_round;
   ended.gone_are_all = NamesAll(record.round, record.highest_round);
   ended.told = !record.told.empty();

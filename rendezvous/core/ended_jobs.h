@@ -21,8 +21,7 @@ namespace ddprun::rendezvous {
 
 // What is remembered of a job that has ended.
 struct EndedJob {
-  JobView view;  // with its verdict, without nodes; age is filled in when shown
-  SteadyTime created;
+  JobView view;                       // with its verdict, without nodes
   uint64_t last_round = 0;            // the highest one given out or reported
   bool told = true;                   // false: nobody was left to hear the verdict, so it binds nobody
   std::vector<std::string> node_ids;  // sorted: who was told, and who is when it comes back

@@ -60,7 +60,7 @@ void Goodput::TakeUnheard(int64_t step) {
   const absl::Duration unheard = std::exchange(unheard_, absl::ZeroDuration());
   // A round goes on at the highest step at best: a later one was made since the record.
   const bool ran = unheard_phase_ == Phase::kStarting || unheard_phase_ == Phase::kReForming;
-  if (!ran || step <= highest_ + 1) return;
+  if (!ran || step - 1 <= highest_) return;
   *TimeOf(unheard_phase_, &past_) -= unheard;
   past_.training += unheard;
 }
@@ -71,8 +71,10 @@ void Goodput::OnStep(int64_t step, SteadyTime now) {
     Enter(Phase::kTraining, now);
     TakeUnheard(step);
     trained_ = true;
-    // The step that a rank was in when its round ended was not done.
+    // The step that a rank was in when its round ended was not done. No more can be lost than was trained, whatever
+    // steps workers report.
     past_.lost += step_time_ * static_cast<double>(std::max<int64_t>(highest_ - step, 0));
+    past_.lost = std::min(past_.lost, past_.training);
   }
   if (!last_step_.has_value() || step > *last_step_) {
     if (last_step_.has_value()) {

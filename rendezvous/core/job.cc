@@ -434,6 +434,7 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.settings = SettingsNow();
   view.node_count = static_cast<int32_t>(members_.size());
   view.world_size = round_.world_size();
+  view.began = created_;
   view.age = now - created_;
   view.verdict = verdict_;
   view.goodput = goodput_.At(now);
@@ -480,10 +481,10 @@ JobRecord Job::Record(SteadyTime now) const {
   return record;
 }
 
-EndedJob Job::Ended() const {
+EndedJob Job::Ended(SteadyTime now) const {
   EndedJob ended;
-  ended.view = View(created_, false);
-  ended.created = created_;
+  ended.view = View(now, false);
+  ended.view.ended = now;
   ended.last_round = round_.highest();
   ended.told = members_.size() > 0;
   ended.gone = fence_.nodes();

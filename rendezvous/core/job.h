@@ -118,7 +118,7 @@ class Job {
   void CompleteRecord(SteadyTime now);
 
   // REQUIRES: ended().
-  EndedJob Ended() const;
+  EndedJob Ended(SteadyTime now) const;
 
  private:
   // job.cc

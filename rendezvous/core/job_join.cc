@@ -277,7 +277,8 @@ void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
       break;
     case Phase::kIdle:
       TakePhase(node, join, turn);
-      LeaveInRecovery(absl::StrCat("round ", reported, " was stopping when the server restarted"), std::nullopt, turn);
+      LeaveInRecovery(absl::StrCat("round ", reported, " was being stopped when its nodes joined again"), std::nullopt,
+                      turn);
       return;
   }
   if (lost_node && !recovery_.leaving()) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/job_view.h"
+#include "rendezvous/core/limits.h"
 #include "rendezvous/core/messages.h"
 
 // What has to outlive a server: a server that is started again goes on with a job from here (protocol 4.4). Plain
@@ -134,15 +135,18 @@ struct JobRecord {
 
   // Of an ended job.
   std::optional<Verdict> verdict;
+  absl::Duration since_end;       // zero when the record is made
   std::vector<std::string> told;  // ids of the nodes that were told, sorted; empty: the verdict binds nobody
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-// The record was kept so long ago.
+// The record was kept so long ago by the wall clock. If that can't be, because a clock was wrong, no time has passed.
 inline void AddAge(absl::Duration by, JobRecord* record) {
+  if (by < absl::ZeroDuration() || by > kMaxDuration) return;
   const auto take_off = [by](absl::Duration left) { return left > by ? left - by : absl::ZeroDuration(); };
   record->age += by;
+  if (record->verdict) record->since_end += by;
   if (record->goodput) record->goodput->ago += by;
   for (absl::Duration& age : record->restarts.charge_ages) age += by;
   if (record->restarts.last_age) *record->restarts.last_age += by;
@@ -165,6 +169,7 @@ struct SavedState {
   // The longest that one server has lived with these records. Who ran workers before the first of them, and was not
   // heard of in so long, has stopped them.
   absl::Duration longest_life;
+  uint64_t earlier_servers = 0;  // that have had these records
 };
 
 }  // namespace ddprun::rendezvous

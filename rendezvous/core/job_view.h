@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/job_state.h"
 #include "rendezvous/core/messages.h"
 
@@ -61,8 +62,10 @@ struct JobView {
   int32_t restart_count = 0;
   JobSettings settings;
   int32_t node_count = 0;
-  int32_t world_size = 0;          // of `round`
-  absl::Duration age;              // since its first node joined
+  int32_t world_size = 0;  // of `round`
+  SteadyTime began;        // when its first node joined
+  std::optional<SteadyTime> ended;
+  absl::Duration age;              // since it began, until now or until it ended
   std::optional<Verdict> verdict;  // of an ended job
   std::optional<GoodputView> goodput;
   std::vector<NodeView> nodes;

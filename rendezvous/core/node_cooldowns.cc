@@ -1,6 +1,7 @@
 #include "rendezvous/core/node_cooldowns.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ddprun::rendezvous {
 
@@ -16,11 +17,12 @@ NodeCooldowns::NodeCooldowns(absl::Duration first, const JobRecord& record, Stea
 
 void NodeCooldowns::OnFirstCause(absl::string_view node_id, SteadyTime now) {
   if (first_ <= absl::ZeroDuration()) return;
-  in_a_row_ = node_id == failing_node_ ? in_a_row_ + 1 : 1;
+  const auto one_more = [](int32_t count) { return std::min(count, INT32_MAX - 1) + 1; };  // records may have any
+  in_a_row_ = node_id == failing_node_ ? one_more(in_a_row_) : 1;
   failing_node_ = std::string(node_id);
   if (in_a_row_ < kRoundsInARow) return;
   Entry* entry = FindOrAdd(node_id);
-  ++entry->times;
+  entry->times = one_more(entry->times);
   if (!entry->until) ++active_;
   entry->until = now + LengthAfter(entry->times);
 }
@@ -50,6 +52,7 @@ absl::Duration NodeCooldowns::Length(absl::string_view node_id) const {
 
 absl::Duration NodeCooldowns::LengthAfter(int32_t times) const {
   absl::Duration length = first_;
+  if (length <= absl::ZeroDuration()) return length;
   for (int32_t i = 1; i < times && length < kLongest; ++i) length *= 2;
   return std::min(length, std::max(first_, kLongest));
 }

@@ -38,7 +38,7 @@ std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, 
 
 std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,
                                 const std::vector<std::string>& hosts, absl::string_view waits_because) {
-  std::string text = absl::StrCat("only ", joined, " of ", Counted(settings.min_nodes, "node"), " joined within ",
+  std::string text = absl::StrCat("timed out: ", joined, " of ", Counted(settings.min_nodes, "node"), " joined within ",
                                   absl::FormatDuration(waited));
   if (joined > 0) absl::StrAppend(&text, ": ", HostList(hosts, joined));
   if (!waits_because.empty()) absl::StrAppend(&text, " (", waits_because, ")");

@@ -23,7 +23,7 @@ std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts,
 // "...; no progress: failed 3 times in a row at step 120 (--max-failures-at-step)". The failure has a step.
 std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times);
 
-// "only 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.
+// "timed out: 1 of 2 nodes joined within 10m: node-a", plus the reason for waiting if a round ran before.
 std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,
                                 const std::vector<std::string>& hosts, absl::string_view waits_because);
 

@@ -247,7 +247,7 @@ void Registry::Settle(Live::iterator it, SteadyTime now) {
   const auto of_peer = of_peer_.find(live.peer);
   if (of_peer != of_peer_.end()) of_peer->second.nodes += nodes - std::exchange(live.nodes, nodes);
   if (!live.job->ended()) return;
-  ended_.Add(live.job->Ended());
+  ended_.Add(live.job->Ended(now));
   if (of_peer != of_peer_.end() && --of_peer->second.jobs == 0) of_peer_.erase(of_peer);
   live_.erase(it);
 }
@@ -263,7 +263,6 @@ std::vector<JobView> Registry::ListJobs(SteadyTime now, absl::string_view after,
       ++live;
     } else {
       views.push_back(ended->view);
-      views.back().age = now - ended->created;
       ended = ended_.Next(ended->view.job_id);
     }
   }
@@ -274,9 +273,7 @@ std::optional<JobView> Registry::GetJob(absl::string_view job_id, SteadyTime now
   if (const auto it = live_.find(job_id); it != live_.end()) return it->second.job->View(now, true);
   const EndedJob* ended = ended_.Find(job_id);
   if (ended == nullptr) return std::nullopt;
-  JobView view = ended->view;
-  view.age = now - ended->created;
-  return view;
+  return ended->view;
 }
 
 }  // namespace ddprun::rendezvous

@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "rendezvous/core/limits.h"
+
 namespace ddprun::rendezvous {
+namespace {
+
+// What a record or a launcher says may be the largest number there is.
+int32_t OneMore(int32_t count) { return std::min(count, kMaxRestarts) + 1; }
+
+}  // namespace
 
 RestartBudget::RestartBudget(const JobSettings& settings)
     : max_(settings.max_restarts),
@@ -15,9 +23,9 @@ RestartBudget::Answer RestartBudget::Charge(const WorkerFailure& failure, Steady
   const bool has_window = window_ > absl::ZeroDuration();
   while (!in_window_.empty() && in_window_.front() + window_ <= now) in_window_.pop_front();
   if ((has_window ? static_cast<int64_t>(in_window_.size()) : used_) >= max_) return Answer::kSpent;
-  ++used_;
+  used_ = OneMore(used_);
   if (has_window) in_window_.push_back(now);
-  series_ = last_ + kSeriesGap < now ? 1 : series_ + 1;
+  series_ = last_ + kSeriesGap < now ? 1 : OneMore(series_);
   last_ = now;
   return Answer::kRestart;
 }
@@ -25,7 +33,7 @@ RestartBudget::Answer RestartBudget::Charge(const WorkerFailure& failure, Steady
 bool RestartBudget::IsStuck(const WorkerFailure& failure) {
   const int64_t step = failure.step.value_or(-1);
   const bool same = step >= 0 && step == step_ && failure.rank == rank_;
-  at_step_ = same ? at_step_ + 1 : 1;
+  at_step_ = same ? OneMore(at_step_) : 1;
   rank_ = failure.rank;
   step_ = step;
   return step >= 0 && max_at_step_ > 0 && at_step_ >= max_at_step_;
@@ -33,6 +41,7 @@ bool RestartBudget::IsStuck(const WorkerFailure& failure) {
 
 absl::Duration RestartBudget::Backoff() const {
   absl::Duration wait = backoff_;
+  if (wait <= absl::ZeroDuration()) return wait;
   for (int32_t i = 1; i < series_ && wait < kMaxBackoff; ++i) wait *= 2;
   return std::min(wait, std::max(backoff_, kMaxBackoff));
 }
@@ -61,7 +70,7 @@ void RestartBudget::Restore(const RestartRecord& record, SteadyTime now) {
 
 bool RestartBudget::LearnUsed(int32_t used) {
   const int32_t before = used_;
-  used_ = std::max(used_, window_ > absl::ZeroDuration() ? used : std::min(used, max_));
+  used_ = std::max(used_, std::min(used, window_ > absl::ZeroDuration() ? kMaxRestarts : max_));
   return used_ > before;
 }
 

@@ -36,7 +36,7 @@ class RestartBudget {
   absl::Duration Backoff() const;
 
   // A node, or a record, knows of this many: a server that was restarted learns it so. Whether that is news. When they
-  // were is not known: with a window they count as long ago.
+  // were is not known: with a window they count as long ago. At most kMaxRestarts count.
   bool LearnUsed(int32_t used);
 
   // What a record keeps, but for `wait`: at most this many charges, the newest ones.

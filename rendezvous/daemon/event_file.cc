@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "rendezvous/base/counted.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/steady_time.h"
@@ -19,12 +22,26 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kReadAtOnce = 256;
+constexpr std::streamoff kTailBytes = 4 << 20;  // more than a log restores, but for long tracebacks
 // Otherwise each event would be a write of its own and, unless it comes in a burst, a wake-up of the thread.
 constexpr absl::Duration kGather = absl::Milliseconds(50);
 
 bool IsFile(int fd) {
   struct stat found = {};
   return fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+}
+
+// The last whole lines of the file.
+std::string ReadTail(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (size <= 0) return "";
+  const std::streamoff begin = std::max<std::streamoff>(size - kTailBytes, 0);
+  std::string tail(static_cast<size_t>(size - begin), '\0');
+  file.seekg(begin);
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  tail.resize(static_cast<size_t>(file.gcount()));
+  return begin == 0 ? tail : tail.substr(std::min(tail.find('\n'), tail.size()));
 }
 
 int OpenToAppend(const std::string& path) {
@@ -39,7 +56,8 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& pa
   return std::unique_ptr<EventFile>(new EventFile(path, fd, log));
 }
 
-EventFile::EventFile(const std::string& path, int fd, EventLog* log) : path_(path), log_(log), fd_(fd) {
+EventFile::EventFile(const std::string& path, int fd, EventLog* log)
+    : path_(path), log_(log), fd_(fd), written_(log->restored()) {
   watch_ = log_->AddWatch([this] { Wake(); });
   thread_ = std::thread([this] { Run(); });
 }
@@ -77,6 +95,7 @@ uint64_t EventFile::lost() const {
 }
 
 void EventFile::Run() {
+  WriteMissing();
   bool stop = false;
   while (!stop) {
     bool reopen = false;
@@ -94,6 +113,27 @@ void EventFile::Run() {
   }
 }
 
+void EventFile::WriteMissing() {
+  const std::string tail = IsFile(fd_) ? ReadTail(path_) : "";
+  std::string oldest;
+  std::map<std::string, int> written;  // by what EventLineKey says
+  for (const absl::string_view line : absl::StrSplit(tail, '\n', absl::SkipEmpty())) {
+    const EventLineKey key = KeyOfEventLine(line);
+    if (oldest.empty()) oldest = key.time;
+    ++written[key.text];
+  }
+  if (oldest.empty()) return;  // a new file, or one that was moved away: it may have had them
+  std::string lines;
+  for (const auto& logged : log_->Read(0, EventLog::kCapacity)) {
+    if (logged->number > log_->restored()) break;
+    const std::string line = EventLine(*logged);
+    const EventLineKey key = KeyOfEventLine(line);
+    if (key.time < oldest || written[key.text]-- > 0) continue;
+    lines += line;
+  }
+  if (!lines.empty()) Write(lines);
+}
+
 void EventFile::WriteNew() {
   for (EventLog::Events events = log_->Read(written_, kReadAtOnce); !events.empty();
        events = log_->Read(written_, kReadAtOnce)) {
@@ -102,7 +142,6 @@ void EventFile::WriteNew() {
     for (const auto& logged : events) {
       const uint64_t missing = logged->number - written_ - 1;
       written_ = logged->number;
-      if (logged->number <= log_->restored()) continue;  // a server before this one has written it
       if (missing > 0) CountLost(missing, "this thread was too slow");
       lines += EventLine(*logged);
       // A pipe takes a short write whole or not at all.

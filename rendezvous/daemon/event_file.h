@@ -14,11 +14,13 @@
 namespace ddprun::rendezvous {
 
 // Writes every event of a log to the end of a file, a line each, on a thread of its own, after 50 ms at most: those
-// that come close together are written together. What can't be written (the disk is full) is lost, counted, and said
-// once in the server's log, and once more when lines are written again. Thread-safe.
+// that come close together are written together. Restored events that a killed server had not written yet are written
+// first: those that are later than the first line of the file's end, and not among its lines. What can't be written
+// (the disk is full) is lost, counted, and said once in the server's log, and once more when lines are written again.
+// Thread-safe.
 class EventFile {
  public:
-  // The file is created if need be. The log outlives the result.
+  // The file is created if need be. The log has its restored events, and outlives the result.
   //   INVALID_ARGUMENT  it can't be opened; the text says why.
   static absl::StatusOr<std::unique_ptr<EventFile>> Open(const std::string& path, EventLog* log);
 
@@ -36,6 +38,8 @@ class EventFile {
 
   void Wake();
   void Run();
+  // Restored events that the file lacks.
+  void WriteMissing();
   // Writes all that is new.
   void WriteNew();
   // Whole lines; counts those that could not be written.
@@ -46,7 +50,7 @@ class EventFile {
   const std::string path_;
   EventLog* const log_;
   int fd_;                // of the thread; -1: it could not be opened
-  uint64_t written_ = 0;  // of the thread: the number of the last event that was read
+  uint64_t written_;      // of the thread: the number of the last event that was read
   bool failing_ = false;  // of the thread
   mutable Mutex mutex_;
   CondVar changed_;

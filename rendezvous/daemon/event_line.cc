@@ -72,4 +72,15 @@ std::string EventLine(const LoggedEvent& logged) {
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+EventLineKey KeyOfEventLine(absl::string_view line) {
+  EventLineKey key;
+  const auto value = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
+  if (!value.is_object() || !value.contains("time") || !value["time"].is_string()) return key;
+  key.time = value["time"].get<std::string>();
+  for (const char* name : {"time", "event.name", "ddprun.job.id", "ddprun.round", "host.name", "ddprun.node.id"}) {
+    absl::StrAppend(&key.text, value.contains(name) ? value[name].dump() : "", " ");
+  }
+  return key;
+}
+
 }  // namespace ddprun::rendezvous

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,8 +96,7 @@ int AwaitSignal(const sigset_t& signals, EventFile* file = nullptr) {
   return signal_number;
 }
 
-void AwaitEnd(const sigset_t& signals, EventFile* file) {
-  const int signal_number = AwaitSignal(signals, file);
+void NoteEnd(int signal_number) {
   Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
   NotifyServiceManager("STOPPING=1");
 }
@@ -177,13 +177,13 @@ void SayListening(const std::vector<std::string>& addresses, const http::HttpSer
 
 // Serves launchers, and over HTTP, until a signal comes. A server that has followed already listens for HTTP.
 int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signals) {
-  std::unique_ptr<EventFile> file;
+  std::unique_ptr<EventFile> file;  // after what says events
+  Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   if (!options.event_log.empty()) {
     absl::StatusOr<std::unique_ptr<EventFile>> opened = EventFile::Open(options.event_log, place.events.get());
     if (!opened.ok()) return Fail(opened.status(), kExitFailed);
     file = *std::move(opened);
   }
-  Driver driver(Driver::Host::kDaemon, std::move(place.saved), place.store, place.events.get());
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(&driver, place.listen, {.credentials = options.credentials, .epoch = place.epoch});
   if (!server.ok()) return Fail(server.status(), kExitFailed);
@@ -194,7 +194,7 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
     place.http = *std::move(http);
     SayListening((*server)->addresses(), place.http.get());
   }
-  AwaitEnd(signals, file.get());
+  NoteEnd(AwaitSignal(signals, file.get()));
   // Before the streams are closed: their end must not be recorded as nodes leaving.
   place.stop_store();
   (*server)->Shutdown();
@@ -235,12 +235,26 @@ int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals
   do {
     signal_number = AwaitSignal(or_lead);
   } while (signal_number == SIGUSR1 && (*ha)->epoch() == 0);
+  absl::Status led;
+  if (signal_number == SIGUSR1) {
+    // Reading the records may take as long as etcd does.
+    std::atomic<bool> done = false;
+    std::thread reader([&] {
+      led = (*ha)->Lead();
+      done = true;
+      wake();
+    });
+    do {
+      signal_number = AwaitSignal(or_lead);
+    } while (signal_number == SIGUSR1 && !done);
+    if (signal_number != SIGUSR1) (*ha)->CancelLead();
+    reader.join();
+  }
   if (signal_number != SIGUSR1) {
-    Log(LogLevel::kInfo, absl::StrCat("received ", SignalName(signal_number), "; shutting down"));
-    NotifyServiceManager("STOPPING=1");
+    NoteEnd(signal_number);
     return 0;
   }
-  if (absl::Status status = (*ha)->Lead(); !status.ok()) return Fail(status, kExitFailed);
+  if (!led.ok()) return Fail(led, kExitFailed);
   HaServer* const leader = ha->get();
   Place place{.listen = leader->addresses(),
               .saved = leader->store()->TakeSaved(),

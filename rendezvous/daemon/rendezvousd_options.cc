@@ -186,10 +186,29 @@ absl::Status ApplyConfig(const std::string& path, CLI::App& app) {
   return absl::OkStatus();
 }
 
+// Whether `path`, which is not there, can be created; `flag` names it.
+absl::Status CheckCreatable(const char* flag, const std::string& path) {
+  std::filesystem::path entry(path);
+  if (!entry.has_filename()) entry = entry.parent_path();  // it ended with a slash
+  std::string folder = entry.parent_path().string();
+  if (folder.empty()) folder = ".";
+  const auto error = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, what));
+  };
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    return error(absl::StrCat(": there is no directory ", folder, "; create it"));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    return error(absl::StrCat(": can't create it in ", folder, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStateDir(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return absl::OkStatus();  // it will be created
+  if (!std::filesystem::exists(path, error)) return CheckCreatable("--state-dir", path);
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat("--state-dir ", path, " is not a directory"));
   }
@@ -209,16 +228,7 @@ absl::Status CheckEventLog(const std::string& path) {
   if (std::filesystem::exists(path, ignored)) {
     return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : error(absl::StrCat(": ", strerror(errno)));
   }
-  // It will be created.
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  if (!std::filesystem::is_directory(folder, ignored)) {
-    return error(absl::StrCat(": there is no directory ", folder, "; create it"));
-  }
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    return error(absl::StrCat(": can't create a file in ", folder, ": ", strerror(errno)));
-  }
-  return absl::OkStatus();
+  return CheckCreatable("--event-log", path);
 }
 
 // Nobody is to find out by accident that all of the network reads it.

@@ -109,7 +109,7 @@ json ToJson(const NodeView& node) {
   return value;
 }
 
-json ToJson(const JobView& job) {
+json ToJson(const JobView& job, absl::Time start) {
   const rendezvous::JobSettings& settings = job.settings;
   json value = {{"job_id", job.job_id},
                 {"state", Underscored(rendezvous::Name(job.state))},
@@ -118,6 +118,7 @@ json ToJson(const JobView& job) {
                 {"restart_count", job.restart_count},
                 {"node_count", job.node_count},
                 {"world_size", job.world_size},
+                {"begin", UtcText(start + job.began.since_start())},
                 {"age_seconds", Seconds(job.age)},
                 {"settings",
                  {{"min_nodes", settings.min_nodes},
@@ -126,6 +127,7 @@ json ToJson(const JobView& job) {
                   {"join_timeout_seconds", Seconds(settings.join_timeout)},
                   {"last_call_seconds", Seconds(settings.last_call)},
                   {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
+  if (job.ended.has_value()) value["end"] = UtcText(start + job.ended->since_start());
   if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
   if (job.goodput.has_value()) value["goodput"] = ToJson(*job.goodput);
   if (job.training.has_value()) {
@@ -137,15 +139,15 @@ json ToJson(const JobView& job) {
 
 }  // namespace
 
-std::string JobsJson(const std::vector<JobView>& jobs, bool more) {
+std::string JobsJson(const std::vector<JobView>& jobs, bool more, absl::Time start) {
   json value = {{"jobs", json::array()}};
-  for (const JobView& job : jobs) value["jobs"].push_back(ToJson(job));
+  for (const JobView& job : jobs) value["jobs"].push_back(ToJson(job, start));
   if (more && !jobs.empty()) value["next"] = jobs.back().job_id;
   return Dump(value);
 }
 
-std::string JobJson(const JobView& job) {
-  json value = ToJson(job);
+std::string JobJson(const JobView& job, absl::Time start) {
+  json value = ToJson(job, start);
   json nodes = json::array();
   for (const NodeView& node : job.nodes) nodes.push_back(ToJson(node));
   value["nodes"] = std::move(nodes);
@@ -183,6 +185,10 @@ std::string ServerJson(const ServerView& server) {
                {"not_ready", server.WhyNotReady()},
                {"launchers", server.launchers},
                {"age_seconds", Seconds(server.age)}});
+}
+
+std::string FollowerJson(const ServerView& server) {
+  return Dump({{"error", server.WhyNotReady()}, {"leader", server.leader}});
 }
 
 std::string ErrorJson(absl::string_view message) { return Dump({{"error", std::string(message)}}); }

@@ -15,15 +15,19 @@
 // not known is null or left out.
 namespace ddprun::http {
 
-// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes.
-std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more);
+// {"jobs": [...], "next": ID of the last one, if more follow}. Jobs are shown without their nodes. `start`: the
+// wall-clock time at SteadyTime's start.
+std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more, absl::Time start);
 
-std::string JobJson(const rendezvous::JobView& job);
+std::string JobJson(const rendezvous::JobView& job, absl::Time start);
 
 // A node's id is not shown as it is (rendezvous/base/shown_id.h).
 std::string EventJson(uint64_t number, const rendezvous::Event& event);
 
 std::string ServerJson(const ServerView& server);
+
+// An error that names the leader, if it is known. REQUIRES: the server does not lead.
+std::string FollowerJson(const ServerView& server);
 
 std::string ErrorJson(absl::string_view message);
 

@@ -39,7 +39,7 @@ uint64_t EventStream::BacklogStart() const {
     if (wanted == 0) return (*it)->number;
     if (Matches((*it)->event)) --wanted;
   }
-  return all.empty() ? 0 : all.front()->number - 1;
+  return all.empty() ? log_->newest() : all.front()->number - 1;
 }
 
 std::string EventStream::Next() {

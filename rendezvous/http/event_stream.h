@@ -11,7 +11,7 @@
 namespace ddprun::http {
 
 // The events of one job, or of all, as server-sent events. An id is "SERVER-NUMBER": SERVER is random for each process,
-// because numbers begin anew with it. Besides events, which have no name, there are
+// because restored events have other numbers with it. Besides events, which have no name, there are
 //   reset  the client's last event was another process's: what it knows is out of date, the newest events follow.
 //   gap    events are missing: the client was away, or slow, for longer than the server keeps them.
 // Thread-compatible.

@@ -80,6 +80,9 @@ Response HttpApi::Route(const Request& request, const Target& target) {
   }
   if (path == "/metrics") return Metrics();
   if (path == "/api/v1/server") return Response{.type = kJson, .body = ServerJson(sources_.server())};
+  if (const ServerView server = sources_.server(); !server.leads && absl::StartsWith(path, "/api/")) {
+    return Response{.status = 503, .type = kJson, .body = FollowerJson(server)};
+  }
   if (path == "/api/v1/jobs") return Jobs(target);
   if (path == "/api/v1/events") return Events(request, target);
   if (absl::StartsWith(path, kJobPath)) return Job(path.substr(sizeof(kJobPath) - 1));
@@ -113,13 +116,13 @@ Response HttpApi::Jobs(const Target& target) const {
   std::vector<JobView> jobs = sources_.list_jobs(target.Query("after"), limit + 1);
   const bool more = jobs.size() > limit;
   if (more) jobs.resize(limit);
-  return Response{.type = kJson, .body = JobsJson(jobs, more)};
+  return Response{.type = kJson, .body = JobsJson(jobs, more, WallTimeAtStart())};
 }
 
 Response HttpApi::Job(const std::string& job_id) const {
   const std::optional<JobView> job = sources_.get_job(job_id);
   if (!job.has_value()) return Error(404, absl::StrCat("job ", job_id, " not found"));
-  return Response{.type = kJson, .body = JobJson(*job)};
+  return Response{.type = kJson, .body = JobJson(*job, WallTimeAtStart())};
 }
 
 Response HttpApi::Events(const Request& request, const Target& target) const {
@@ -145,7 +148,7 @@ Response HttpApi::LogIn(const Request& request) {
   if (!absl::ConsumePrefix(&body, "token=") || !DecodePercent(body, true, &token)) {
     return Error(400, "the body must be token=TOKEN");
   }
-  const std::optional<std::string> cookie = login_.Begin(token, tls_, SteadyNow());
+  const std::optional<std::string> cookie = login_.Begin(request, token, tls_, SteadyNow());
   if (!cookie.has_value() && login_.required()) LogRefusal(request);
   if (!cookie.has_value()) return Error(401, login_.required() ? "invalid token" : "this server has no token");
   return Response{.status = 204, .headers = {{"Set-Cookie", *cookie}}};

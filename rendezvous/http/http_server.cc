@@ -128,7 +128,8 @@ class Server::Impl {
   int port_ = 0;
   asio::io_context io_{1};
   std::vector<tcp::acceptor> acceptors_;
-  asio::steady_timer accept_pause_{io_};
+  std::vector<tcp::acceptor*> paused_;
+  asio::steady_timer accept_pause_{io_};  // for all of them
   asio::steady_timer gather_{io_};
   bool stopping_ = false;
   rendezvous::TlsTexts tls_texts_;
@@ -288,6 +289,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
 
   void Stream() {
     state_ = State::kStreaming;
+    sent_ = SteadyNow();
     error_code ignored;
     socket_.plain().set_option(asio::socket_base::send_buffer_size(server_->limits_.stream_buffer_bytes), ignored);
     // The client has nothing to say any more: whatever comes, or the end, ends it.
@@ -298,13 +300,15 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   void Comment() { Send(kStreamComment); }
 
   void Send(std::string text) {
-    if (text.empty()) return Arm(server_->limits_.stream_comment, &Connection::Comment);
+    // Events of other jobs come here as well, and don't put the comment off.
+    if (text.empty()) return Arm(sent_ + server_->limits_.stream_comment - SteadyNow(), &Connection::Comment);
     out_ = std::move(text);
     writing_ = true;
     Arm(server_->limits_.stream_write, &Connection::Close);
     socket_.Write(out_, [self = shared_from_this()](error_code error, size_t) {
       if (self->state_ == State::kClosed) return;
       self->writing_ = false;
+      self->sent_ = SteadyNow();
       error ? self->Close() : self->Pull();
     });
   }
@@ -321,6 +325,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   std::string out_;    // on its way
   std::function<std::string()> more_;
   bool writing_ = false;  // a part of a response without an end
+  SteadyTime sent_;       // when the last such part was taken
 };
 
 Server::Impl::~Impl() {
@@ -371,10 +376,13 @@ void Server::Impl::Accept(tcp::acceptor* acceptor) {
       Take(std::move(socket));
       return Accept(acceptor);
     }
-    // Mostly: no descriptor is left. It would be reported again at once.
+    // Mostly: no descriptor is left. It would be reported again at once. All that fail wait for the same timer.
+    paused_.push_back(acceptor);
+    if (paused_.size() > 1) return;
     accept_pause_.expires_after(absl::ToChronoNanoseconds(kAcceptPause));
-    accept_pause_.async_wait([this, acceptor](error_code) {
-      if (!stopping_) Accept(acceptor);
+    accept_pause_.async_wait([this](error_code) {
+      if (stopping_) return;
+      for (tcp::acceptor* const paused : std::exchange(paused_, {})) Accept(paused);
     });
   });
 }

@@ -4,13 +4,19 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "rendezvous/base/secret.h"
 
 namespace ddprun::http {
 namespace {
 
-constexpr char kCookie[] = "ddprun_session";
+// A browser keeps one cookie of a name for all ports of a host, and "localhost" can be several servers (`ssh -L`). So
+// the name has the port that the browser uses.
+std::string CookieName(const Request& request) {
+  const std::string host(request.Header("host"));
+  const std::string port = host.substr(host.rfind(':') + 1);
+  const bool is_port = !port.empty() && port.size() < host.size() && port.find_first_not_of("0123456789") == port.npos;
+  return absl::StrCat("ddprun_session", is_port ? "_" : "", is_port ? port : "");
+}
 
 }  // namespace
 
@@ -18,9 +24,9 @@ Login::Login(const rendezvous::Credentials& credentials) : required_(credentials
 
 bool Login::Allows(const Request& request, SteadyTime now) {
   if (!required_) return true;
-  absl::string_view shown = request.Header("authorization");
-  if (absl::ConsumePrefix(&shown, "Bearer ")) return tokens_.Accept(shown);
-  const std::string cookie = request.Cookie(kCookie);
+  const std::string authorization(request.Header("authorization"));
+  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token);
+  const std::string cookie = request.Cookie(CookieName(request));
   if (cookie.empty()) return false;
   while (!sessions_.empty() && sessions_.front().until <= now) sessions_.pop_front();
   const std::string digest = SecretDigest(cookie);
@@ -31,12 +37,12 @@ bool Login::Allows(const Request& request, SteadyTime now) {
   return false;
 }
 
-std::optional<std::string> Login::Begin(const std::string& token, bool secure, SteadyTime now) {
+std::optional<std::string> Login::Begin(const Request& request, const std::string& token, bool secure, SteadyTime now) {
   if (!required_ || !tokens_.Accept(token)) return std::nullopt;
   const std::string cookie = absl::BytesToHexString(RandomSecret());
   sessions_.push_back({SecretDigest(cookie), token, now + kLifetime});
   if (sessions_.size() > kMaxSessions) sessions_.pop_front();
-  return absl::StrCat(kCookie, "=", cookie, "; Path=/; Max-Age=", absl::ToInt64Seconds(kLifetime),
+  return absl::StrCat(CookieName(request), "=", cookie, "; Path=/; Max-Age=", absl::ToInt64Seconds(kLifetime),
                       "; HttpOnly; SameSite=Strict", secure ? "; Secure" : "");
 }
 

@@ -28,8 +28,9 @@ class Login {
   // Whether the request shows a token (Authorization: Bearer) or a cookie of Begin.
   bool Allows(const Request& request, SteadyTime now);
 
-  // The value of a Set-Cookie header for who shows `token`; nullopt: it is none. `secure`: the connection is encrypted.
-  std::optional<std::string> Begin(const std::string& token, bool secure, SteadyTime now);
+  // The value of a Set-Cookie header for a request that shows `token`; nullopt: it is none. `secure`: the connection is
+  // encrypted.
+  std::optional<std::string> Begin(const Request& request, const std::string& token, bool secure, SteadyTime now);
 
  private:
   struct Session {

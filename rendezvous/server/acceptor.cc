@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/file_limit.h"
+#include "rendezvous/base/loopback.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -51,6 +52,13 @@ uint64_t CookieOf(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
+PeerAddress OwnEndOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return PeerOfSocket(address);
+}
+
 // With a reset, so that the kernel keeps nothing of it.
 void Refuse(int fd) {
   const linger reset = {.l_onoff = 1, .l_linger = 0};
@@ -84,6 +92,12 @@ Acceptor::~Acceptor() {
 
 absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
   if (wake_ < 0 || copy_ < 0 || epoll_ < 0) return absl::InternalError(OutOfFilesText());
+  if (IsEveryAddress(address.host) && address.port != 0) {
+    // Each of 0.0.0.0 and :: means all addresses of both families, so the second one is served already.
+    for (const Listeners& open : listeners_) {
+      if (open.everywhere && open.port == address.port) return open.port;
+    }
+  }
   absl::StatusOr<Listeners> listeners = rendezvous::Listen(address, kUserTimeout);
   if (!listeners.ok()) return listeners.status();
   listeners_.push_back(*std::move(listeners));
@@ -131,6 +145,11 @@ void Acceptor::SessionBegan(const PeerAddress& peer) {
 void Acceptor::SessionEnded(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
   limits_.SessionEnded(peer);
+}
+
+std::vector<PeerAddress> Acceptor::OwnEndsOf(const PeerAddress& peer) {
+  MutexLock lock(&mutex_);
+  return limits_.OwnEndsOf(peer);
 }
 
 void Acceptor::Run() {
@@ -205,10 +224,11 @@ void Acceptor::AcceptSome(int listener) {
 
 void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
   const Id id{fd, CookieOf(fd)};
+  const PeerAddress own = IsLoopbackAddress(peer.host) ? OwnEndOf(fd) : PeerAddress();
   absl::StatusOr<std::vector<Id>> surplus;
   {
     MutexLock lock(&mutex_);
-    surplus = limits_.Open(id, peer, SteadyNow());
+    surplus = limits_.Open(id, peer, SteadyNow(), own);
   }
   if (!surplus.ok()) {
     Refuse(fd);

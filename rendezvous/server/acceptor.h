@@ -37,7 +37,8 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // The port at which connections queue up from now on. Errors as of Listen (listen.h).
+  // The port at which connections queue up from now on. 0.0.0.0 and :: may both be given with one port. Errors as of
+  // Listen (listen.h).
   absl::StatusOr<int> Listen(const Endpoint& address);
 
   // Hands connections over from now on, on the acceptor's thread: non-blocking descriptors, which then belong to
@@ -51,6 +52,7 @@ class Acceptor {
   bool StreamBegan(const PeerAddress& peer);
   void SessionBegan(const PeerAddress& peer);
   void SessionEnded(const PeerAddress& peer);
+  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer);
 
  private:
   using Id = ConnectionLimits::Id;

@@ -57,13 +57,13 @@ bool CallGuard::demanding() const {
 }
 
 bool CallGuard::checks_callers() const {
-  return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && munge_works_);
+  return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && has_munge_);
 }
 
 std::string CallGuard::ActorOf(const grpc::ServerContextBase& context) const {
   const std::vector<std::string> names = NamesOf(*context.auth_context());
   if (!names.empty()) return OneLine(names[0], kMaxNamesBytes);
-  if (munge_ && munge_works_) return UserName();
+  if (munge_ && has_munge_) return UserName();
   return AddressOfPeer(context.peer());
 }
 
@@ -74,7 +74,7 @@ void CallGuard::Check(const grpc::ServerContextBase& context, Done done) {
   const std::string authorization =
       shown == metadata.end() ? "" : std::string(shown->second.data(), shown->second.size());
   absl::Status status = CheckName(context);
-  if (status.ok() && munge_ && munge_works_) return CheckMunge(authorization, peer, std::move(done));
+  if (status.ok() && munge_) return CheckMunge(authorization, peer, std::move(done));
   if (status.ok() && credentials_.has_token()) status = CheckToken(authorization);
   Finish(peer, status, done);
 }
@@ -97,10 +97,8 @@ absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const 
 
 absl::Status CallGuard::CheckToken(const std::string& authorization) {
   if (authorization.empty()) return absl::UnauthenticatedError("no token given; this server requires one");
-  absl::string_view token = authorization;
-  if (!absl::ConsumePrefix(&token, kBearer) || !tokens_.Accept(token)) {
-    return absl::UnauthenticatedError("invalid token");
-  }
+  const std::optional<absl::string_view> token = BearerToken(authorization);
+  if (!token.has_value() || !tokens_.Accept(*token)) return absl::UnauthenticatedError("invalid token");
   return absl::OkStatus();
 }
 
@@ -115,18 +113,24 @@ void CallGuard::CheckMunge(const std::string& authorization, const std::string& 
     } else if (absl::IsUnavailable(status)) {
       status = absl::UnavailableError(absl::StrCat("munge on the server's host does not answer: ", status.message()));
     }
-    PostTo(queue_, [this, peer, done, status = std::move(status)] { Finish(peer, status, done); });
+    PostTo(queue_, [this, peer, done, status = std::move(status)] {
+      Finish(peer, PassWithoutMunge(status) ? absl::OkStatus() : status, done);
+    });
   });
 }
 
+bool CallGuard::PassWithoutMunge(const absl::Status& status) {
+  if (absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return false;  // munge was not asked
+  const bool absent = absl::IsFailedPrecondition(status);
+  if (absent == !std::exchange(has_munge_, !absent)) return absent;
+  Log(LogLevel::kWarning, absent ? absl::StrCat("munge is not on this host (", status.message(),
+                                                "): launchers of any user may join; if that is not wanted, install "
+                                                "munge or give all launchers a token (--token-file)")
+                                 : "munge is on this host now: from here on launchers need a credential");
+  return absent;
+}
+
 void CallGuard::Finish(const std::string& peer, const absl::Status& status, const Done& done) {
-  if (absl::IsFailedPrecondition(status)) {
-    if (std::exchange(munge_works_, false)) {
-      Log(LogLevel::kInfo,
-          absl::StrCat("munge does not work on this host (", status.message(), "): launchers need no credentials"));
-    }
-    return done(absl::OkStatus());
-  }
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
     log_.Warn(absl::StrCat("refused a call from ", peer, ": ", status.message()));
   }

@@ -49,13 +49,15 @@ class CallGuard {
   absl::Status CheckName(const grpc::ServerContextBase& context) const;
   absl::Status CheckToken(const std::string& authorization);
   void CheckMunge(const std::string& authorization, const std::string& peer, Done done);
+  // True: nobody has to show a MUNGE credential, as there is no munge on this host.
+  bool PassWithoutMunge(const absl::Status& status);
   void Finish(const std::string& peer, const absl::Status& status, const Done& done);
 
   const Credentials credentials_;
   grpc::CompletionQueue* queue_ = nullptr;
   Tokens tokens_;
   std::optional<Munge> munge_;
-  bool munge_works_ = true;  // of the queue's thread; until the opposite is known
+  bool has_munge_ = true;  // of the queue's thread; as the last check found
   RefusalLog log_;
 };
 

@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 
 absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const Id& id, const PeerAddress& peer,
-                                                                         SteadyTime now) {
+                                                                         SteadyTime now, const PeerAddress& own) {
   if (connections_.contains(id.fd)) Remove(id.fd);  // closed since
   ForgetRested(now);
   Address& address = addresses_[peer.host];
@@ -34,7 +34,15 @@ absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const I
   Connection& connection = connections_[id.fd];
   connection.id = id;
   connection.peer = peer;
+  connection.own = own;
   by_peer_[peer] = id.fd;
+  if (!own.host.empty()) {
+    const auto [begin, end] = loopback_.equal_range(peer);
+    // With both ends the same, the older one is closed.
+    const auto older = std::find_if(begin, end, [&](const auto& e) { return connections_.at(e.second).own == own; });
+    if (older != end) loopback_.erase(older);
+    loopback_.emplace(peer, id.fd);
+  }
   ++address.connections;
   Wait(&connection);
   return surplus;
@@ -85,6 +93,13 @@ void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
   if (--connection->sessions == 0) Wait(connection);
 }
 
+std::vector<PeerAddress> ConnectionLimits::OwnEndsOf(const PeerAddress& peer) const {
+  std::vector<PeerAddress> ends;
+  const auto [begin, end] = loopback_.equal_range(peer);
+  for (auto it = begin; it != end; ++it) ends.push_back(connections_.at(it->second).own);
+  return ends;
+}
+
 ConnectionLimits::Connection* ConnectionLimits::Find(const PeerAddress& peer) {
   const auto it = by_peer_.find(peer);
   return it == by_peer_.end() ? nullptr : &connections_.at(it->second);
@@ -108,6 +123,9 @@ ConnectionLimits::Id ConnectionLimits::Remove(int fd) {
   --address.connections;
   const auto by_peer = by_peer_.find(connection.peer);
   if (by_peer != by_peer_.end() && by_peer->second == fd) by_peer_.erase(by_peer);
+  const auto [begin, end] = loopback_.equal_range(connection.peer);
+  const auto loopback = std::find_if(begin, end, [fd](const auto& entry) { return entry.second == fd; });
+  if (loopback != end) loopback_.erase(loopback);
   connections_.erase(it);
   return id;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rendezvous/base/steady_time.h"
@@ -53,9 +54,11 @@ class ConnectionLimits {
 
   explicit ConnectionLimits(const Limits& limits) : limits_(limits) {}
 
-  // A connection came. Returns those that have to be closed to make room for it, which are not held any more.
+  // A connection came; `own` is this server's end of one from a loopback address, else empty. Returns those that have
+  // to be closed to make room for it, which are not held any more.
   // RESOURCE_EXHAUSTED: it has to be closed itself.
-  absl::StatusOr<std::vector<Id>> Open(const Id& id, const PeerAddress& peer, SteadyTime now);
+  absl::StatusOr<std::vector<Id>> Open(const Id& id, const PeerAddress& peer, SteadyTime now,
+                                       const PeerAddress& own = {});
 
   // The connection that has waited longest, which is not held any more: it has to be closed. nullopt: none waits.
   std::optional<Id> TakeOldest();
@@ -70,6 +73,10 @@ class ConnectionLimits {
   void SessionBegan(const PeerAddress& peer);
   void SessionEnded(const PeerAddress& peer);
 
+  // This server's ends of the connections from a loopback address and port, perhaps with closed ones. There can be
+  // several: processes of this host, also of different users, can share a port to reach different addresses.
+  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer) const;
+
   // How many addresses it remembers.
   size_t addresses() const { return addresses_.size(); }
 
@@ -77,6 +84,7 @@ class ConnectionLimits {
   struct Connection {
     Id id;
     PeerAddress peer;
+    PeerAddress own;
     bool proven = false;  // has brought a Join
     int streams = 0;      // that began since the last Join
     int sessions = 0;
@@ -97,8 +105,9 @@ class ConnectionLimits {
   void ForgetRested(SteadyTime now);
 
   const Limits limits_;
-  std::unordered_map<int, Connection> connections_;  // by descriptor
-  absl::flat_hash_map<PeerAddress, int> by_peer_;
+  std::unordered_map<int, Connection> connections_;                              // by descriptor
+  absl::flat_hash_map<PeerAddress, int> by_peer_;                                // the newest
+  std::unordered_multimap<PeerAddress, int, absl::Hash<PeerAddress>> loopback_;  // those with an own end
   std::unordered_map<std::string, Address> addresses_;
   std::list<int> waiting_;  // descriptors, the longest waiting first
   size_t look_again_at_ = 1024;

@@ -1,13 +1,17 @@
 #include "rendezvous/server/control_service.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/loopback.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/server/event_stream.h"
+#include "rendezvous/server/peer_address.h"
 #include "rendezvous/server/unary_call.h"
 #include "rendezvous/wire/byte_buffer.h"
 
@@ -45,33 +49,54 @@ v1::ListHostsResponse HostsOf(const Driver& driver) {
 
 }  // namespace
 
-absl::Status ControlService::Do(const grpc::ServerContextBase& context, const Command& command) {
-  if (!guard_->checks_callers() && !IsLoopbackAddress(AddressOfPeer(context.peer()))) {
-    return absl::PermissionDeniedError(
-        "this server does not check who calls it, so it takes commands only over its own host's loopback: run the "
-        "command there with --server=127.0.0.1:PORT, or give the server a token (--token-file) or client certificates "
-        "(--tls-ca)");
+absl::Status ControlService::CheckUser(const std::string& peer) {
+  const PeerAddress from = PeerOfCall(peer);
+  const absl::Status refused = absl::PermissionDeniedError(absl::StrCat(
+      "this server does not check who calls it, so it takes commands only from root and its own user (uid ", geteuid(),
+      ") over its own host's loopback: run the command there as that user with --server=127.0.0.1:PORT, or give the "
+      "server a token (--token-file) or client certificates (--tls-ca)"));
+  const absl::StatusOr<SocketAddress> far = NumericAddress(from.host, from.port);
+  if (!far.ok()) return refused;
+  const std::vector<PeerAddress> ends = acceptor_->OwnEndsOf(from);
+  // Any of them may be the caller's, also one that it has closed by now.
+  for (const PeerAddress& end : ends) {
+    const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
+    if (!own.ok()) return refused;
+    const absl::StatusOr<uid_t> user = socket_owner_.UserOf(*far, *own);
+    if (!user.ok() || (*user != geteuid() && *user != 0)) return refused;
   }
-  return driver_->OnCommand(command, guard_->ActorOf(context));
+  return ends.empty() ? refused : absl::OkStatus();
+}
+
+void ControlService::Do(const grpc::ServerContextBase& context, const Command& command,
+                        std::function<void(absl::Status)> answer) {
+  if (!guard_->checks_callers()) {
+    if (absl::Status status = CheckUser(context.peer()); !status.ok()) return answer(status);
+  }
+  driver_->OnCommand(command, guard_->ActorOf(context), std::move(answer));
 }
 
 template <typename Request>
 void ControlService::Serve(RequestMethod<Request> method, std::function<Command(const Request&)> command_of) {
-  UnaryCall<Request, v1::CommandResponse>::ServeWithContext(
+  UnaryCall<Request, v1::CommandResponse>::ServeLater(
       calls_, guard_,
       [this, method](grpc::ServerContext* context, Request* request,
                      grpc::ServerAsyncResponseWriter<v1::CommandResponse>* responder,
                      void* tag) { (service_.*method)(context, request, responder, queue_, queue_, tag); },
       [this, command_of = std::move(command_of)](const grpc::ServerContextBase& context, const Request& request,
-                                                 v1::CommandResponse*) {
-        return ToGrpcStatus(Do(context, command_of(request)));
+                                                 v1::CommandResponse*,
+                                                 std::function<void(const grpc::Status&)> answer) {
+        Do(context, command_of(request),
+           [answer = std::move(answer)](const absl::Status& status) { answer(ToGrpcStatus(status)); });
       });
 }
 
-void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard) {
+void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard,
+                           Acceptor* acceptor) {
   queue_ = queue;
   calls_ = calls;
   guard_ = guard;
+  acceptor_ = acceptor;
   using Service = v1::Control::AsyncService;
   Serve<v1::StopJobRequest>(&Service::RequestStopJob,
                             [](const v1::StopJobRequest& request) { return StopJob{request.job_id()}; });
@@ -98,16 +123,30 @@ void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* call
 }
 
 void ControlService::Shutdown() {
+  driver_->StopCommands();
   MutexLock lock(&mutex_);
   shut_down_ = true;
-  for (EventStream* stream : streams_) stream->Stop();
+  for (const auto& [stream, address] : streams_) stream->Stop();
 }
 
-bool ControlService::Add(EventStream* stream) {
+absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
+  const bool known = guard_->checks_callers() || CheckUser(peer).ok();
+  const std::string stranger = known ? "" : AddressOfPeer(peer);
   MutexLock lock(&mutex_);
-  if (shut_down_ || streams_.size() >= kMaxWatchers) return false;
-  streams_.insert(stream);
-  return true;
+  if (shut_down_) return absl::UnavailableError("the server shuts down");
+  if (streams_.size() >= kMaxWatchers) return absl::ResourceExhaustedError("too many watchers");
+  if (!known) {
+    size_t strangers = 0, of_address = 0;
+    for (const auto& [other, address] : streams_) {
+      if (!address.empty()) ++strangers;
+      if (address == stranger) ++of_address;
+    }
+    if (strangers >= kMaxStrangers || of_address >= kMaxPerAddress) {
+      return absl::ResourceExhaustedError("too many watchers without credentials");
+    }
+  }
+  streams_.emplace(stream, stranger);
+  return absl::OkStatus();
 }
 
 void ControlService::Remove(EventStream* stream) {

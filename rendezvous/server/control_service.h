@@ -5,12 +5,15 @@
 
 #include <cstddef>
 #include <functional>
-#include <set>
+#include <map>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "proto/control.grpc.pb.h"
 #include "rendezvous/base/mutex.h"
+#include "rendezvous/base/socket_owner.h"
 #include "rendezvous/core/command.h"
+#include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
 #include "rendezvous/server/driver.h"
@@ -24,15 +27,18 @@ class EventStream;
 class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;
+  // Of them, those of callers that the server does not know: in all, and of an address.
+  static constexpr size_t kMaxStrangers = 50;
+  static constexpr size_t kMaxPerAddress = 16;
 
   explicit ControlService(Driver* driver) : driver_(driver) {}
 
   grpc::Service* service() { return &service_; }
 
   // Begins to answer. To be called once, when the server is built; what is passed outlives the last call.
-  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard);
+  void Start(grpc::ServerCompletionQueue* queue, CallCounter* calls, CallGuard* guard, Acceptor* acceptor);
 
-  // Ends all streams of events, and later ones at once.
+  // Ends all streams of events, and later ones at once. Commands that wait for a record are answered.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -45,8 +51,12 @@ class ControlService {
                                                             void*);
   template <typename Request>
   void Serve(RequestMethod<Request> method, std::function<Command(const Request&)> command_of);
-  absl::Status Do(const grpc::ServerContextBase& context, const Command& command);
-  bool Add(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const grpc::ServerContextBase& context, const Command& command, std::function<void(absl::Status)> answer);
+  // Whether the other end of a call without credentials is this server's user or root.
+  //   PERMISSION_DENIED  it is not, or the kernel does not say.
+  absl::Status CheckUser(const std::string& peer);
+  //   RESOURCE_EXHAUSTED  there are too many.
+  absl::Status Add(EventStream* stream, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(EventStream* stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Driver* const driver_;
@@ -54,8 +64,11 @@ class ControlService {
   grpc::ServerCompletionQueue* queue_ = nullptr;
   CallCounter* calls_ = nullptr;
   CallGuard* guard_ = nullptr;
+  Acceptor* acceptor_ = nullptr;
+  SocketOwner socket_owner_;  // of the queue's thread
   Mutex mutex_;
-  std::set<EventStream*> streams_ ABSL_GUARDED_BY(mutex_);
+  // With the address of a caller that the server does not know, else an empty text.
+  std::map<EventStream*, std::string> streams_ ABSL_GUARDED_BY(mutex_);
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

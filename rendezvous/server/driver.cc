@@ -13,6 +13,7 @@
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "rendezvous/core/job_history.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/server/effect_log.h"
 
@@ -56,7 +57,7 @@ Driver::Driver(Host host, SavedState saved, StateStore* store, EventLog* events)
       registry_(SteadyNow(), store != nullptr, MaxReportedRound(absl::Now())) {
   {
     MutexLock lock(&mutex_);
-    if (events != nullptr) events->Restore(Timeline(saved.jobs));
+    if (events != nullptr) events->Restore(Timeline(saved.jobs), saved.earlier_servers);
     if (store != nullptr) registry_.Restore(std::move(saved));
   }
   if (store != nullptr) {
@@ -266,8 +267,8 @@ void Driver::OnSafe(const std::string& job_id) {
     held.pop_front();
     while (!held.empty() && !held.front().wait) {
       const auto peer = peers_.find(held.front().session.get());
-      const bool is_event = held.front().event != nullptr;
-      if (is_event || (peer != peers_.end() && !peer->second.cut)) actions_.push_back(std::move(held.front()));
+      const bool of_no_session = held.front().event != nullptr || held.front().answer != nullptr;
+      if (of_no_session || (peer != peers_.end() && !peer->second.cut)) actions_.push_back(std::move(held.front()));
       held.pop_front();
     }
     if (held.empty()) held_.erase(it);
@@ -279,7 +280,10 @@ void Driver::OnStoreTrouble(const std::string& trouble) {
   {
     MutexLock lock(&mutex_);
     store_trouble_ = trouble;
-    for (const auto& [job_id, actions] : held_) TellTroubleLocked(job_id);
+    for (const auto& [job_id, actions] : held_) {
+      TellTroubleLocked(job_id);
+      if (!trouble.empty()) AnswerUnknownLocked(job_id, trouble);
+    }
   }
   Drain();
 }
@@ -291,6 +295,7 @@ void Driver::OnJobTrouble(const std::string& job_id, const std::string& trouble)
       job_troubles_.erase(job_id);
     } else {
       job_troubles_[job_id] = trouble;
+      AnswerUnknownLocked(job_id, trouble);
     }
     TellTroubleLocked(job_id);
   }
@@ -307,6 +312,35 @@ void Driver::TellTroubleLocked(const std::string& job_id) {
   for (auto it = joined_.lower_bound(NodeKey(job_id, "", 0)); it != joined_.end() && std::get<0>(it->first) == job_id;
        ++it) {
     actions_.push_back(Action{.session = it->second, .message = waiting});
+  }
+}
+
+void Driver::AnswerUnknownLocked(const std::string& job_id, absl::string_view why) {
+  const auto held = held_.find(job_id);
+  if (held == held_.end()) return;
+  for (Action& action : held->second) {
+    if (action.answer == nullptr) continue;
+    actions_.push_back(Action{.answer = std::exchange(action.answer, nullptr),
+                              .answered = absl::DeadlineExceededError(absl::StrCat(
+                                  "it is not known whether the command takes effect: the rendezvous server ", why))});
+  }
+}
+
+void Driver::ShowTroubleLocked(JobView* job) const {
+  const auto held = held_.find(job->job_id);
+  const std::string trouble = held == held_.end() ? "" : TroubleOfLocked(job->job_id);
+  if (trouble.empty()) return;
+  job->reason = absl::StrCat("waiting for the job's record to be written: the rendezvous server ", trouble);
+  // The launchers have not been told of the round, or of the end.
+  const bool begins = std::any_of(held->second.begin(), held->second.end(), [](const Action& action) {
+    return action.message.has_value() &&
+           (std::holds_alternative<Assign>(*action.message) || std::holds_alternative<Finish>(*action.message));
+  });
+  if (!begins) return;
+  job->state = JobState::kWaiting;
+  job->verdict.reset();
+  for (NodeView& node : job->nodes) {
+    if (node.state == NodeView::State::kRunning) node.state = NodeView::State::kIdle;
   }
 }
 
@@ -347,6 +381,7 @@ void Driver::Drain() {
       if (action.end.has_value()) action.session->End(*action.end);
       if (!action.log.empty()) Log(LogLevel::kInfo, action.log);
       if (action.event != nullptr) events_->Append(std::move(*action.event));
+      if (action.answer != nullptr) action.answer(std::move(action.answered));
     }
   }
 }
@@ -377,18 +412,47 @@ void Driver::StopWaiting() {
   everyone_left_.NotifyAll();
 }
 
-absl::Status Driver::OnCommand(const Command& command, const std::string& actor) {
-  absl::Status status;
+void Driver::OnCommand(const Command& command, const std::string& actor, std::function<void(absl::Status)> answer) {
+  // Whose record has the effect.
+  const std::string job_id = std::visit(
+      [](const auto& c) -> std::string {
+        if constexpr (requires { c.job_id; }) {
+          return c.job_id;
+        } else {
+          return kServerRecordId;
+        }
+      },
+      command);
   {
     MutexLock lock(&mutex_);
-    if (!OwnedLocked()) return absl::UnavailableError("this server does not lead any more; try again");
-    Effects effects;
-    status = registry_.OnCommand(command, actor, NowLocked(), &effects);
-    QueueEffectsLocked(std::move(effects));
-    WakeTimerIfEarlierLocked();
+    Action action{.answer = std::move(answer)};
+    if (!OwnedLocked() || !takes_commands_) {
+      action.answered = absl::UnavailableError(takes_commands_ ? "this server does not lead any more; try again"
+                                                               : "this server is shutting down");
+      actions_.push_back(std::move(action));
+    } else if (!store_trouble_.empty()) {  // not of one job, whose next record may be a smaller one
+      action.answered = absl::UnavailableError(
+          absl::StrCat("nothing was done: the rendezvous server ", store_trouble_, "; try again"));
+      actions_.push_back(std::move(action));
+    } else {
+      Effects effects;
+      action.answered = registry_.OnCommand(command, actor, NowLocked(), &effects);
+      QueueEffectsLocked(std::move(effects));
+      // A refusal, too: that a job has ended may be in a record that is not safe yet.
+      QueueInOrderLocked(job_id, std::move(action));
+      WakeTimerIfEarlierLocked();
+    }
   }
   Drain();
-  return status;
+}
+
+void Driver::StopCommands() {
+  {
+    MutexLock lock(&mutex_);
+    takes_commands_ = false;
+    for (const auto& [job_id, actions] : held_) AnswerUnknownLocked(job_id, "is shutting down");
+  }
+  Drain();
 }
 
 std::vector<std::string> Driver::DrainedHosts() const {
@@ -398,12 +462,16 @@ std::vector<std::string> Driver::DrainedHosts() const {
 
 std::vector<JobView> Driver::ListJobs(absl::string_view after, size_t limit) const {
   MutexLock lock(&mutex_);
-  return registry_.ListJobs(SteadyNow(), after, limit);
+  std::vector<JobView> jobs = registry_.ListJobs(SteadyNow(), after, limit);
+  for (JobView& job : jobs) ShowTroubleLocked(&job);
+  return jobs;
 }
 
 std::optional<JobView> Driver::GetJob(absl::string_view job_id) const {
   MutexLock lock(&mutex_);
-  return registry_.GetJob(job_id, SteadyNow());
+  std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow());
+  if (job.has_value()) ShowTroubleLocked(&*job);
+  return job;
 }
 
 int Driver::Launchers() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,10 +73,16 @@ class Driver {
   // The two waits end at once, those under way and those to come: they return false.
   void StopWaiting();
 
-  // As Registry::OnCommand.
-  absl::Status OnCommand(const Command& command, const std::string& actor);
+  // As Registry::OnCommand. `answer` is called once, from any thread, with OK or a refusal only when all that the job
+  // (of hosts: the server) has handed to the store is safe: what was answered holds after a crash. Also:
+  //   UNAVAILABLE        no records can be kept at present, or this server does not lead any more: nothing was done.
+  //   DEADLINE_EXCEEDED  it is not known whether the command takes effect, because its record can't be kept.
+  void OnCommand(const Command& command, const std::string& actor, std::function<void(absl::Status)> answer);
 
-  // As Registry has them.
+  // Commands that wait for a record are answered that their effect is not known. Later ones are refused.
+  void StopCommands();
+
+  // As Registry has them. A job that can't go on because its record can't be kept is shown as waiting for that.
   std::vector<JobView> ListJobs(absl::string_view after, size_t limit) const;
   std::optional<JobView> GetJob(absl::string_view job_id) const;
 
@@ -111,14 +118,16 @@ class Driver {
     absl::Duration workers_live;  // after that
   };
 
-  // Something to do with no lock held: a message, the end of a session, a line to log, an event. Or, in held_ only,
-  // nothing but the wait for a record.
+  // Something to do with no lock held: a message, the end of a session, a line to log, an event, the answer to a
+  // command. Or, in held_ only, nothing but the wait for a record.
   struct Action {
     std::shared_ptr<Session> session;
     std::optional<ServerMessage> message;
     std::optional<absl::Status> end;
     std::string log;
     std::unique_ptr<Event> event = nullptr;
+    std::function<void(absl::Status)> answer = nullptr;
+    absl::Status answered = absl::OkStatus();  // what it is called with
     bool wait = false;
   };
 
@@ -149,6 +158,9 @@ class Driver {
   std::string TroubleOfLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What keeps a job whose record is not safe; to all of its launchers.
   void TellTroubleLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job's commands whose record is not safe are answered that it is not known whether they take effect.
+  void AnswerUnknownLocked(const std::string& job_id, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowTroubleLocked(JobView* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waiting DescribeTroubleLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -169,6 +181,7 @@ class Driver {
   int remote_launchers_ ABSL_GUARDED_BY(mutex_) = 0;  // peers of other processes that joined
   int leavers_ ABSL_GUARDED_BY(mutex_) = 0;           // those of them that said Leave
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool takes_commands_ ABSL_GUARDED_BY(mutex_) = true;
   CondVar everyone_left_;  // one of the two came to zero, or stop_waiting_ was set
   std::deque<Action> actions_ ABSL_GUARDED_BY(mutex_);
   // Jobs of which a record is on its way to the store: what waits for that, in order. Each begins with a wait.

@@ -48,9 +48,10 @@ void EventLog::Append(Event event) {
   }
 }
 
-void EventLog::Restore(std::vector<Event> events) {
+void EventLog::Restore(std::vector<Event> events, uint64_t earlier_servers) {
   const size_t skipped = events.size() - std::min(events.size(), capacity_);
   MutexLock lock(&mutex_);
+  newest_ = earlier_servers * kNumbersPerServer;
   for (size_t i = skipped; i < events.size(); ++i) {
     events_.push_back(std::make_shared<const LoggedEvent>(LoggedEvent{++newest_, std::move(events[i])}));
   }

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 
 // An event with its place among all events of one server.
 struct LoggedEvent {
-  uint64_t number = 0;  // from 1, without gaps
+  uint64_t number = 0;  // without gaps within one server
   Event event;
 };
 
@@ -29,6 +29,9 @@ struct LoggedEvent {
 class EventLog {
  public:
   static constexpr size_t kCapacity = 10'000;
+  // Each server with the same records has so many numbers of its own: none is given to two events, whatever events a
+  // killed server had numbered that are in no record. 9 million servers fit into the integers of JSON readers.
+  static constexpr uint64_t kNumbersPerServer = 1'000'000'000;
 
   using Events = std::vector<std::shared_ptr<const LoggedEvent>>;
 
@@ -41,18 +44,18 @@ class EventLog {
   // their numbers; but another thread's event may be there already when a watcher is called.
   void Append(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Begins with events of servers before this one, the oldest first, which have their time. No watcher is told.
-  // REQUIRES: nothing was appended.
-  void Restore(std::vector<Event> events) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Begins with events of servers before this one, the oldest first, which have their time and get new numbers, above
+  // those of all `earlier_servers`. No watcher is told. REQUIRES: nothing was appended.
+  void Restore(std::vector<Event> events, uint64_t earlier_servers = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The number of the last one of these; 0: there are none.
+  // All numbers up to this one are of servers before this one, or of events that were restored.
   uint64_t restored() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // At most `limit` events with a number greater than `after`, the oldest first. A number that was not given yet is of
   // a server before this one: then all events count.
   Events Read(uint64_t after, size_t limit) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the newest event; 0: none yet.
+  // Of the newest event; restored(): none yet.
   uint64_t newest() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls a function when there is a new event, until it is destroyed.

@@ -34,7 +34,8 @@ void EventStream::OnChecked(const absl::Status& status) {
   } else if (log == nullptr) {
     Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this server keeps no events"));
   } else if (!over_) {
-    listed_ = control_->Add(this);
+    const absl::Status added = control_->Add(this, context_.peer());
+    listed_ = added.ok();
     if (listed_) {
       after_ = request_.after() > log->newest() ? 0 : request_.after();
       if (request_.follow()) watch_ = log->AddWatch([this] { OnEvent(); });
@@ -43,7 +44,7 @@ void EventStream::OnChecked(const absl::Status& status) {
       context_.AddInitialMetadata(kServerMarker, "1");
       writer_.SendInitialMetadata(static_cast<Completion*>(&written_tag_));  // also if there is no event for long
     } else {
-      Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watchers"));
+      Finish(ToGrpcStatus(added));
     }
   }
   OperationOver();

@@ -63,6 +63,8 @@ absl::Status HaServer::Lead() {
   return absl::OkStatus();
 }
 
+void HaServer::CancelLead() { client_->Stop(); }
+
 void HaServer::Stop() {
   if (follower_ != nullptr) follower_->Shutdown();
   if (store_ != nullptr) store_->Stop();

@@ -55,8 +55,10 @@ class HaServer {
   std::string leader() const { return leadership_->leader(); }
 
   // Reads the records, and stops listening: from here on another Server may serve at addresses(). REQUIRES: on_lead
-  // came. Errors as of EtcdStore::Open.
+  // came. Errors as of EtcdStore::Open. May be called from another thread.
   absl::Status Lead();
+  // Lead, which may wait for etcd, returns at once, with CANCELLED if it has not read all.
+  void CancelLead();
 
   // Of the leader. REQUIRES: Lead was called.
   EtcdStore* store() { return store_.get(); }

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/steady_time.h"
 #include "rendezvous/wire/job_wire.h"
 
 namespace ddprun::rendezvous {
@@ -43,7 +44,8 @@ absl::Status ListJobs(const Driver& driver, const v1::ListJobsRequest& request, 
   std::vector<JobView> jobs = driver.ListJobs(after, size + 1);
   const bool more = jobs.size() > size;
   if (more) jobs.resize(size);
-  for (const JobView& job : jobs) *response->add_jobs() = ToProto(job);
+  const absl::Time start = WallTimeAtStart();
+  for (const JobView& job : jobs) *response->add_jobs() = ToProto(job, start);
   if (more) response->set_next_page_token(PageToken(jobs.back().job_id));
   return absl::OkStatus();
 }
@@ -52,7 +54,7 @@ absl::Status GetJob(const Driver& driver, const v1::GetJobRequest& request, v1::
   if (request.job_id().empty()) return absl::InvalidArgumentError("job_id: must not be empty");
   const std::optional<JobView> job = driver.GetJob(request.job_id());
   if (!job.has_value()) return absl::NotFoundError(absl::StrCat("job ", request.job_id(), " not found"));
-  *response = ToProto(*job);
+  *response = ToProto(*job, WallTimeAtStart());
   return absl::OkStatus();
 }
 

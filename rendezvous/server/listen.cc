@@ -61,8 +61,6 @@ int ListenAt(const sockaddr* address, socklen_t size, absl::Duration user_timeou
   return error;
 }
 
-bool IsEveryAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
-
 int ListenEverywhere(absl::Duration user_timeout, Listeners* listeners) {
   sockaddr_in6 ipv6 = {};
   ipv6.sin6_family = AF_INET6;
@@ -75,10 +73,13 @@ int ListenEverywhere(absl::Duration user_timeout, Listeners* listeners) {
 
 }  // namespace
 
+bool IsEveryAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
 Listeners& Listeners::operator=(Listeners&& other) noexcept {
   Close();
   fds = std::exchange(other.fds, {});
   port = other.port;
+  everywhere = other.everywhere;
   return *this;
 }
 
@@ -93,6 +94,7 @@ absl::StatusOr<Listeners> Listen(const Endpoint& address, absl::Duration user_ti
   if (IsEveryAddress(address.host)) {
     const int error = ListenEverywhere(user_timeout, &listeners);
     if (error != 0) return FromErrno(error, address.ToString());
+    listeners.everywhere = true;
     return listeners;
   }
   addrinfo hints = {};

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_LISTEN_H_
 #define DDPRUN_RENDEZVOUS_SERVER_LISTEN_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,7 +21,11 @@ struct Listeners {
 
   std::vector<int> fds;
   int port = 0;
+  bool everywhere = false;  // they take connections to every address of this host
 };
+
+// True for 0.0.0.0 and ::.
+bool IsEveryAddress(const std::string& host);
 
 // Listens at all addresses of `address`: a name may have several, and 0.0.0.0 and :: both mean every IPv4 and IPv6
 // address of this host. Port 0: a port that the kernel chooses. Connections whose peer does not acknowledge what it is

@@ -9,7 +9,8 @@
 // Thread-safe.
 namespace ddprun::rendezvous {
 
-// The far end of a TCP connection. While the connection stands no other one has the same.
+// One end of a TCP connection. As the far end it is usually of one connection, but a process of this host can have
+// several from the same port to different addresses of this host.
 struct PeerAddress {
   std::string host;  // numeric, without a zone; IPv4 also where the socket is an IPv6 one
   int port = 0;

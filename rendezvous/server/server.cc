@@ -104,7 +104,7 @@ class Server::Impl {
     LauncherStream::AwaitNext(streams_.get());
     ServeQueries();
     health_.Start(queue_.get(), &calls_, &guard_);
-    control_.Start(queue_.get(), &calls_, &guard_);
+    control_.Start(queue_.get(), &calls_, &guard_, &acceptor_);
     thread_ = std::thread([this] { RunCompletions(queue_.get()); });
     acceptor_.Start([this](int fd) { TakeConnection(fd); });
     return absl::OkStatus();

@@ -13,8 +13,8 @@
 
 namespace ddprun::rendezvous {
 
-// Answers all calls of one method with one request and one answer that the guard lets pass, on the completion queue's
-// thread. Owns itself until the server shuts down.
+// Answers all calls of one method with one request and one answer that the guard lets pass. Handlers are called on the
+// completion queue's thread. Owns itself until the server shuts down.
 template <typename Request, typename Response>
 class UnaryCall {
  public:
@@ -22,20 +22,22 @@ class UnaryCall {
   // Asks gRPC for the method's next call.
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
-  using HandleWithContext = std::function<grpc::Status(const grpc::ServerContextBase&, const Request&, Response*)>;
+  // Fills in the answer and calls `answer` once, now or later, from any thread.
+  using HandleLater = std::function<void(const grpc::ServerContextBase&, const Request&, Response*,
+                                         std::function<void(const grpc::Status&)> answer)>;
 
   static void Serve(CallCounter* calls, CallGuard* guard, Await await, Handle handle) {
-    ServeWithContext(calls, guard, std::move(await),
-                     [handle = std::move(handle)](const grpc::ServerContextBase&, const Request& request,
-                                                  Response* response) { return handle(request, response); });
+    ServeLater(calls, guard, std::move(await),
+               [handle = std::move(handle)](const grpc::ServerContextBase&, const Request& request, Response* response,
+                                            const auto& answer) { answer(handle(request, response)); });
   }
-  // For what depends on who calls.
-  static void ServeWithContext(CallCounter* calls, CallGuard* guard, Await await, HandleWithContext handle) {
+  // For what depends on who calls, or takes its time.
+  static void ServeLater(CallCounter* calls, CallGuard* guard, Await await, HandleLater handle) {
     (new UnaryCall(calls, guard, std::move(await), std::move(handle)))->Start();
   }
 
  private:
-  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, HandleWithContext handle)
+  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, HandleLater handle)
       : calls_(calls), guard_(guard), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
 
   void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
@@ -45,16 +47,16 @@ class UnaryCall {
       delete this;
       return;
     }
-    ServeWithContext(calls_, guard_, await_, handle_);
-    guard_->Check(context_, [this](const absl::Status& status) { Answer(status); });
+    ServeLater(calls_, guard_, await_, handle_);
+    guard_->Check(context_, [this](const absl::Status& status) {
+      if (!status.ok()) return Answer(ToGrpcStatus(status));
+      handle_(context_, request_, &response_, [this](const grpc::Status& answer) { Answer(answer); });
+    });
   }
 
-  void Answer(const absl::Status& checked) {
-    Response response;
-    grpc::Status status = ToGrpcStatus(checked);
-    if (status.ok()) status = handle_(context_, request_, &response);
+  void Answer(const grpc::Status& status) {
     if (status.ok()) {
-      responder_.Finish(response, status, static_cast<Completion*>(&finished_tag_));
+      responder_.Finish(response_, status, static_cast<Completion*>(&finished_tag_));
     } else {
       responder_.FinishWithError(status, static_cast<Completion*>(&finished_tag_));
     }
@@ -66,9 +68,10 @@ class UnaryCall {
   CallGuard* const guard_;
   const CallCounter::Token token_;
   const Await await_;
-  const HandleWithContext handle_;
+  const HandleLater handle_;
   grpc::ServerContext context_;
   Request request_;
+  Response response_;
   Responder responder_{&context_};
   MemberCompletion<UnaryCall, &UnaryCall::OnAccepted> accepted_tag_{this};
   MemberCompletion<UnaryCall, &UnaryCall::OnFinished> finished_tag_{this};

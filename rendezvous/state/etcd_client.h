@@ -38,7 +38,8 @@ class EtcdClient {
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(const EtcdOptions& options);
 
   // Messages are for operators (etcd_problem.h).
-  //   UNAVAILABLE        no member answered by the deadline; the message says what the last one said.
+  //   UNAVAILABLE        no member answered by the deadline, or all have failed three times before; the message says
+  //                      what the last one said.
   //   CANCELLED          Stop was called.
   //   others             as etcd says: PERMISSION_DENIED, NOT_FOUND (of a lease), INVALID_ARGUMENT (too large) ...
   absl::Status Range(const etcdserverpb::RangeRequest& request, SteadyTime deadline,

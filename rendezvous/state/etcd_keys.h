@@ -14,8 +14,10 @@ namespace ddprun::rendezvous {
 // What lies where in etcd. Thread-safe value.
 //
 //   PREFIX/leader    address of the leader, bound to its lease. Its create revision is the leader's epoch
-//   PREFIX/epoch     the same address, without a lease: its mod revision is the epoch of the latest leader
+//   PREFIX/epoch     the same address, without a lease: its mod revision is the epoch of the latest leader,
+//                    and its version counts the leaders
 //   PREFIX/jobs/ID   StoredRecord of a job
+//   PREFIX/damaged/ID StoredRecord of a job that a leader could not read, as it was
 //   PREFIX/forgotten highest round of all jobs that were forgotten (decimal)
 //   PREFIX/life      the longest that one leader has led, in milliseconds (decimal); put by each write of a leader, so
 //                    that its version counts them
@@ -31,6 +33,8 @@ class EtcdKeys {
   std::string Jobs() const { return absl::StrCat(prefix_, "jobs/"); }
   std::string JobsEnd() const { return absl::StrCat(prefix_, "jobs0"); }  // '0' follows '/'
   std::string Job(absl::string_view job_id) const { return absl::StrCat(Jobs(), job_id); }
+
+  std::string Damaged(absl::string_view job_id) const { return absl::StrCat(prefix_, "damaged/", job_id); }
 
   // True in a transaction only while the leader of this epoch has not been replaced; 0: while there is no leader.
   etcdserverpb::Compare LeaderIs(int64_t epoch) const {

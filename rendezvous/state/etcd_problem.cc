@@ -39,7 +39,8 @@ std::string DescribeEtcdProblem(absl::string_view message, bool has_tls) {
   for (const Known& known : kKnown) {
     if (absl::StrContains(message, known.sign)) return std::string(known.text);
   }
-  for (const absl::string_view sign : {"Socket closed", "Connection reset", "handshake failed"}) {
+  for (const absl::string_view sign :
+       {"Socket closed", "Connection reset", "handshake failed", "Handshake read failed"}) {
     if (absl::StrContains(message, sign)) return has_tls ? kWithTls : kNoTls;
   }
   message = GrpcCause(message);

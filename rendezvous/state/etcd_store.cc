@@ -18,6 +18,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::Duration kLoadPatience = absl::Seconds(30);
+constexpr absl::Duration kLoadPause = absl::Milliseconds(100);
 constexpr absl::Duration kWritePatience = absl::Seconds(5);
 constexpr int kJobsAtOnce = 100;  // of a page that is read
 
@@ -37,14 +38,26 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, E
   return store;
 }
 
+absl::Status EtcdStore::Patiently(absl::FunctionRef<absl::Status()> attempt) {
+  // gRPC does not try a connection again at once that failed a moment ago: calls fail meanwhile, even if etcd has
+  // answered another client of this server since.
+  const SteadyTime end = SteadyNow() + kLoadPatience;
+  while (true) {
+    const absl::Status status = attempt();
+    if (!absl::IsUnavailable(status) || SteadyNow() >= end || !queue_.WaitFor(kLoadPause)) return status;
+  }
+}
+
 absl::Status EtcdStore::Load() {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   AddRead(keys_.Forgotten(), &txn);
   AddRead(keys_.Life(), &txn);
+  AddRead(keys_.Epoch(), &txn);
   etcdserverpb::TxnResponse answer;
-  if (absl::Status status = client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); !status.ok()) return status;
-  if (!answer.succeeded() || answer.responses_size() != 2) {
+  const absl::Status asked = Patiently([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); });
+  if (!asked.ok()) return asked;
+  if (!answer.succeeded() || answer.responses_size() != 3) {
     return absl::FailedPreconditionError("another server leads by now");
   }
   int64_t life_ms = 0;
@@ -54,6 +67,9 @@ absl::Status EtcdStore::Load() {
   for (const etcdserverpb::KeyValue& kv : answer.responses(1).response_range().kvs()) {
     if (!absl::SimpleAtoi(kv.value(), &life_ms)) return absl::DataLossError(keys_.Life());
     writes_ = kv.version();
+  }
+  for (const etcdserverpb::KeyValue& kv : answer.responses(2).response_range().kvs()) {
+    saved_.earlier_servers = static_cast<uint64_t>(std::max<int64_t>(kv.version() - 1, 0));
   }
   longest_life_ = absl::Milliseconds(life_ms);
   saved_.forgotten_round = forgotten_round_;
@@ -65,6 +81,7 @@ absl::Status EtcdStore::Load() {
 absl::Status EtcdStore::LoadJobs(int64_t revision) {
   std::map<uint64_t, JobRecord> ended;
   std::vector<JobRecord> live;
+  std::vector<std::pair<etcdserverpb::KeyValue, absl::Status>> damaged;
   etcdserverpb::RangeRequest request;
   request.set_key(keys_.Jobs());
   request.set_range_end(keys_.JobsEnd());
@@ -72,14 +89,19 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
   request.set_revision(revision);
   for (bool more = true; more;) {
     etcdserverpb::RangeResponse page;
-    if (absl::Status status = client_->Range(request, SteadyNow() + kLoadPatience, &page); !status.ok()) return status;
+    const absl::Status asked = Patiently([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); });
+    if (!asked.ok()) return asked;
     for (const etcdserverpb::KeyValue& kv : page.kvs()) {
+      request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // the next one
       v1::StoredRecord stored;
-      if (!stored.ParseFromString(kv.value())) return absl::DataLossError(absl::StrCat(kv.key(), ": damaged"));
-      absl::StatusOr<JobRecord> record = RecordFromBytes(stored.record());
-      if (!record.ok()) return absl::DataLossError(absl::StrCat(kv.key(), ": ", record.status().message()));
+      absl::StatusOr<JobRecord> record = stored.ParseFromString(kv.value()) ? RecordFromBytes(stored.record())
+                                                                            : absl::DataLossError("it can't be parsed");
+      if (!record.ok()) {
+        damaged.emplace_back(kv, record.status());
+        continue;
+      }
       // Nothing depends on it that has to be certain, so that a wall clock will do.
-      AddAge(std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(stored.saved_at_ms())), &*record);
+      AddAge(absl::Now() - absl::FromUnixMillis(stored.saved_at_ms()), &*record);
       if (stored.ended() == 0) {
         live.push_back(*std::move(record));
       } else {
@@ -88,13 +110,29 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
         ended_nodes_ += record->told.size();
         ended[stored.ended()] = *std::move(record);
       }
-      request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // the next one
     }
     more = page.more() && page.kvs_size() > 0;
   }
   if (!ended_.empty()) last_ended_ = ended_.rbegin()->first;
   for (auto& [order, record] : ended) saved_.jobs.push_back(std::move(record));
   for (JobRecord& record : live) saved_.jobs.push_back(std::move(record));
+  for (const auto& [kv, problem] : damaged) {
+    if (absl::Status status = SetAside(kv, problem); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EtcdStore::SetAside(const etcdserverpb::KeyValue& record, const absl::Status& problem) {
+  const std::string job_id = record.key().substr(keys_.Jobs().size());
+  // What is found no longer says that nothing else was kept.
+  longest_life_ = saved_.longest_life = absl::ZeroDuration();
+  etcdserverpb::TxnRequest txn = NewTxn();
+  AddPut(keys_.Damaged(job_id), record.value(), &txn);
+  AddDelete(keys_.Job(job_id), &txn);
+  AddPut(keys_.Life(), "0", &txn);
+  const absl::Status status = Patiently([&] { return Commit(txn); });
+  if (!status.ok() && !IsTooLarge(status)) return status;
+  Log(LogLevel::kError, DescribeSetAside(job_id, problem, status.ok() ? keys_.Damaged(job_id) : keys_.Job(job_id)));
   return absl::OkStatus();
 }
 
@@ -166,12 +204,17 @@ void EtcdStore::OnTooLarge(Encoded record) {
   report_job_(job_id, trouble);
 }
 
-etcdserverpb::TxnRequest EtcdStore::MakeTxn(const std::vector<Encoded>& records, SteadyTime taken) {
+etcdserverpb::TxnRequest EtcdStore::NewTxn() const {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   *txn.add_compare() = keys_.WrittenTimes(writes_);
   AddReadOtherwise(keys_.Leader(), &txn);
   AddReadOtherwise(keys_.Life(), &txn);
+  return txn;
+}
+
+etcdserverpb::TxnRequest EtcdStore::MakeTxn(const std::vector<Encoded>& records, SteadyTime taken) {
+  etcdserverpb::TxnRequest txn = NewTxn();
   std::map<std::string, const JobRecord*> newest;  // etcd refuses a transaction that puts one key twice
   for (const auto& [item, bytes] : records) newest[item.record->job_id] = item.record.get();
   for (const auto& [item, bytes] : records) {

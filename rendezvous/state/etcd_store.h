@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rendezvous/base/steady_time.h"
@@ -40,8 +41,10 @@ class EtcdStore final : public StateStore {
     std::function<void()> on_fenced;  // a write was refused because it does not; nothing is written any more
   };
 
-  // Reads what earlier leaders have kept. The client outlives the store.
-  //   DATA_LOSS            a record can't be read; the message names its key.
+  // Reads what earlier leaders have kept. The client outlives the store. A record that can't be read is set aside under
+  // another key, with a line in the log. Earlier leaders then count as if they had kept nothing: jobs without a record
+  // may have one that was set aside (SavedState::longest_life).
+  //   DATA_LOSS            a key of the server itself can't be read; the message names it.
   //   FAILED_PRECONDITION  another server leads.
   //   UNAVAILABLE          etcd does not answer.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* client, EtcdKeys keys, Leader leader);
@@ -82,8 +85,11 @@ class EtcdStore final : public StateStore {
         keys_(std::move(keys)),
         leader_(std::move(leader)),
         queue_("etcd", {.longest = absl::Seconds(1)}) {}
+  // Calls `attempt` again while etcd does not answer, for a while.
+  absl::Status Patiently(absl::FunctionRef<absl::Status()> attempt);
   absl::Status Load();
   absl::Status LoadJobs(int64_t revision);
+  absl::Status SetAside(const etcdserverpb::KeyValue& record, const absl::Status& problem);
   // False: Stop was called, or another server leads.
   bool Write(Batch batch, SteadyTime taken);
   // In one transaction; if etcd finds that too large, one record after the other.
@@ -91,6 +97,8 @@ class EtcdStore final : public StateStore {
   // They are written; so are those of their jobs that were too large, because each record has all of its job.
   void CallSafe(const std::vector<Encoded>& records);
   void OnTooLarge(Encoded record);
+  // What every write begins with.
+  etcdserverpb::TxnRequest NewTxn() const;
   etcdserverpb::TxnRequest MakeTxn(const std::vector<Encoded>& records, SteadyTime taken);
   // CANCELLED: another server leads, or the client was shut down.
   absl::Status Commit(const etcdserverpb::TxnRequest& txn);

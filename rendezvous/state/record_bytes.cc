@@ -1,7 +1,10 @@
 #include "rendezvous/state/record_bytes.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/state.pb.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/event_wire.h"
@@ -13,6 +16,9 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
+
+// Who belongs to which round is read strictly: a value that no server can have written says nothing about it. All else
+// is read so that no value refuses the record, and with it the round: what people look at, ages, and counts.
 
 v1::RoundRecord ToProto(const RoundRecord& round) {
   v1::RoundRecord proto;
@@ -47,7 +53,7 @@ RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
   round.store_secret = fields.Secret("store_secret", proto.store_secret());
   round.reason = proto.reason();
   round.leave_reason = proto.leave_reason();
-  if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), fields.Inside("leave_cause"));
+  if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), FieldReader::Lenient());
   for (const v1::RoundNodeRecord& node : proto.nodes()) {
     round.nodes.push_back(RoundNodeRecord{node.node_id(), node.session(), node.gone()});
   }
@@ -69,7 +75,8 @@ v1::RestartRecord ToProto(const RestartRecord& restarts) {
   return proto;
 }
 
-RestartRecord FromProto(const v1::RestartRecord& proto, FieldReader fields) {
+RestartRecord FromProto(const v1::RestartRecord& proto) {
+  FieldReader fields = FieldReader::Lenient();
   RestartRecord restarts;
   for (const auto& age : proto.charge_ages()) {
     restarts.charge_ages.push_back(fields.Duration("charge_ages", true, age));
@@ -114,7 +121,8 @@ v1::GoodputRecord ToProto(const GoodputRecord& goodput) {
   return proto;
 }
 
-GoodputRecord FromProto(const v1::GoodputRecord& proto, FieldReader fields) {
+GoodputRecord FromProto(const v1::GoodputRecord& proto) {
+  FieldReader fields = FieldReader::Lenient();
   const v1::Goodput& times = proto.times();
   const auto time = [&](const char* name, bool is_set, const google::protobuf::Duration& value) {
     return fields.Duration(name, is_set, value);
@@ -127,19 +135,20 @@ GoodputRecord FromProto(const v1::GoodputRecord& proto, FieldReader fields) {
                               .lost = time("times.lost", times.has_lost(), times.lost())};
   goodput.phase = FromProto(proto.phase());
   goodput.trained = proto.trained();
-  goodput.highest_step = proto.highest_step();
+  goodput.highest_step = std::max<int64_t>(proto.highest_step(), -1);
   goodput.step_time = time("step_time", proto.has_step_time(), proto.step_time());
   return goodput;
 }
 
 JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
+  FieldReader lenient = FieldReader::Lenient();
   JobRecord record;
   record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
   record.settings = FromProto(proto.settings(), fields.Inside("settings"));
   if (auto problem = CheckSettings(record.settings)) fields.Fail("settings", *problem);
   record.settings_host = fields.Name("settings_host", proto.settings_host(), kMaxNameBytes);
-  record.age = fields.Duration("age", proto.has_age(), proto.age());
-  record.restarts_charged = fields.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
+  record.age = lenient.Duration("age", proto.has_age(), proto.age());
+  record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
   record.highest_round = proto.highest_round();
   record.round = FromProto(proto.round(), fields.Inside("round"));
   if (record.highest_round < record.round.number) fields.Fail("highest_round", "is less than round.number");
@@ -149,32 +158,32 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
     if (record.resized->min_nodes > record.resized->max_nodes) fields.Fail("resized_min_nodes", "is too large");
   }
   record.drained_hosts.assign(proto.drained_hosts().begin(), proto.drained_hosts().end());
-  if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), fields.Inside("verdict"));
+  if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), lenient);
   record.told.assign(proto.told().begin(), proto.told().end());
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
     record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation(), node.session()});
   }
-  if (proto.has_restarts()) record.restarts = FromProto(proto.restarts(), fields.Inside("restarts"));
+  if (proto.has_restarts()) record.restarts = FromProto(proto.restarts());
   for (const v1::CooldownRecord& node : proto.cooldowns()) {
     CooldownRecord& cooldown = record.cooldowns.emplace_back(CooldownRecord{node.node_id()});
-    cooldown.times = fields.Number("cooldowns.times", node.times(), 0, INT32_MAX);
-    if (node.has_remaining()) cooldown.remaining = fields.Duration("cooldowns.remaining", true, node.remaining());
+    cooldown.times = lenient.Number("cooldowns.times", node.times(), 0, INT32_MAX);
+    if (node.has_remaining()) cooldown.remaining = lenient.Duration("cooldowns.remaining", true, node.remaining());
   }
   record.failing_node = proto.failing_node();
-  record.failing_rounds = fields.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
+  record.failing_rounds = lenient.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
   for (const v1::KickedNodeRecord& node : proto.kicked()) {
     record.kicked.push_back(KickedNodeRecord{node.node_id(), node.actor()});
   }
   record.others.assign(proto.others().begin(), proto.others().end());
   record.earlier_round = proto.earlier_round();
   if (proto.has_earlier_verdict()) {
-    record.earlier_verdict = FromProto(proto.earlier_verdict(), fields.Inside("earlier_verdict"));
+    record.earlier_verdict = FromProto(proto.earlier_verdict(), lenient);
   } else if (record.earlier_round > 0) {
     fields.Fail("earlier_round", "has no verdict");
   }
-  if (proto.has_goodput()) record.goodput = FromProto(proto.goodput(), fields.Inside("goodput"));
+  if (proto.has_goodput()) record.goodput = FromProto(proto.goodput());
   for (const v1::Event& saved : proto.events()) {
-    if (auto event = RecordFromProto(saved, fields.Inside("events"))) record.events.push_back(*std::move(event));
+    if (auto event = RecordFromProto(saved, lenient)) record.events.push_back(*std::move(event));
   }
   return record;
 }
@@ -215,7 +224,7 @@ std::string ToBytes(const JobRecord& record) {
   for (const KickedNodeRecord& node : record.kicked) {
     v1::KickedNodeRecord* kicked = proto.add_kicked();
     kicked->set_node_id(node.node_id);
-    kicked->set_actor(node.actor);
+    kicked->set_actor(FitText(node.actor, kMaxNameBytes));
   }
   for (const std::string& node_id : record.others) proto.add_others(node_id);
   proto.set_earlier_round(record.earlier_round);
@@ -234,6 +243,12 @@ absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes) {
   JobRecord record = FromProto(proto, FieldReader("record", &status));
   if (!status.ok()) return absl::DataLossError(absl::StrCat("invalid job record: ", status.message()));
   return record;
+}
+
+std::string DescribeSetAside(absl::string_view job_id, const absl::Status& problem, absl::string_view place) {
+  return absl::StrCat("can't read the record of job ", EscapeControls(job_id), " (", problem.message(),
+                      "); it is kept as ", place,
+                      "; this job is rebuilt from what its launchers report, and other jobs are not affected");
 }
 
 }  // namespace ddprun::rendezvous

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "rendezvous/core/job_record.h"
@@ -12,8 +13,12 @@ namespace ddprun::rendezvous {
 
 std::string ToBytes(const JobRecord& record);
 
-//   DATA_LOSS  these are no bytes of ToBytes.
+// Reads what ToBytes wrote, whatever launchers and clocks said: counts, ages and texts that don't fit are bounded.
+//   DATA_LOSS  these are no bytes of ToBytes, or a newer server wrote them.
 absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes);
+
+// A line for the log about a record that RecordFromBytes refused, and that is at `place` now.
+std::string DescribeSetAside(absl::string_view job_id, const absl::Status& problem, absl::string_view place);
 
 }  // namespace ddprun::rendezvous
 

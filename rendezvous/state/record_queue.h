@@ -57,10 +57,11 @@ class RecordQueue {
   // False: Stop was called and it failed, or it returned CANCELLED, which no other attempt would change.
   bool Try(absl::FunctionRef<absl::Status()> attempt);
 
- private:
-  void Run(const std::function<bool(Batch batch, SteadyTime taken)>& write);
   // False: Stop was called.
   bool WaitFor(absl::Duration wait);
+
+ private:
+  void Run(const std::function<bool(Batch batch, SteadyTime taken)>& write);
 
   const std::string place_;
   const Waits waits_;

@@ -28,7 +28,10 @@ constexpr char kSchema[] =
     "  saved_at INTEGER NOT NULL, highest_round INTEGER NOT NULL, nodes INTEGER NOT NULL, record BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS events(id INTEGER PRIMARY KEY, at INTEGER NOT NULL, job_id TEXT NOT NULL,"
     "  event TEXT NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS damaged(id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL,"
+    "  saved_at INTEGER NOT NULL, record BLOB NOT NULL);"
     "CREATE TABLE IF NOT EXISTS forgotten(id INTEGER PRIMARY KEY CHECK (id = 1), highest_round INTEGER NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS servers(id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL);"
     "CREATE TABLE IF NOT EXISTS lives(id INTEGER PRIMARY KEY CHECK (id = 1), longest_ms INTEGER NOT NULL);"
     "PRAGMA user_version = 1";
 
@@ -98,24 +101,68 @@ absl::Status SqliteStore::ReadSaved() {
         absl::StrCat("the state directory ", dir_, " was written by a newer rendezvousd; upgrade, or use another one"));
   }
   if (absl::Status status = db_->Execute(kSchema); !status.ok()) return status;
-  for (const char* sql :
-       {"SELECT record, saved_at FROM ended_jobs ORDER BY id", "SELECT record, saved_at FROM jobs ORDER BY job_id"}) {
+  std::map<std::string, absl::Status> damaged;  // by job
+  for (const char* sql : {"SELECT record, saved_at, job_id FROM ended_jobs ORDER BY id",
+                          "SELECT record, saved_at, job_id FROM jobs ORDER BY job_id"}) {
     SqliteStatement rows(db_->get(), sql);
     while (rows.Step()) {
       absl::StatusOr<JobRecord> record = RecordFromBytes(rows.Blob(0));
-      if (!record.ok()) return record.status();
+      if (!record.ok()) {
+        damaged[std::string(rows.Blob(2))] = record.status();
+        continue;
+      }
       // Nothing depends on it that has to be certain, so that a wall clock will do.
-      AddAge(std::max(absl::ZeroDuration(), absl::Now() - absl::FromUnixMillis(rows.Number(1))), &*record);
+      AddAge(absl::Now() - absl::FromUnixMillis(rows.Number(1)), &*record);
       saved_.jobs.push_back(*std::move(record));
     }
     if (!rows.status().ok()) return rows.status();
+  }
+  if (!damaged.empty()) {
+    if (absl::Status status = SetRecordsAside(damaged); !status.ok()) return status;
   }
   SqliteStatement forgotten(db_->get(), "SELECT highest_round FROM forgotten");
   if (forgotten.Step()) saved_.forgotten_round = static_cast<uint64_t>(forgotten.Number(0));
   if (!forgotten.status().ok()) return forgotten.status();
   SqliteStatement lives(db_->get(), "SELECT longest_ms FROM lives");
   if (lives.Step()) saved_.longest_life = absl::Milliseconds(lives.Number(0));
-  return lives.status();
+  if (!lives.status().ok()) return lives.status();
+  SqliteStatement servers(db_->get(), "SELECT count FROM servers");
+  if (servers.Step()) saved_.earlier_servers = static_cast<uint64_t>(servers.Number(0));
+  if (!servers.status().ok()) return servers.status();
+  servers_ = static_cast<int64_t>(saved_.earlier_servers) + 1;
+  if (absl::Status status = CountServer(); !status.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("can't write to ", dir_, " yet: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::CountServer() {
+  return SqliteStatement(db_->get(),
+                         "INSERT INTO servers(id, count) VALUES(1, ?) "
+                         "ON CONFLICT(id) DO UPDATE SET count = max(count, excluded.count)")
+      .Bind(servers_)
+      .Run();
+}
+
+absl::Status SqliteStore::SetRecordsAside(const std::map<std::string, absl::Status>& damaged) {
+  if (absl::Status status = db_->Execute("BEGIN IMMEDIATE"); !status.ok()) return status;
+  for (const auto& [job_id, problem] : damaged) {
+    for (const char* sql : {"INSERT INTO damaged(job_id, saved_at, record) "
+                            "SELECT job_id, saved_at, record FROM jobs WHERE job_id = ?1 UNION ALL "
+                            "SELECT job_id, saved_at, record FROM ended_jobs WHERE job_id = ?1",
+                            "DELETE FROM jobs WHERE job_id = ?", "DELETE FROM ended_jobs WHERE job_id = ?"}) {
+      absl::Status status = SqliteStatement(db_->get(), sql).BindText(job_id).Run();
+      if (!status.ok()) return status;
+    }
+  }
+  // What is found no longer says that nothing else was kept.
+  if (absl::Status status = db_->Execute("DELETE FROM lives"); !status.ok()) return status;
+  if (absl::Status status = db_->Execute("COMMIT"); !status.ok()) return status;
+  for (const auto& [job_id, problem] : damaged) {
+    Log(LogLevel::kError,
+        DescribeSetAside(job_id, problem, absl::StrCat("the table \"damaged\" of ", dir_, "/state.db")));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SqliteStore::SetAside(const absl::Status& damage) {
@@ -189,6 +236,7 @@ absl::Status SqliteStore::Commit(const Batch& batch, SteadyTime taken) {
   if (absl::Status status = life.Bind(absl::ToInt64Milliseconds(taken - opened_)).Run(); !status.ok()) {
     return status;
   }
+  if (absl::Status status = CountServer(); !status.ok()) return status;
   SqliteStatement bound(db_->get(), "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - ?");
   if (absl::Status status = bound.Bind(kMaxEvents).Run(); !status.ok()) return status;
   return db_->Execute("COMMIT");

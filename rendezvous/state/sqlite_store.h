@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_STATE_SQLITE_STORE_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,9 @@ class SqliteStore final : public StateStore {
  public:
   static constexpr int kMaxEvents = 100'000;
 
-  // Makes the folder if need be. A damaged file is set aside as state.db.damaged-SECONDS, with a line in the log.
+  // Makes the folder if need be. A record that can't be read is set aside alone, and a damaged file as
+  // state.db.damaged-SECONDS, with a line in the log. The servers before this one then count as if they had kept
+  // nothing: jobs without a record may have one that was set aside (SavedState::longest_life).
   //   ALREADY_EXISTS       another process uses the folder.
   //   FAILED_PRECONDITION  a newer version wrote the file.
   //   UNAVAILABLE          it can't be made, read or written.
@@ -52,7 +55,11 @@ class SqliteStore final : public StateStore {
   // Opens the file and reads all of it.
   absl::Status Load();
   absl::Status ReadSaved();
+  // Moves the records of these jobs to a table of their own; the map says why they can't be read.
+  absl::Status SetRecordsAside(const std::map<std::string, absl::Status>& damaged);
   absl::Status SetAside(const absl::Status& damage);
+  // This server is one that has had these records.
+  absl::Status CountServer();
   // What was heard of until `taken` is in the file afterwards.
   bool Write(const Batch& batch, SteadyTime taken);
   absl::Status Commit(const Batch& batch, SteadyTime taken);
@@ -62,6 +69,7 @@ class SqliteStore final : public StateStore {
   const SteadyTime opened_ = SteadyNow();
   int lock_ = -1;
   std::unique_ptr<SqliteDb> db_;  // of the thread, once it runs
+  int64_t servers_ = 1;           // with this one
   SavedState saved_;
   RecordQueue queue_;
 };

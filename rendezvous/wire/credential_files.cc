@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -183,6 +184,12 @@ absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials, const TlsTexts&
 }
 
 TlsTexts ReadTlsUnchecked(const Credentials& credentials) { return ReadTlsFiles(credentials).value_or(TlsTexts()); }
+
+std::optional<absl::string_view> BearerToken(absl::string_view authorization) {
+  constexpr absl::string_view kScheme = "bearer ";
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return std::nullopt;
+  return authorization.substr(kScheme.size());
+}
 
 Tokens::Tokens(const Credentials& credentials) : file_(credentials.token_file) {
   if (file_.empty() && !credentials.token.empty()) tokens_.push_back(credentials.token);

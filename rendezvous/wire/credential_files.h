@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <ctime>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ void TakeTokenFromEnvironment(Credentials* credentials);
 // that other users of this host can read.
 //   INVALID_ARGUMENT  a file can't be read, holds nothing of use, or does not fit another one; something is missing.
 absl::Status CheckCredentials(const Credentials& credentials, CredentialSide side, std::vector<std::string>* warnings);
+
+// The token in an authorization "Bearer TOKEN", with the scheme in upper or lower case (RFC 9110, 11.1). nullopt: it
+// has another scheme.
+std::optional<absl::string_view> BearerToken(absl::string_view authorization);
 
 // The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; what
 // can't be read, or is no token, leaves the tokens as they are.

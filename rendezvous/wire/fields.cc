@@ -19,11 +19,12 @@ constexpr absl::string_view kEllipsis = "...";
 }  // namespace
 
 FieldReader FieldReader::Inside(absl::string_view name) const {
+  if (status_ == nullptr) return Lenient();
   return FieldReader(absl::StrCat(path_, ".", name), status_);
 }
 
 void FieldReader::Fail(absl::string_view name, absl::string_view problem) {
-  if (!status_->ok()) return;
+  if (status_ == nullptr || !status_->ok()) return;
   *status_ = absl::InvalidArgumentError(absl::StrCat(path_, ".", name, ": ", problem));
 }
 
@@ -33,16 +34,18 @@ std::string FieldReader::Name(absl::string_view name, const std::string& value, 
 }
 
 std::string FieldReader::OptionalName(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (status_ == nullptr) return OneLine(value, max_bytes);
   if (!Fits(name, value, max_bytes)) return "";
   if (HasControl(value)) Fail(name, "contains a control character");
   return value;
 }
 
 std::string FieldReader::Line(absl::string_view name, const std::string& value, size_t max_bytes) {
-  return Fits(name, value, max_bytes) ? OneLine(value, max_bytes) : "";
+  return status_ == nullptr || Fits(name, value, max_bytes) ? OneLine(value, max_bytes) : "";
 }
 
 std::string FieldReader::Lines(absl::string_view name, const std::string& value, size_t max_bytes) {
+  if (status_ == nullptr) return FitText(CleanText(value), max_bytes);
   return Fits(name, value, max_bytes) ? CleanText(value) : "";
 }
 
@@ -72,14 +75,13 @@ std::string FieldReader::Secret(absl::string_view name, const std::string& value
 int32_t FieldReader::Number(absl::string_view name, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) {
     Fail(name, absl::StrCat("must be from ", low, " to ", high, ", not ", value));
-    return static_cast<int32_t>(low);
   }
-  return static_cast<int32_t>(value);
+  return static_cast<int32_t>(std::clamp(value, low, high));
 }
 
 int64_t FieldReader::Step(absl::string_view name, int64_t value) {
   if (value < 0) Fail(name, absl::StrCat("must not be negative, not ", value));
-  return value;
+  return std::max<int64_t>(value, 0);
 }
 
 absl::Duration FieldReader::Duration(absl::string_view name, bool is_set, const google::protobuf::Duration& value) {
@@ -94,7 +96,7 @@ absl::Duration FieldReader::Duration(absl::string_view name, bool is_set, const 
   if (!in_range) {
     Fail(name, absl::StrCat("must be from 0 to ", max_seconds, " seconds, not ", value.seconds(), " s and ",
                             value.nanos(), " ns"));
-    return absl::ZeroDuration();
+    return value.seconds() < 0 || value.nanos() < 0 ? absl::ZeroDuration() : kMaxDuration;
   }
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
@@ -104,7 +106,7 @@ absl::Time FieldReader::Time(absl::string_view name, const google::protobuf::Tim
                         value.nanos() < kNanosPerSecond;
   if (!in_range) {
     Fail(name, "must be a time in the years 1 to 9999");
-    return absl::UnixEpoch();
+    return absl::FromUnixSeconds(std::clamp(value.seconds(), kFirstSecond, kLastSecond));
   }
   return absl::FromUnixSeconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }

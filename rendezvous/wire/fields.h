@@ -21,6 +21,10 @@ class FieldReader {
  public:
   FieldReader(absl::string_view path, absl::Status* status) : path_(path), status_(status) {}
 
+  // For fields of which nothing is refused: a value that does not fit becomes the nearest that does. Of what a server
+  // wrote itself, and for what only people look at.
+  static FieldReader Lenient() { return FieldReader("", nullptr); }
+
   // For the fields of the message in the field `name`.
   FieldReader Inside(absl::string_view name) const;
 

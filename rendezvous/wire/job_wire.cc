@@ -61,7 +61,7 @@ v1::Goodput ToProto(const GoodputView& times) {
   return proto;
 }
 
-v1::Job ToProto(const JobView& job) {
+v1::Job ToProto(const JobView& job, absl::Time start) {
   v1::Job proto;
   proto.set_job_id(job.job_id);
   proto.set_state(StateToProto(job.state));
@@ -72,6 +72,8 @@ v1::Job ToProto(const JobView& job) {
   proto.set_node_count(job.node_count);
   proto.set_world_size(job.world_size);
   SetDuration(job.age, proto.mutable_age());
+  SetTime(start + job.began.since_start(), proto.mutable_begin());
+  if (job.ended.has_value()) SetTime(start + job.ended->since_start(), proto.mutable_end());
   if (job.verdict.has_value()) *proto.mutable_verdict() = ToProto(*job.verdict);
   if (job.goodput.has_value()) *proto.mutable_goodput() = ToProto(*job.goodput);
   for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);

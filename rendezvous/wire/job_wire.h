@@ -1,13 +1,15 @@
 #ifndef DDPRUN_RENDEZVOUS_WIRE_JOB_WIRE_H_
 #define DDPRUN_RENDEZVOUS_WIRE_JOB_WIRE_H_
 
+#include "absl/time/time.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/core/job_view.h"
 
 namespace ddprun::rendezvous {
 
-// What people are shown of a job, with the nodes that the view holds. Thread-safe.
-v1::Job ToProto(const JobView& job);
+// What people are shown of a job, with the nodes that the view holds. `start`: the wall-clock time at SteadyTime's
+// start. Thread-safe.
+v1::Job ToProto(const JobView& job, absl::Time start);
 v1::Goodput ToProto(const GoodputView& times);
 
 }  // namespace ddprun::rendezvous

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <deque>
 #include <optional>
@@ -35,18 +37,13 @@ struct Library {
 
   void* (*ctx_create)();
   void (*ctx_destroy)(void* ctx);
+  int (*ctx_get)(void* ctx, int option, ...);
   int (*ctx_set)(void* ctx, int option, ...);
   int (*encode)(char** credential, void* ctx, const void* payload, int length);
   int (*decode)(const char* credential, void* ctx, void** payload, int* length, uid_t* uid, gid_t* gid);
   const char* (*error_text)(int code);
 
-  // Null where it is not installed. Never unloaded.
-  static const Library* Get() {
-    static const std::optional<Library> library = Load();
-    return library ? &*library : nullptr;
-  }
-
- private:
+  // Unset where it is not installed. Never unloaded.
   static std::optional<Library> Load() {
     void* const handle = dlopen("libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) return std::nullopt;
@@ -56,9 +53,9 @@ struct Library {
       return *function != nullptr;
     };
     const bool complete = find("munge_ctx_create", &library.ctx_create) &&
-                          find("munge_ctx_destroy", &library.ctx_destroy) && find("munge_ctx_set", &library.ctx_set) &&
-                          find("munge_encode", &library.encode) && find("munge_decode", &library.decode) &&
-                          find("munge_strerror", &library.error_text);
+                          find("munge_ctx_destroy", &library.ctx_destroy) && find("munge_ctx_get", &library.ctx_get) &&
+                          find("munge_ctx_set", &library.ctx_set) && find("munge_encode", &library.encode) &&
+                          find("munge_decode", &library.decode) && find("munge_strerror", &library.error_text);
     return complete ? std::optional(library) : std::nullopt;
   }
 };
@@ -75,6 +72,14 @@ class Conversation {
     if (!socket.empty()) library_.ctx_set(ctx_, Library::kOptSocket, socket.c_str());
   }
   ~Conversation() { library_.ctx_destroy(ctx_); }
+
+  // The file at which munged listens, if it is not there.
+  std::optional<std::string> MissingSocket() const {
+    const char* socket = nullptr;
+    library_.ctx_get(ctx_, Library::kOptSocket, &socket);
+    if (socket == nullptr || access(socket, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) return std::nullopt;
+    return socket;
+  }
 
   absl::StatusOr<std::string> Encode(std::optional<uid_t> allowed) {
     if (allowed) library_.ctx_set(ctx_, Library::kOptUserAllowed, *allowed);
@@ -134,22 +139,25 @@ class Munged {
   }
 
  private:
-  // This process's user as munged sees it: not what getuid() says, in a user namespace. Also the test whether munge
-  // works here at all.
+  // This process's user as munged sees it: not what getuid() says, in a user namespace. Also the test whether munge is
+  // on this host. A munged that is there and does not answer may be restarting, so that proves nothing.
   absl::Status LearnUser() {
     if (user_) return absl::OkStatus();
-    library_ = Library::Get();
-    if (library_ == nullptr) return absl::FailedPreconditionError("libmunge.so.2 is not installed");
+    if (!library_) library_ = Library::Load();
+    if (!library_) return absl::FailedPreconditionError("libmunge.so.2 is not installed");
+    if (const std::optional<std::string> socket = Conversation(*library_, socket_).MissingSocket()) {
+      return absl::FailedPreconditionError(absl::StrCat("there is no ", *socket));
+    }
     const absl::StatusOr<std::string> own = Conversation(*library_, socket_).Encode(std::nullopt);
-    if (!own.ok()) return absl::FailedPreconditionError(own.status().message());
+    if (!own.ok()) return absl::UnavailableError(own.status().message());
     const absl::StatusOr<Decoded> decoded = Conversation(*library_, socket_).Decode(*own);
-    if (!decoded.ok()) return absl::FailedPreconditionError(decoded.status().message());
+    if (!decoded.ok()) return absl::UnavailableError(decoded.status().message());
     user_ = decoded->user;
     return absl::OkStatus();
   }
 
   const std::string socket_;
-  const Library* library_ = nullptr;
+  std::optional<Library> library_;
   std::optional<uid_t> user_;
 };
 

@@ -18,8 +18,8 @@ namespace ddprun::rendezvous {
 // its own, one request after the other, because an overloaded munged can take seconds. Thread-safe.
 class Munge {
  public:
-  // Called once for each request, on that thread or by Stop. FAILED_PRECONDITION: munge never worked on this host.
-  // UNAVAILABLE: it worked, but does not answer now. CANCELLED: Stop was called.
+  // Called once for each request, on that thread or by Stop. FAILED_PRECONDITION: munge is not on this host, and never
+  // was: no library, or no file at munged's socket. UNAVAILABLE: it does not answer now. CANCELLED: Stop was called.
   using EncodeDone = std::function<void(absl::StatusOr<std::string>)>;
   // And RESOURCE_EXHAUSTED: too many requests wait. UNAUTHENTICATED: not a valid credential. PERMISSION_DENIED: another
   // user's.

@@ -197,12 +197,48 @@ TEST_F(CtlTest, Drain_OutlivesTheServer) {
   EXPECT_EQ(Ctl({"undrain", "node-a"}).exit, 0);
 }
 
+TEST_F(CtlTest, Drain_HostWithoutNodes_Warns) {
+  StartServer();
+  const auto node = Node("1");
+  ASSERT_TRUE(node->WaitForOut("round=1")) << node->Err();
+  const std::string host = Json({"hosts"})["hosts"][0]["name"];
+  const Answer known = Ctl({"drain", host});
+  EXPECT_EQ(known.exit, 0) << known.err;
+  EXPECT_EQ(known.err, "");
+  const Answer typo = Ctl({"drain", host + "x"});
+  EXPECT_EQ(typo.exit, 0) << typo.err;
+  EXPECT_TRUE(absl::StrContains(typo.err, absl::StrCat("warning: ", host, "x is drained, but has no nodes")))
+      << typo.err;
+  EXPECT_EQ(Lines(typo.err), 1) << typo.err;
+}
+
+TEST_F(CtlTest, WaitAndWatch_ExitWithTheJobsCode) {
+  StartServer();
+  for (const int code : {0, 7}) {
+    const TempDir folder;
+    const std::string end = folder.File("end");
+    Launcher node(NodeFlags(port_, "1", 1, {"--max-restarts=0"},
+                            absl::StrCat("echo ran; until [ -e ", end, " ]; do sleep 0.05; done; exit ", code)));
+    ASSERT_TRUE(node.WaitForOut("ran")) << node.Err();
+    Process wait(CtlCommand({"wait", "job"})), watch(CtlCommand({"show", "--watch", "job"}));
+    ASSERT_TRUE(watch.WaitForOut("running")) << watch.Err();
+    WriteFile(end, "");
+    EXPECT_EQ(node.Wait(), code) << node.Err();
+    EXPECT_EQ(watch.Wait(), code) << watch.Err();
+    EXPECT_EQ(wait.Wait(), code) << wait.Err();
+    EXPECT_TRUE(absl::StrContains(wait.Out(), code == 0 ? "finished" : "failed")) << wait.Out();
+    EXPECT_FALSE(absl::StrContains(wait.Out(), "running")) << wait.Out();
+    EXPECT_EQ(Ctl({"wait", "job"}).exit, code);
+    EXPECT_EQ(Ctl({"show", "job"}).exit, 0);
+  }
+}
+
 TEST_F(CtlTest, WrongCalls_ExitCodes) {
   StartServer();
   EXPECT_EQ(Ctl({"frob"}).exit, 2);
   EXPECT_EQ(Ctl({"stop"}).exit, 2);
   EXPECT_EQ(Ctl({"--tls-ca=/nonexistent", "jobs"}).exit, 2);
-  for (const char* command : {"show", "stop"}) {
+  for (const char* command : {"show", "stop", "wait"}) {
     const Answer missing = Ctl({command, "nix"});
     EXPECT_EQ(missing.exit, 3) << missing.err;
     EXPECT_EQ(Lines(missing.err), 1) << missing.err;

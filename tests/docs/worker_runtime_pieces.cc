@@ -120,7 +120,6 @@ absl::Status TrainElastic(ddprun::ElasticWorker& worker) {
   ddprun::AdamW optimizer(ddprun::Parameters(net));
   DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(kDatasetSize, {.batch_size = 32}));
   ddprun::TrainingState state(*net, &optimizer);
-  DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
 
   const auto step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
     const ddprun::ElasticBatch batch = sampler.Next();

@@ -7,10 +7,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ddprun::launcher;  // NOLINT
   const auto conf = ParseRdzvConf(ddprun::fuzz::Bytes(data, size));
   if (!conf.ok()) return 0;
-  FUZZ_CHECK(conf->heartbeat_timeout >= kMinHeartbeatTimeout);
+  FUZZ_CHECK(conf->heartbeat_timeout.value_or(kMinHeartbeatTimeout) >= kMinHeartbeatTimeout);
   FUZZ_CHECK(conf->join_timeout >= absl::ZeroDuration());
   FUZZ_CHECK(conf->last_call_timeout >= absl::ZeroDuration());
-  FUZZ_CHECK(conf->reconnect_timeout >= absl::ZeroDuration());
+  FUZZ_CHECK(conf->reconnect_timeout.value_or(absl::ZeroDuration()) >= absl::ZeroDuration());
   FUZZ_CHECK(conf->reconnect_grace >= absl::ZeroDuration());
   return 0;
 }

@@ -68,6 +68,10 @@ TEST(EtcdProblemTest, SaysWhatToDo) {
   EXPECT_TRUE(absl::StartsWith(describe("Ssl handshake failed: SSL routines::certificate verify failed"),
                                "etcd's certificate is not valid here; check --etcd-cacert"));
   EXPECT_EQ(describe("etcdserver: no leader"), "no leader");
+  // Which of the two gRPC says depends on how far the other side came.
+  for (const char* text : {"Ssl handshake failed: wrong version number", "Handshake read failed"}) {
+    EXPECT_TRUE(absl::StartsWith(rendezvous::DescribeEtcdProblem(text, true), "the TLS handshake failed; ")) << text;
+  }
 }
 
 TEST_F(EtcdMistakesTest, OneMemberIsMisspelt_IsNamed_TheOthersAreUsed) {

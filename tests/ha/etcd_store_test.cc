@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <map>
@@ -11,17 +12,52 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/state/leadership.h"
 #include "tests/ha/etcd_cluster.h"
 #include "tests/rendezvous_state/sample_records.h"
 #include "tests/security/certificates.h"
+#include "tests/testing/process.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 using ::ddprun::testing::Eventually;
+
+// Passes questions about leases on to etcd.
+class LeasesOf final : public etcdserverpb::Lease::Service {
+ public:
+  explicit LeasesOf(EtcdClient* etcd) : etcd_(etcd) {}
+
+  grpc::Status LeaseGrant(grpc::ServerContext*, const etcdserverpb::LeaseGrantRequest* request,
+                          etcdserverpb::LeaseGrantResponse* answer) override {
+    return Code(etcd_->LeaseGrant(absl::Seconds(request->ttl()), SteadyNow() + absl::Seconds(30), answer));
+  }
+  grpc::Status LeaseRevoke(grpc::ServerContext*, const etcdserverpb::LeaseRevokeRequest* request,
+                           etcdserverpb::LeaseRevokeResponse*) override {
+    return Code(etcd_->LeaseRevoke(request->id(), SteadyNow() + absl::Seconds(30)));
+  }
+  grpc::Status LeaseKeepAlive(grpc::ServerContext*,
+                              grpc::ServerReaderWriter<etcdserverpb::LeaseKeepAliveResponse,
+                                                       etcdserverpb::LeaseKeepAliveRequest>* stream) override {
+    etcdserverpb::LeaseKeepAliveRequest request;
+    etcdserverpb::LeaseKeepAliveResponse answer;
+    while (stream->Read(&request)) {
+      answer.set_ttl(etcd_->LeaseKeepAlive(request.id(), SteadyNow() + absl::Seconds(30)).ok() ? 2 : 0);
+      stream->Write(answer);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  static grpc::Status Code(const absl::Status& status) {
+    return status.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
+  }
+
+  EtcdClient* const etcd_;
+};
 
 // Passes transactions on to etcd, and delays or loses what it is told to, as a network or a member does that is cut off
 // from the others.
@@ -29,10 +65,11 @@ class LossyEtcd final : public etcdserverpb::KV::Service {
  public:
   enum class Fate { kPassed, kHeld, kAnswerLost };
 
-  explicit LossyEtcd(EtcdClient* etcd) : etcd_(etcd) {
+  explicit LossyEtcd(EtcdClient* etcd, int port = 0) : etcd_(etcd), leases_(etcd) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
+    builder.RegisterService(&leases_);
     server_ = builder.BuildAndStart();
   }
   ~LossyEtcd() override { server_->Shutdown(); }
@@ -58,8 +95,16 @@ class LossyEtcd final : public etcdserverpb::KV::Service {
     if (!etcd_->Txn(*request, SteadyNow() + absl::Seconds(30), answer).ok()) return no_answer;
     return fate == Fate::kAnswerLost ? no_answer : grpc::Status::OK;
   }
-  grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
+  // From here on the jobs are not read: who asks waits until it gives up.
+  void HoldJobs() { holds_jobs_ = true; }
+  bool is_asked_for_jobs() const { return is_asked_for_jobs_; }
+
+  grpc::Status Range(grpc::ServerContext* context, const etcdserverpb::RangeRequest* request,
                      etcdserverpb::RangeResponse* response) override {
+    if (holds_jobs_ && absl::StrContains(request->key(), "/jobs/")) {
+      is_asked_for_jobs_ = true;
+      EXPECT_TRUE(Eventually([&] { return context->IsCancelled(); }));
+    }
     return etcd_->Range(*request, SteadyNow() + absl::Seconds(30), response).ok()
                ? grpc::Status::OK
                : grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer");
@@ -67,6 +112,8 @@ class LossyEtcd final : public etcdserverpb::KV::Service {
 
  private:
   EtcdClient* const etcd_;
+  LeasesOf leases_;
+  std::atomic<bool> holds_jobs_ = false, is_asked_for_jobs_ = false;
   int port_ = 0;
   std::atomic<Fate> fate_ = Fate::kPassed;
   std::optional<etcdserverpb::TxnRequest> held_;  // written before the caller is answered, read after
@@ -109,7 +156,7 @@ class EtcdStoreTest : public ::testing::Test {
     auto store = EtcdStore::Open(client, keys_,
                                  {.epoch = epoch, .owns = [] { return true; }, .on_fenced = [this] { ++fenced_; }});
     EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
+    return store.ok() ? *std::move(store) : nullptr;
   }
 
   void Keep(EtcdStore* store, JobRecord record) {
@@ -144,6 +191,67 @@ TEST_F(EtcdStoreTest, NewLeader_FindsWhatTheLastOneKept) {
   EXPECT_LT(passed, absl::Minutes(1));
   AddAge(passed, &live);
   EXPECT_EQ(saved.jobs[2], live);
+}
+
+TEST_F(EtcdStoreTest, ServerIsToldToEndWhileItReadsTheRecords_EndsAtOnce) {
+  LossyEtcd etcd(client_.get());
+  etcd.HoldJobs();
+  testing::Process server({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--lease-ttl=2",
+                           "--etcd=" + etcd.Endpoint(), "--etcd-prefix=/test/told_to_end/"});
+  ASSERT_TRUE(Eventually([&] { return etcd.is_asked_for_jobs(); })) << server.Err();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0) << server.Err();
+  EXPECT_EQ(cluster_->Get("/test/told_to_end/leader"), "") << "the leadership is given back";
+}
+
+// A client's connection was refused long after another one's of the same server was accepted.
+TEST_F(EtcdStoreTest, ConnectionFailedAMomentAgo_IsTriedAgain) {
+  const int port = testing::FreePort();
+  const auto client = EtcdClient::Create({.endpoints = {absl::StrCat("127.0.0.1:", port)}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const int64_t epoch = Elect();
+  etcdserverpb::RangeRequest request;
+  request.set_key("x");
+  etcdserverpb::RangeResponse response;
+  // Each time that it is tried it waits for longer until the next one.
+  for (const SteadyTime began = SteadyNow(); SteadyNow() < began + absl::Milliseconds(500);) {
+    EXPECT_TRUE(absl::IsUnavailable((*client)->Range(request, Soon(), &response)));
+  }
+  LossyEtcd etcd(client_.get(), port);
+  EXPECT_NE(OpenOver(client->get(), epoch), nullptr);
+}
+
+// One that no server writes, as a newer one might.
+TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
+  auto store = Open(Elect());
+  const SteadyTime opened = SteadyNow();
+  JobRecord odd = LiveRecord("odd", 1);
+  odd.round.master_port = 70'000;
+  Keep(store.get(), odd);
+  ASSERT_TRUE(Eventually([&] { return safe_ == 1 && SteadyNow() > opened + absl::Milliseconds(20); }));
+  Keep(store.get(), LiveRecord("job", 1));
+  store->Stop();
+  etcdserverpb::TxnRequest txn;
+  AddPut(keys_.Job("torn"), "\xff", &txn);
+  etcdserverpb::TxnResponse answer;
+  ASSERT_TRUE(client_->Txn(txn, Soon(), &answer).ok());
+  for (int i = 0; i < 2; ++i) {
+    store = Open(Elect());
+    const SavedState saved = store->TakeSaved();
+    ASSERT_EQ(saved.jobs.size(), i == 0 ? 1u : 2u);
+    EXPECT_EQ(saved.jobs[0].job_id, "job");
+    EXPECT_EQ(saved.earlier_servers, static_cast<uint64_t>(i + 1));
+    if (i == 0) {
+      EXPECT_EQ(saved.longest_life, absl::ZeroDuration()) << "jobs without a record may have one";
+    }
+    Keep(store.get(), LiveRecord("odd", 2));
+    store->Stop();
+    EXPECT_EQ(safe_, 3 + i);
+  }
+  for (const char* job : {"odd", "torn"}) {
+    EXPECT_NE(cluster_->Get(keys_.Damaged(job)), "");
+  }
+  EXPECT_EQ(cluster_->Get(keys_.Job("torn")), "");
 }
 
 TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {

@@ -41,7 +41,8 @@ class SecuredTest : public ::testing::Test {
 
   std::unique_ptr<Launcher> Node(const std::string& endpoints, const Flags& credentials, const std::string& script) {
     Flags flags = {"--nnodes=2", "--nproc-per-node=1", "--rdzv-endpoint=" + endpoints, "--rdzv-id=job",
-                   "--rdzv-conf=is_host=false"};
+                   // The launchers of one job name one server and several, which have different defaults.
+                   "--rdzv-conf=is_host=false,heartbeat_timeout=3"};
     flags.insert(flags.end(), credentials.begin(), credentials.end());
     for (const char* word : {"--no-python", "sh", "-c"}) flags.push_back(word);
     flags.push_back(script);

@@ -110,6 +110,28 @@ train(10, forward)
                                     HasSubstr("hung in phase forward of step 5 for "), HasSubstr("limit 5.0s")));
 }
 
+TEST_F(HangTest, OnHangRestart_WhatComesAfterTheLastStepIsNoHang) {
+  Launcher launcher(Flags(2, {"--on-hang=restart"}, R"(
+train(30, lambda step: time.sleep(0.005))
+time.sleep(4)
+)"),
+                    environment_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
+}
+
+// Exit handlers that were registered before the first report run after it.
+TEST_F(HangTest, OnHangRestart_AnExitIsNoHang) {
+  Launcher launcher(Flags(2, {"--on-hang=restart", "--hang-timeout=2"}, R"(
+import atexit
+atexit.register(time.sleep, 5)
+train(10, lambda step: time.sleep(0.005))
+)"),
+                    environment_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
+}
+
 TEST_F(HangTest, OnHangRestart_NoRestartLeft_TheSummaryHasTheStack) {
   Launcher launcher(Flags(1, {"--on-hang=restart", "--hang-timeout=2"}, R"(
 def compute_for_ever():

@@ -1,5 +1,6 @@
 // ddprunctl from hosts of their own: who may command a server that checks nobody, and what becomes of a drained host.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <map>
 #include <memory>
@@ -99,6 +100,69 @@ TEST_F(CommandsTest, FromAnotherHostWithoutCredentials_ReadOnly) {
   EXPECT_EQ(job["round"], 1) << job;
   Command({"stop", "job"});
   EXPECT_EQ(node->Wait(), 143) << node->Err();
+}
+
+TEST_F(CommandsTest, WatchersWithoutCredentials_LeaveRoomForOthers) {
+  std::vector<std::unique_ptr<Process>> watchers;
+  const auto watch = [&](int host, const std::string& server) -> Process& {
+    watchers.push_back(std::make_unique<Process>(
+        hosts_->On(host, {"ddprunctl/ddprunctl", absl::StrCat("--server=", server), "events", "--follow"})));
+    return *watchers.back();
+  };
+  const auto node = Node(2, 1);
+  ASSERT_TRUE(node->WaitForOut("round=1")) << node->Err();
+  for (int i = 0; i < 16; ++i) watch(3, "node1");
+  for (const auto& watcher : watchers) ASSERT_TRUE(watcher->WaitForOut("round.assigned")) << watcher->Err();
+  Process& surplus = watch(3, "node1");
+  EXPECT_EQ(surplus.Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(surplus.Err(), "too many watchers without credentials")) << surplus.Err();
+  for (Process* other : {&watch(4, "node1"), &watch(kServer, "127.0.0.1")}) {
+    EXPECT_TRUE(other->WaitForOut("round.assigned")) << other->Err();
+  }
+  Command({"stop", "job"});
+  EXPECT_EQ(node->Wait(), 143) << node->Err();
+}
+
+// A local user, or a proxy that serves other hosts, has a loopback address as well.
+TEST_F(CommandsTest, OverAForwarderOfAnotherUser_Refused) {
+  constexpr char kForwarder[] = R"(
+import encodings.idna, os, socket, sys, threading
+try:
+    os.setuid(65534)
+except OSError:
+    print('ready: no other user here', flush=True)
+    sys.exit()
+listener = socket.create_server(('0.0.0.0', 29500))
+print('ready', flush=True)
+
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+while True:
+    client = listener.accept()[0]
+    server = socket.create_connection((sys.argv[1], 29400), source_address=('127.0.0.1', 0))
+    for pair in ((client, server), (server, client)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+)";
+  for (const std::string& reached_at : {std::string("127.0.0.1"), Hosts::Ipv4(kServer)}) {
+    const auto node = Node(2, 1);
+    ASSERT_TRUE(node->WaitForOut("round=")) << node->Err();
+    Process forwarder(hosts_->On(kServer, {"/usr/bin/env", "python3", "-c", kForwarder, reached_at}));
+    ASSERT_TRUE(forwarder.WaitForOut("ready")) << forwarder.Err();
+    if (absl::StrContains(forwarder.Out(), "no other user")) GTEST_SKIP() << "only root can become another user";
+    EXPECT_EQ(Ctl(3, {"jobs"}, "node1:29500").exit, 0);
+    for (const auto& [host, server] : {std::pair(3, "node1:29500"), std::pair(kServer, "127.0.0.1:29500")}) {
+      const Answer answer = Ctl(host, {"stop", "job"}, server);
+      EXPECT_EQ(answer.exit, 1) << answer.err;
+      EXPECT_TRUE(absl::StrContains(answer.err, "only from root and its own user")) << answer.err;
+    }
+    Command({"stop", "job"});
+    EXPECT_EQ(node->Wait(), 143) << node->Err();
+    forwarder.Signal(SIGKILL);
+    forwarder.Wait();
+  }
 }
 
 TEST_F(CommandsTest, Drain_SpareReplacesTheHost_UndrainLetsItBack) {

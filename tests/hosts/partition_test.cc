@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <map>
+#include <functional>
 #include <memory>
 #include <random>
 #include <set>
-#include <sstream>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "rendezvous/base/steady_time.h"
 #include "tests/hosts/hosts.h"
+#include "tests/hosts/tick_job.h"
 
 namespace ddprun::testing {
 namespace {
@@ -25,99 +21,6 @@ constexpr int kBatches = 5;
 constexpr int kJobsAtOnce = 10;  // so many sequences of cuts a batch, each with a job on three hosts of its own
 constexpr int kNodes = 3;
 constexpr int kCuts = 3;
-constexpr int kPort = 29400;
-
-// One line of tests/testbin/tick.cc.
-struct Tick {
-  int round = 0;
-  int world = 0;
-  int pid = 0;
-  SteadyTime at;
-};
-
-// A job on hosts first .. first + 2, of which the first one hosts the rendezvous server.
-class Job {
- public:
-  Job(const Hosts* hosts, int first, const std::string& nnodes, absl::Duration heartbeat_timeout, bool stubborn) {
-    const std::string conf = absl::StrCat("--rdzv-conf=last_call_timeout=0.5,join_timeout=100,heartbeat_timeout=",
-                                          absl::ToDoubleSeconds(heartbeat_timeout));
-    for (int i = 0; i < kNodes; ++i) {
-      std::vector<std::string> argv = {"launcher/ddprun",
-                                       "--shutdown-timeout=2",
-                                       "--nnodes",
-                                       nnodes,
-                                       absl::StrCat("--rdzv-endpoint=", Hosts::Name(first), ":", kPort),
-                                       absl::StrCat("--rdzv-id=job", first),
-                                       conf,
-                                       "--no-python",
-                                       "tests/testbin/tick",
-                                       dir_.File("ticks"),
-                                       dir_.File("gate")};
-      if (stubborn) argv.push_back("stubborn");
-      launchers_.push_back(std::make_unique<Process>(hosts->On(first + i, argv)));
-    }
-  }
-
-  std::vector<Tick> Ticks() const {
-    std::vector<Tick> ticks;
-    std::istringstream text(ReadFile(dir_.File("ticks")));
-    Tick tick;
-    int64_t nanos = 0;
-    while (text >> tick.round >> tick.world >> tick.pid >> nanos) {
-      tick.at = SteadyTime::FromStart(absl::Nanoseconds(nanos));
-      ticks.push_back(tick);
-    }
-    return ticks;
-  }
-
-  // Whether three workers of one round have ticked after that time.
-  bool IsWhole(SteadyTime after) const {
-    std::map<int, std::set<int>> pids;
-    for (const Tick& tick : Ticks()) {
-      if (tick.at > after && tick.world == kNodes) pids[tick.round].insert(tick.pid);
-    }
-    return !pids.empty() && pids.rbegin()->second.size() == kNodes;
-  }
-
-  // Lets the workers end well, and waits for the launchers.
-  void EndWell() {
-    fclose(fopen(dir_.File("gate").c_str(), "w"));
-    for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), 0) << launcher->Err();
-  }
-
-  void ExpectOneWorldAtATime() const {
-    std::map<int, std::pair<SteadyTime, SteadyTime>> spans;  // by round
-    for (const Tick& tick : Ticks()) {
-      auto [it, is_new] = spans.try_emplace(tick.round, tick.at, tick.at);
-      it->second.first = std::min(it->second.first, tick.at);
-      it->second.second = std::max(it->second.second, tick.at);
-    }
-    const std::pair<SteadyTime, SteadyTime>* before = nullptr;
-    for (const auto& [round, span] : spans) {
-      if (before != nullptr) {
-        EXPECT_LT(before->second, span.first) << "round " << round << " began before the one before it was over\n"
-                                              << Said();
-      }
-      before = &span;
-    }
-  }
-
-  int rounds() const {
-    std::set<int> rounds;
-    for (const Tick& tick : Ticks()) rounds.insert(tick.round);
-    return static_cast<int>(rounds.size());
-  }
-
-  std::string Said() const {
-    std::string text;
-    for (const auto& launcher : launchers_) absl::StrAppend(&text, launcher->Err(), "\n");
-    return text;
-  }
-
- private:
-  TempDir dir_;
-  std::vector<std::unique_ptr<Process>> launchers_;
-};
 
 // A series of cuts on the three hosts of one job. The network's state is driven by one thread for all jobs, so it is a
 // list of what is to be done when.
@@ -182,22 +85,19 @@ class Cuts {
   std::vector<Step> steps_;
 };
 
-// Time is what these tests are about: a cut lasts as long as it lasts.
-void PassUntil(SteadyTime time) {
-  std::this_thread::sleep_for(std::chrono::nanoseconds(absl::ToInt64Nanoseconds(time - SteadyNow())));
-}
-
 class PartitionTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PartitionTest, RandomCutsAndHeals_NeverTwoRoundsAtOnce_EveryJobEnds) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(kJobsAtOnce * kNodes, Hosts::Addresses::kIpv4);
-  std::vector<std::unique_ptr<Job>> jobs;
+  std::vector<std::unique_ptr<TickJob>> jobs;
   std::vector<absl::Duration> timeouts;
   for (int i = 0; i < kJobsAtOnce; ++i) {
     timeouts.push_back(absl::Seconds(i % 2 == 0 ? 2 : 3));
-    jobs.push_back(std::make_unique<Job>(&hosts, 1 + i * kNodes, i % 3 == 0 ? "2:3" : "1:3", timeouts.back(),
-                                         /*stubborn=*/i % 2 == 1));
+    TickJob::Settings settings{1 + i * kNodes, i % 3 == 0 ? "2:3" : "1:3", std::vector<TickJob::Node>(kNodes)};
+    settings.heartbeat_timeout = timeouts.back();
+    settings.stubborn = i % 2 == 1;
+    jobs.push_back(std::make_unique<TickJob>(&hosts, settings));
   }
   for (const auto& job : jobs) {
     ASSERT_TRUE(Eventually([&] { return job->IsWhole(SteadyTime()); })) << job->Said();
@@ -229,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Batches, PartitionTest, ::testing::Range(1, kBatches + 
 TEST(BlipTest, OneSecondOfThree_ChangesNothing) {
   SKIP_WITHOUT_HOSTS();
   Hosts hosts(kNodes, Hosts::Addresses::kIpv4);
-  Job job(&hosts, 1, "1:3", absl::Seconds(3), /*stubborn=*/false);
+  TickJob job(&hosts, {1, "1:3", std::vector<TickJob::Node>(kNodes)});
   ASSERT_TRUE(Eventually([&] { return job.IsWhole(SteadyTime()); })) << job.Said();
   for (const int host : {2, 1, 3}) {
     const auto how = host == 3 ? Hosts::How::kLink : Hosts::How::kSilent;

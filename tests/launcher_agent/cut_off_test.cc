@@ -95,11 +95,24 @@ class CutOffTest : public ::testing::Test {
   AgentMachine::Effects effects_;
 };
 
+TEST_F(CutOffTest, MayStartWorkers_NotOnceTheLeaseIsOver_WhateverTheLauncherHasSeen) {
+  EXPECT_TRUE(machine_.MayStartWorkers(kStart));
+  EXPECT_TRUE(machine_.MayStartWorkers(kStart + absl::Seconds(9.9)));
+  EXPECT_FALSE(machine_.MayStartWorkers(kStart + absl::Seconds(10))) << "OnDeadline comes late";
+  Until(2);
+  Say(HeartbeatAck{});
+  EXPECT_TRUE(machine_.MayStartWorkers(kStart + absl::Seconds(11.9)));
+  Say(rendezvous::StopRound{1});
+  EXPECT_FALSE(machine_.MayStartWorkers(now_)) << "the round is being stopped";
+}
+
 TEST_F(CutOffTest, Silence_StreamIsResetAtHalf_WorkersStoppedAtFiveSixthsKilledAtElevenTwelfths) {
   Until(5.9);
   EXPECT_EQ(Count<effect::ResetConnection>(), 0);
   Until(6);
   EXPECT_EQ(Count<effect::ResetConnection>(), 1);
+  EXPECT_NE(Printed().find("not responding); trying again for 1m; workers run on for 4s\n"), std::string::npos)
+      << Printed();
   Disconnect();
   Until(9.9);
   EXPECT_EQ(Count<effect::SignalWorkers>(), 0);
@@ -167,6 +180,9 @@ TEST_F(CutOffTest, Welcome_CountsFromWhenItsJoinWasSent) {
 TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeout) {
   Until(5);
   Disconnect();
+  // The last heartbeat that was answered is that of the Join.
+  const std::string told = "lost); trying again for 1m; workers run on for 5s, and longer while no server is running\n";
+  EXPECT_NE(Printed().find(told), std::string::npos) << Printed();
   for (int second = 6; second < 65; ++second) {
     Until(second);
     Disconnect(now_ - absl::Seconds(0.5));

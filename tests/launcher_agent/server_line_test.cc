@@ -20,7 +20,7 @@ class ServerLineTest : public ::testing::Test {
   void Up(absl::Duration interval = kTimeout / 6) {
     line_.OnConnected(kStart);
     line_.OnMessage(false, kStart);
-    line_.OnWelcome(interval, absl::ZeroDuration(), kStart);
+    line_.OnWelcome({interval}, kStart);
   }
   ServerLine line_;
 };
@@ -43,6 +43,19 @@ TEST_F(ServerLineTest, Lost_IsGivenUpAfterTheReconnectTimeout_CountedFromTheLoss
   EXPECT_EQ(line_.NextDeadline(), At(35));
   EXPECT_TRUE(line_.TakeGivingUp(At(35)));
   EXPECT_EQ(line_.patience(), absl::Seconds(30));
+}
+
+// A server in a launcher is gone with its node; another one comes back.
+TEST_F(ServerLineTest, Lost_WithoutASetting_PatienceIsThatForTheKindOfServer) {
+  ServerLine line({kTimeout, absl::Minutes(10)}, kStart);
+  line.OnConnected(kStart);
+  for (const bool by_launcher : {false, true, false}) {
+    line.OnWelcome({.heartbeat_interval = absl::Seconds(2), .by_launcher = by_launcher}, kStart);
+    EXPECT_EQ(line.patience(), by_launcher ? absl::Seconds(30) : absl::Minutes(30));
+  }
+  line.OnDisconnected("closed", std::nullopt, At(1));
+  EXPECT_FALSE(line.TakeGivingUp(At(1800)));
+  EXPECT_TRUE(line.TakeGivingUp(At(1801)));
 }
 
 TEST_F(ServerLineTest, OnConnected_IncarnationsGrow) {
@@ -80,7 +93,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   line_.OnConnected(kStart);
   line_.SetHasWorkers(true);
   line_.OnMessage(false, At(1));
-  line_.OnWelcome(absl::Seconds(4), absl::Seconds(24), At(1));
+  line_.OnWelcome({.heartbeat_interval = absl::Seconds(4), .heartbeat_timeout = absl::Seconds(24)}, At(1));
   EXPECT_EQ(line_.lease().StopAt(), At(20));
   EXPECT_EQ(line_.lease().KillAt(), At(22));
   EXPECT_TRUE(line_.TakeHeartbeat(At(5)));
@@ -88,7 +101,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   line_.OnDisconnected("closed", std::nullopt, At(6));
   line_.OnConnected(At(6));
   line_.OnMessage(false, At(6));
-  line_.OnWelcome(absl::Seconds(2), absl::ZeroDuration(), At(6));
+  line_.OnWelcome({absl::Seconds(2)}, At(6));
   EXPECT_EQ(line_.lease().StopAt(), At(16));
 }
 

@@ -106,6 +106,12 @@ TEST_F(BatchAgentMachineTest, OnSignal_WarningOfTheBatchSystem_IsNotSentTwice) {
   EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "from somebody else";
 }
 
+TEST_F(BatchAgentMachineTest, OnSignal_CtrlC_SaysWhatTheSecondOneDoes) {
+  Run();
+  Signal(SIGINT);
+  EXPECT_EQ(printed_, "received signal 2; workers have 27s to save and end; press Ctrl-C again to kill them now\n");
+}
+
 TEST_F(BatchAgentMachineTest, OnSignal_OfTheBatchSystem_IsNotSentTwiceAndTheGraceBegins) {
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");

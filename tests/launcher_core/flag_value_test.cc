@@ -30,6 +30,7 @@ TEST(ParseSeconds, Numbers_AreRead) {
   EXPECT_EQ(*ParseSeconds("30"), absl::Seconds(30));
   EXPECT_EQ(*ParseSeconds("0.5"), absl::Milliseconds(500));
   EXPECT_EQ(*ParseSeconds(".25"), absl::Milliseconds(250));
+  EXPECT_EQ(*ParseSeconds("0.33333333333"), absl::Nanoseconds(333'333'333));
 }
 
 TEST(ParseSeconds, AnythingElse_IsRefused) {

@@ -47,6 +47,21 @@ TEST(Resolve, JobId_IsKeptIfGiven) {
   EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=j"}).job_id, "j");
 }
 
+// The settings of the host's own launcher reach its server without the wire, where parts of nanoseconds are dropped.
+TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
+  const std::string third = "3.33333333333333";
+  const rendezvous::JobSettings settings =
+      MustResolve({"--restart-window=" + third, "--restart-backoff=" + third, "--node-cooldown=" + third,
+                   "--rdzv-conf=join_timeout=" + third + ",last_call_timeout=" + third +
+                       ",keep_alive_interval=" + third + ",reconnect_grace=" + third})
+          .settings;
+  for (const absl::Duration duration :
+       {settings.restart_window, settings.restart_backoff, settings.node_cooldown, settings.join_timeout,
+        settings.last_call, settings.heartbeat_timeout / 3, settings.reconnect_grace}) {
+    EXPECT_EQ(duration, absl::Seconds(3) + absl::Nanoseconds(333'333'333));
+  }
+}
+
 TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
   const LaunchConfig config = MustResolve({"--nnodes=1:4", "--rdzv-endpoint=h"});
   EXPECT_EQ(config.endpoint, (Endpoint{"h", 29400}));
@@ -62,6 +77,13 @@ TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
   EXPECT_EQ(config.more_endpoints, (std::vector<Endpoint>{{"b", 5}, {"::1", 6}}));
   EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
+  // Longer than a takeover, unless somebody knows better.
+  EXPECT_EQ(config.settings.heartbeat_timeout, absl::Seconds(10));
+  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=a"}).settings.heartbeat_timeout, absl::Seconds(3));
+  EXPECT_EQ(
+      MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"}).settings.heartbeat_timeout,
+      absl::Seconds(3));
+  EXPECT_EQ(config.reconnect_timeout, std::nullopt);
 }
 
 TEST(Resolve, IsHost_Decides) {

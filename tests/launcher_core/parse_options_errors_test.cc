@@ -87,6 +87,7 @@ const std::vector<BadInput>& BadInputs() {
       {{"--max-failures-at-step=-1", "y"}, {"--max-failures-at-step", "'-1'"}},
       {{"--role=a\nb", "y"}, {"--role"}},
       {{"--rdzv-backend=etcd", "y"}, {"--rdzv-backend", "'etcd'", "c10d or static"}},
+      {{"--start-method=thread", "y"}, {"--start-method", "'thread'", "spawn, fork or forkserver"}},
       {{"--rdzv-endpoint=host:99999", "y"}, {"--rdzv-endpoint", "port", "65535"}},
       {{"--rdzv-endpoint=host:", "y"}, {"--rdzv-endpoint", "port"}},
       {{"--rdzv-endpoint=:29400", "y"}, {"host is missing"}},

@@ -188,6 +188,19 @@ TEST(RankEnvironment, PortRange_ItsGuardStandsInFrontOfOtherPreloadsOnce) {
   EXPECT_EQ(variables["LD_PRELOAD"], "/a.so /lib/guard.so:/b.so") << "without a range it is not ours";
 }
 
+TEST(RankEnvironment, Preloads_SanitizersStayInFront) {
+  GroupSettings settings = SomeSettings();
+  settings.preloaded = {"/lib/crash.so"};
+  const auto value = [&](const std::string& before) {
+    return Read(RankEnvironment(SomeAssignment(), 0, settings, "",
+                                std::vector<std::string>{absl::StrCat("LD_PRELOAD=", before)}))["LD_PRELOAD"];
+  };
+  EXPECT_EQ(value("libasan.so.8"), "libasan.so.8:/lib/crash.so");
+  EXPECT_EQ(value("/a.so:/usr/lib/libtsan.so.2 /libclang_rt.asan-x86_64.so"),
+            "/usr/lib/libtsan.so.2:/libclang_rt.asan-x86_64.so:/lib/crash.so:/a.so");
+  EXPECT_EQ(value("/libasan.so.8/b.so:libasanity.so"), "/lib/crash.so:/libasan.so.8/b.so:libasanity.so");
+}
+
 TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
   GroupSettings settings = SomeSettings();
   settings.devices = {"4", "5", "GPU-6", "7"};

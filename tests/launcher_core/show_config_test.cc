@@ -67,7 +67,7 @@ port-range         any                                   default
 join_timeout       1m                                    --rdzv-conf=join_timeout=60
 last_call_timeout  30s                                   default
 heartbeat_timeout  3s                                    default
-reconnect_timeout  30s                                   default
+reconnect_timeout  30m (hosted server: 30s)              default
 reconnect_grace    80ms                                  default
 workers            python3 or python -u train.py --lr 1  a Python script
 log-dir            none                                  default
@@ -97,6 +97,8 @@ TEST(ShowConfig, ServersPlace_IsSaid) {
   EXPECT_TRUE(absl::StrContains(Show({"--show-config"}), "in this process, no port"));
   const std::string local = Show({"--show-config", "--nnodes=2", "--rdzv-endpoint=h"});
   EXPECT_TRUE(absl::StrContains(local, "hosted by that host's launcher")) << local;
+  const std::string several = Show({"--show-config", "--nnodes=2", "--rdzv-endpoint=a,b"});
+  EXPECT_TRUE(absl::StrContains(several, " default with several endpoints\n")) << several;
   const std::string master = Show({"--show-config", "--nnodes=2", "--master-addr=h"});
   EXPECT_TRUE(absl::StrContains(master, "--master-addr=h, port: default")) << master;
 }

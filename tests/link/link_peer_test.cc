@@ -81,6 +81,17 @@ TEST_F(LinkPeerTest, Section2_4_ThousandLinesASecondAreAllowedForEver_TwoThousan
   EXPECT_NEAR(allowed, 20 * 1000, 5) << "ten seconds at twice the rate";
 }
 
+TEST_F(LinkPeerTest, Finished_KeepsWhatWasReportedOfTheStep) {
+  const auto progress = [](int64_t step, const char* phase) {
+    return EncodeLine(WorkerLine(LinkProgress{.step = step, .phase = phase}));
+  };
+  EXPECT_EQ(Error(absl::StrCat(Hello(5), progress(8, "backward"), progress(8, "finished"))), "");
+  EXPECT_EQ(peer_.progress()->progress.phase, "backward");
+  EXPECT_EQ(peer_.TakeReports().back().progress.phase, "finished");
+  EXPECT_EQ(Error(progress(9, "finished")), "");
+  EXPECT_EQ(peer_.progress()->progress.phase, "finished");
+}
+
 TEST(DescribeProgress, SaysWhatWasReported) {
   const auto text = [](LinkProgress progress) {
     return DescribeProgress({std::move(progress), kStart}, kStart + absl::Milliseconds(3200));

@@ -55,8 +55,7 @@ class LinkServerTest : public ::testing::Test {
     events.on_line = [this](pid_t pid, const WorkerLine& line) { told_.emplace_back(pid, line); };
     events.on_progress = [this](pid_t, const ReportedProgress& progress) { reported_.push_back(progress.progress); };
     events.on_closed = [this](pid_t pid) { closed_.push_back(pid); };
-    auto server = LinkServer::Create(
-        2, [this] { return more_to_come_; }, std::move(events), loop_.get());
+    auto server = LinkServer::Create(std::move(events), loop_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -91,7 +90,6 @@ class LinkServerTest : public ::testing::Test {
     return last ? last->progress.step : -1;
   }
 
-  bool more_to_come_ = false;
   std::vector<std::pair<pid_t, WorkerLine>> told_;
   std::vector<LinkProgress> reported_;
   std::vector<pid_t> closed_;
@@ -204,29 +202,6 @@ TEST_F(LinkServerTest, Section2_2_AStrangerIsRefused) {
   const UniqueFd other = Connect(server_->address());
   Turn();
   EXPECT_TRUE(Closed(other)) << "it is no descendant of the worker";
-}
-
-TEST_F(LinkServerTest, Section2_2_AWorkersPidMayBecomeKnownLater) {
-  more_to_come_ = true;
-  const UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello() + Progress(3));
-  Turn();
-  EXPECT_FALSE(Closed(fd));
-  server_->Add(getpid() + 1, kRank + 1);
-  EXPECT_FALSE(Closed(fd));
-  server_->Add(getpid(), kRank);
-  Turn();
-  EXPECT_FALSE(Closed(fd));
-  EXPECT_EQ(LastStep(getpid()), 3);
-}
-
-TEST_F(LinkServerTest, Section2_2_NobodysWhenAllWorkersHaveStarted_IsRefused) {
-  more_to_come_ = true;
-  const UniqueFd fd = Connect(server_->address());
-  Turn();
-  more_to_come_ = false;
-  server_->Add(getpid() + 1, kRank);
-  EXPECT_TRUE(Closed(fd));
 }
 
 TEST_F(LinkServerTest, Section2_2_ADescendantCountsAsItsWorker) {

@@ -40,12 +40,14 @@ class PythonExampleTest : public ::testing::Test {
 };
 
 TEST_F(PythonExampleTest, Stopped_SavesFirst) {
-  Process launcher({"/bin/sh", "-c", Command("report_progress.py", 1000000000)}, Environment());
-  ASSERT_TRUE(launcher.WaitForOut("rank 0 trains\n")) << launcher.Err();
-  launcher.Signal(SIGTERM);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGTERM) << launcher.Err();
-  EXPECT_THAT(launcher.Out(), HasSubstr("saved before step "));
-  EXPECT_TRUE(std::filesystem::exists(dir_.File("snapshot.pt")));
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Process launcher({"/bin/sh", "-c", Command("report_progress.py", 1000000000)}, Environment());
+    ASSERT_TRUE(launcher.WaitForOut("rank 0 trains\n")) << launcher.Err();
+    launcher.Signal(signal);
+    EXPECT_EQ(launcher.Wait(), 128 + signal) << launcher.Err();
+    EXPECT_THAT(launcher.Out(), HasSubstr("saved before step "));
+    EXPECT_TRUE(std::filesystem::remove(dir_.File("snapshot.pt")));
+  }
 }
 
 // What a run of elastic_reform.py printed: of each rank, the losses by step, and the processes in their order.

@@ -115,6 +115,130 @@ print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=Tru
   EXPECT_THAT(launcher.Out(), HasSubstr("between 30 and 300: True .")) << launcher.Err();
 }
 
+TEST_F(PythonModuleTest, SignalHandler_MayAskForAStopAtAnyTime) {
+  Launcher launcher(Flags(R"(
+import signal
+signal.signal(signal.SIGALRM, lambda *_: worker.stop_requested())
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for step in range(20000):
+    worker.report_progress(step)
+    worker.stop_requested()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("reported .", flush=True)
+)"),
+                    python_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_THAT(launcher.Out(), HasSubstr("reported ."));
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link")));
+}
+
+// A launcher in the worker's own process.
+constexpr char kLauncher[] = R"(
+import json, socket
+name = f"ddprun test {os.getpid()}"
+os.environ.update(RANK="0", LOCAL_RANK="0", DDPRUN_ROUND="1", DDPRUN_WORKER_LINK="@" + name)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\0" + name)
+listener.settimeout(60)
+
+def say(**fields):
+    connection.sendall(json.dumps(fields).encode() + b"\n")
+
+def say_reform(round):
+    numbers = ("rank", "world_size", "local_world_size", "group_rank", "group_world_size", "role_rank",
+               "role_world_size", "master_port", "restart_count")
+    say(type="re-form", round=round, master_addr="127.0.0.1", **dict.fromkeys(numbers, 1))
+)";
+
+TEST_F(PythonModuleTest, LauncherThatHasNoRoomForAConnection_IsAskedAgain) {
+  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+listener.listen(0)
+other = socket.socket(socket.AF_UNIX)
+other.connect("\0" + name)
+worker.report_progress(1)
+assert worker._link.socket is None
+listener.accept()
+while worker._link.socket is None:
+    worker.report_progress(2)
+connection = listener.accept()[0]
+lines = connection.makefile()
+print(json.loads(lines.readline())["type"], json.loads(lines.readline())["step"], ".")
+)")},
+                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
+  EXPECT_EQ(alone.Out(), "hello 2 .\n");
+}
+
+TEST_F(PythonModuleTest, KeepProcess_WithManyDescriptors_TheThreadWaits) {
+  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+many = [os.dup(0) for _ in range(1100)]
+reads = 0
+receive = worker._Link.receive
+
+def count(link):
+    global reads
+    reads += 1
+    receive(link)
+
+worker._Link.receive = count
+listener.listen()
+assert worker.keep_process(on_suspend=print)
+connection = listener.accept()[0]
+connection.recv(4096)
+for _ in range(100):
+    time.sleep(0.001)
+say(type="stop", deadline=100)
+while worker.stop_requested() is None:
+    time.sleep(0.001)
+print(reads < 5 or reads, ".")
+)")},
+                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
+  EXPECT_EQ(alone.Out(), "True .\n");
+}
+
+TEST_F(PythonModuleTest, OnSuspendThatFails_IsRaisedByNextRound_WhichComesAllTheSame) {
+  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+def fail(suspend):
+    raise KeyError(suspend.round)
+
+listener.listen()
+assert worker.keep_process(on_suspend=fail)
+connection = listener.accept()[0]
+for round in (1, 2):
+    say(type="suspend", round=round, at_step_end=False, reason="rank 1 failed")
+    assert worker.suspended(7)
+    say_reform(round + 1)
+    try:
+        worker.next_round()
+    except KeyError as error:
+        print("raised", error, ".")
+    print(worker.next_round().round, ".")
+)")},
+                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
+  EXPECT_EQ(alone.Out(), "raised 1 .\n2 .\nraised 2 .\n3 .\n");
+}
+
+TEST_F(PythonModuleTest, WithoutALauncher_CtrlCStops_TheSecondOneInterrupts) {
+  Process alone({"/usr/bin/env", "python3", Script(R"(
+import signal
+assert worker.stop_requested() is None
+os.kill(os.getpid(), signal.SIGINT)
+print(worker.stop_requested() is not None, ".")
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted .")
+)")},
+                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
+  EXPECT_EQ(alone.Out(), "True .\ninterrupted .\n");
+}
+
 TEST_F(PythonModuleTest, WithoutALauncher_ReportsGoNowhere_ASignalStops) {
   Process alone({"/usr/bin/env", "python3", Script(R"(
 import signal

@@ -1,6 +1,7 @@
 #include "launcher/os/command.h"
 
 #include <csignal>
+#include <optional>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -59,8 +60,16 @@ TEST_F(CommandTest, Destroyed_KillsTheProgram) {
   EXPECT_TRUE(WaitUntilGone(atoi(text)));
 }
 
-TEST_F(CommandTest, NoSuchProgram_IsAnError) {
-  EXPECT_FALSE(Command::Run(loop_.get(), RequestFor({"/no/such/tool"}), absl::Seconds(1), [](const auto&) {}).ok());
+TEST_F(CommandTest, NoSuchProgram_HasNoOutput) {
+  std::optional<std::string> answer;
+  const auto command =
+      Command::Run(loop_.get(), RequestFor({"/no/such/tool"}), absl::Minutes(5), [&](const std::string& text) {
+        answer = text;
+        loop_->Quit();
+      });
+  ASSERT_TRUE(command.ok()) << command.status();
+  loop_->Run();
+  EXPECT_EQ(answer, "");
 }
 
 }  // namespace

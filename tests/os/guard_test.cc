@@ -186,13 +186,35 @@ TEST(GuardTest, KillWorkersAt_TimeOver_KillsThemAndServesOn) {
   auto guard = Guard::Start("hanging");
   ASSERT_TRUE(guard.ok()) << guard.status();
   for (int round = 0; round < 2; ++round) {
-    const Child worker = StartSleeper("hanging"), other = StartSleeper("another");
+    const pid_t neighbour = fork();  // in this process's session
+    if (neighbour == 0) {
+      pause();
+      _exit(0);
+    }
+    const Child worker = StartSleeper("hanging"), changed = StartSleeper("");
     guard->KillWorkersAt(SteadyNow() + absl::Milliseconds(20));
     EXPECT_EQ(WaitFor(worker).Text(), "killed by SIGKILL (9)");
-    EXPECT_EQ(kill(other.pid, 0), 0);
-    kill(other.pid, SIGTERM);
-    EXPECT_EQ(WaitFor(other).ExitCode(), 128 + SIGTERM);
+    EXPECT_EQ(WaitFor(changed).Text(), "killed by SIGKILL (9)") << "it descends from the launcher";
+    EXPECT_EQ(kill(neighbour, SIGTERM), 0);
+    int status = 0;
+    waitpid(neighbour, &status, 0);
+    EXPECT_EQ(WTERMSIG(status), SIGTERM);
+    guard->KillWorkersAt(SteadyTime::InfiniteFuture());
   }
+}
+
+TEST(GuardTest, KillWorkersAt_ChildNotYetExecuted_IsKilledUntilTheLauncherSpeaks) {
+  auto guard = Guard::Start("slow");
+  ASSERT_TRUE(guard.ok()) << guard.status();
+  guard->KillWorkersAt(SteadyNow());
+  for (int i = 0; i < 3; ++i) {
+    // It waits for its gate, with the environment of this process.
+    absl::StatusOr<Child> child = CreateChild(RequestFor({"/bin/sleep", "1000"}));
+    ASSERT_TRUE(child.ok()) << child.status();
+    EXPECT_EQ(WaitFor(*child).Text(), "killed by SIGKILL (9)");
+  }
+  guard->KillWorkersAt(SteadyTime::InfiniteFuture());
+  guard->Dismiss();
 }
 
 TEST(GuardTest, KillWorkersAt_ToldAnotherTime_ThatCounts) {

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "launcher/os/pidfd.h"
+#include "launcher/os/resolve_program.h"
 
 extern char** environ;
 
@@ -43,6 +45,19 @@ SpawnRequest RequestFor(std::vector<std::string> argv) {
   request.argv = std::move(argv);
   request.environment = OwnEnvironment();
   return request;
+}
+
+absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
+  absl::StatusOr<Child> child = CreateChild(request);
+  if (!child.ok()) return child;
+  child->gate.Open();
+  // Its end is close-on-exec.
+  if (!WaitReadable(child->gate.fd())) Die("a child does not execute its program");
+  if (const std::optional<int> error = child->gate.TakeError()) {
+    WaitFor(*child);
+    return ExplainExecError(request.program, *error);
+  }
+  return child;
 }
 
 Pipe::Pipe() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "launcher/os/process_end.h"
 #include "launcher/os/spawn.h"
 #include "launcher/os/unique_fd.h"
@@ -24,6 +25,9 @@ std::vector<std::string> OwnEnvironment();
 
 // What it takes to start `argv`, whose first word is the path of the program, with this process's environment.
 SpawnRequest RequestFor(std::vector<std::string> argv);
+
+// Creates a child and waits until it has executed its program. Errors: those of CreateChild, or why the exec failed.
+absl::StatusOr<Child> Spawn(const SpawnRequest& request);
 
 // A pipe; both ends are close-on-exec.
 struct Pipe {

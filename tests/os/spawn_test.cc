@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -221,7 +223,43 @@ TEST(SpawnTest, MissingProgram_IsNotFound) {
 TEST(SpawnTest, EmptyArguments_AreRefused) {
   SpawnRequest request;
   request.program = "/bin/true";
-  EXPECT_TRUE(absl::IsInvalidArgument(Spawn(request).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(CreateChild(request).status()));
+}
+
+TEST(SpawnTest, Gate_Closed_ProgramDoesNotRun) {
+  const testing::TempDir dir;
+  const SpawnRequest request = RequestFor({"/bin/touch", dir.File("ran")});
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const auto child = CreateChild(request);
+    ASSERT_TRUE(child.ok()) << child.status();
+    EXPECT_FALSE(WaitReadable(child->pidfd.get(), 10)) << "it did not wait";
+    kill(child->pid, signal);
+    EXPECT_EQ(WaitFor(*child).ExitCode(), 128 + signal);
+  }
+  auto child = CreateChild(request);
+  ASSERT_TRUE(child.ok()) << child.status();
+  child->gate = StartGate();
+  EXPECT_EQ(WaitFor(*child).Text(), "exited with code 137") << "nobody can open the gate any more";
+  EXPECT_EQ(access(dir.File("ran").c_str(), F_OK), -1);
+}
+
+TEST(SpawnTest, Gate_Opened_FailureIsToldOnce) {
+  auto child = CreateChild(RequestFor({"/no/such/program"}));
+  ASSERT_TRUE(child.ok()) << child.status();
+  child->gate.Open();
+  EXPECT_EQ(WaitFor(*child).Text(), "exited with code 127");
+  EXPECT_EQ(child->gate.TakeError(), ENOENT);
+  EXPECT_EQ(child->gate.TakeError(), std::nullopt);
+}
+
+TEST(SpawnTest, Gate_Closed_ChildHoldsNothingOfItsParent) {
+  Pipe unrelated;
+  const auto child = CreateChild(RequestFor({"/bin/true"}));
+  ASSERT_TRUE(child.ok()) << child.status();
+  unrelated.write.reset();
+  EXPECT_TRUE(WaitReadable(unrelated.read.get())) << "the child holds the pipe";
+  kill(child->pid, SIGKILL);
+  WaitFor(*child);
 }
 
 TEST(SpawnTest, Directory_CantBeRun) {
@@ -283,7 +321,7 @@ TEST(SpawnTest, TooLongArguments_SaysSo) {
 }
 
 TEST(SpawnTest, SpawningThreadEnds_ChildIsKilled) {
-  // What PR_SET_PDEATHSIG really does, and why Spawn belongs to the main thread.
+  // What PR_SET_PDEATHSIG really does, and why CreateChild belongs to the main thread.
   absl::StatusOr<Child> child = absl::UnknownError("");
   std::thread([&child] { child = Spawn(RequestFor({TestProgram("ignore_term")})); }).join();
   ASSERT_TRUE(child.ok()) << child.status();

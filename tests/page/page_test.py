@@ -253,6 +253,20 @@ def phone(page, server):
     page.size(1280, 800)
 
 
+def follow(page, server):
+    """A server that follows shows no empty list of jobs, but where the leader is."""
+    page.open(server.url())
+    page.wait("document.getElementById('link').textContent === 'live'")
+    page.js("""
+      window.fetch = async (path) => path === "/api/v1/server" ?
+        new Response('{"leads": false, "leader": "node2.example:29400", "not_ready": "does not lead"}') :
+        new Response('{"error": "does not lead"}', { status: 503 });""")
+    page.wait("document.getElementById('link').textContent === 'follower'")
+    assert "node2.example:29400 does" in page.text("#notice"), page.text("#notice")
+    link = page.js("return document.querySelector('#notice a').href")
+    assert link == f"http://node2.example:{server.http}/", link
+
+
 def log_in(page, folder):
     """With a token the page asks for it, and tells nothing before."""
     server = Server(folder, TOKEN)
@@ -319,6 +333,7 @@ def run(folder):
         phone(page, server)
         complaints = page.complaints()
         assert not complaints, complaints
+        follow(page, server)
         log_in(page, os.path.join(folder, "other"))
         if pictures:
             take_pictures(page, server, pictures)

@@ -41,6 +41,7 @@ class ForkServerTest : public ::testing::Test {
     ForkServer::Events events;
     events.on_started = [this](ForkServer::Ticket ticket, Child child) {
       started_.push_back(ticket);
+      if (open_gates_) child.gate.Open();
       children_.push_back(std::move(child));
       loop_->Quit();
     };
@@ -59,6 +60,7 @@ class ForkServerTest : public ::testing::Test {
     return request;
   }
 
+  bool open_gates_ = true;
   // What is not about it is not to fail on a loaded machine.
   absl::Duration stall_limit_ = absl::Seconds(30);
   testing::TempDir folder_;
@@ -80,6 +82,20 @@ TEST_F(ForkServerTest, Workers_AreChildrenOfThisProcess) {
     const ProcessEnd end = WaitFor(children_[i]);
     EXPECT_EQ(end.ExitCode(), started_[i] == tickets[0] ? 7 : 8);
   }
+}
+
+TEST_F(ForkServerTest, GateStaysClosed_WorkerRunsNothingOfItsScript) {
+  open_gates_ = false;
+  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->Fork({Request(7), Request(8)});
+  while (started_.size() < 2 && !ended_) loop_->Run();
+  ASSERT_EQ(started_.size(), 2) << *ended_;
+  EXPECT_FALSE(WaitReadable(children_[0].pidfd.get(), 100)) << "it did not wait";
+  children_[0].gate = StartGate();
+  EXPECT_EQ(WaitFor(children_[0]).ExitCode(), 128 + SIGKILL);
+  kill(children_[1].pid, SIGKILL);
+  EXPECT_EQ(WaitFor(children_[1]).ExitCode(), 128 + SIGKILL);
 }
 
 TEST_F(ForkServerTest, ImportWithoutProgress_Ends) {
@@ -187,9 +203,9 @@ TEST_F(ProgramTest, OnlyProgramsWithTheMark_LinkTheWorkerRuntime) {
     std::ofstream(folder_.File("program")) << text;
     return folder_.File("program");
   };
-  EXPECT_TRUE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 1...")));
-  EXPECT_FALSE(LinksWorkerRuntime(write("#!/bin/sh\n# ddprun worker runtime: can fork workers, protocol 1\n")));
-  EXPECT_FALSE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 2...")));
+  EXPECT_TRUE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 2...")));
+  EXPECT_FALSE(LinksWorkerRuntime(write("#!/bin/sh\n# ddprun worker runtime: can fork workers, protocol 2\n")));
+  EXPECT_FALSE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 3...")));
   EXPECT_FALSE(LinksWorkerRuntime(write("")));
   EXPECT_FALSE(LinksWorkerRuntime("launcher/ddprun")) << "it would start itself";
   EXPECT_FALSE(LinksWorkerRuntime(folder_.File("missing")));

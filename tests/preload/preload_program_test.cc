@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,17 @@ TEST(PreloadProgram, WhatAWorkerSeesOfItself_IsAlike) {
 TEST(PreloadProgram, WaysToEnd_AreAlike) {
   ExpectAlike({"--nproc-per-node=2"}, "fail", "rank 0: the data are bad");
   ExpectAlike({"--nproc-per-node=2"}, "crash", "invalid memory access at address 0x10");
+}
+
+TEST(PreloadProgram, MainDrewARandomNumber_EachWorkerHasItsOwn) {
+  Launcher launcher(Flags("auto", {"--nproc-per-node=2"}, "random"), kEnvironment);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), kForked), 1) << launcher.Err();
+  std::set<std::string> numbers;
+  for (const absl::string_view line : absl::StrSplit(launcher.Out(), '\n')) {
+    if (absl::StrContains(line, "random ")) numbers.insert(std::string(line.substr(line.find("random "))));
+  }
+  EXPECT_EQ(numbers.size(), 2) << launcher.Out();
 }
 
 TEST(PreloadProgram, KilledWorker_TheNextRoundIsForkedFromTheSameServer) {

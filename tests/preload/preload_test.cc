@@ -175,11 +175,113 @@ TEST_F(PreloadTest, EveryWayToEnd_IsAlike) {
       "import os, sys; print(sys.stdin.read()); print(os.read(0, 10))",
       "print(input())",
       "import asyncio; asyncio.run(asyncio.sleep(0)); print('ran\\n', end='')",
+      "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
   };
   for (const char* end : kEnds) {
     SCOPED_TRACE(end);
     ExpectAlike({}, {Script(end)});
   }
+}
+
+// As PyTorch does when DistributedDataParallel is freed: native code joins, with the interpreter's lock, a thread that
+// needs the lock to end.
+TEST_F(PreloadTest, JoinOfAThreadThatNeedsTheLock_IsAlikeAndEnds) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer's run time can't be preloaded into Python";
+#endif
+  const std::string script = Script(R"(
+import ctypes
+locked = ctypes.PyDLL(None)
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+def use_python(_):
+    print("ran", end=" .\n")
+
+thread = ctypes.c_ulong()
+locked.pthread_create(ctypes.byref(thread), None, use_python, None)
+print("joined", locked.pthread_join(thread, None), end=" .\n")
+)");
+  ExpectAlike({}, {script});
+  ExpectAlike({"--log-dir=/dev/null"}, {script});
+}
+
+TEST_F(PreloadTest, OpenFiles_HaveTheSameContentAfterwards) {
+  const std::string script = Script(R"(
+import bz2, csv, gzip, io, os, sys
+folder = sys.argv[1]
+
+def path(name):
+    return os.path.join(folder, name)
+
+text = open(path("text"), "w")
+text.write("text")
+binary = open(path("binary"), "wb")
+binary.write(b"binary")
+both = open(path("both"), "w+b")
+both.write(b"both")
+rows = csv.writer(open(path("csv"), "w", newline=""))
+for row in range(100):
+    rows.writerow([row, row * row])
+packed = gzip.open(path("gz"), "wt")
+packed.write("packed")
+packed_binary = bz2.open(path("bz2"), "wb")
+packed_binary.write(b"packed")
+
+class Log:
+    def __init__(self):
+        self.file = open(path("attribute"), "w")
+        self.me = self
+        self.file.write("attribute")
+
+log = Log()
+
+def closure():
+    file = open(path("closure"), "w")
+    return lambda line: file.write(line)
+
+write = closure()
+write("closure")
+
+def generator():
+    with open(path("generator"), "w") as file:
+        while True:
+            file.write((yield))
+
+lines = generator()
+next(lines)
+lines.send("generator")
+
+class Upper(io.TextIOWrapper):
+    def write(self, text):
+        return super().write(text.upper())
+
+upper = Upper(open(path("class"), "wb"))
+upper.write("class")
+
+def fail():
+    local = open(path("traceback"), "w")
+    local.write("traceback")
+    sys.exit(3)
+fail()
+)");
+  std::vector<std::string> contents;
+  for (const char* preload : {"--preload=json,decimal", "--preload=none"}) {
+    const TempDir folder;
+    EXPECT_EQ(Run({preload}, {script, folder.path()}).code, 3);
+    Process unpack({"/usr/bin/env", "python3", "-c", R"(
+import bz2, gzip, os, sys
+for name in sorted(os.listdir(sys.argv[1])):
+    opener = {"gz": gzip.open, "bz2": bz2.open}.get(name, open)
+    print(name, opener(os.path.join(sys.argv[1], name), "rb").read())
+)",
+                    folder.path()});
+    EXPECT_EQ(unpack.Wait(), 0) << unpack.Err();
+    contents.push_back(unpack.Out());
+    for (const char* word : {"binary b'binary'", "gz b'packed'", "bz2 b'packed'", "class b'CLASS'"}) {
+      EXPECT_EQ(Count(contents.back(), word), 1) << preload << ": " << contents.back();
+    }
+  }
+  EXPECT_EQ(contents[0], contents[1]);
 }
 
 TEST_F(PreloadTest, ScriptWithEncoding_IsAlike) {

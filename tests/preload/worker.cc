@@ -4,11 +4,13 @@
 //   wait       prints its pid; in the first round it then waits for a signal
 //   fail       rank 0 returns an error
 //   crash      rank 0 writes to an invalid address
+//   random     draws a random number before RunWorker, and prints one
 //   thread     starts a thread before RunWorker
 //   no_worker  ends with 3 before RunWorker
 #include "worker_runtime/worker.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -117,6 +119,9 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
     if (worker.env.restart_count == 0 && rank == 1) raise(SIGKILL);
     return worker.group->AllReduce(tensor);
   }
+  if (behaviour == "random") {
+    std::cout << absl::StrCat("random ", at::rand({1}, at::kDouble).item<double>(), "\n") << std::flush;
+  }
   if (behaviour == "wait") {
     std::cout << absl::StrCat("pid ", getpid(), " waits\n") << std::flush;
     if (worker.env.restart_count == 0) pause();
@@ -137,6 +142,7 @@ int main(int argc, char** argv) {
   printf("printed before RunWorker\n");
   std::cerr << "error before RunWorker\n";
   if (behaviour == "no_worker") return 3;
+  if (behaviour == "random") at::rand({1});
   std::binary_semaphore never(0);
   std::thread thread;
   if (behaviour == "thread") thread = std::thread([&] { never.acquire(); });

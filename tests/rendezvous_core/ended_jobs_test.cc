@@ -55,6 +55,17 @@ TEST(EndedJobTest, Concerns_WhoeverBelongedToIt) {
   EXPECT_FALSE(job.Concerns(join));
 }
 
+TEST(EndedJobTest, FromRecord_KnowsWhenItBeganAndEnded) {
+  JobRecord record;
+  record.verdict = Verdict{};
+  record.age = absl::Seconds(50);
+  AddAge(absl::Seconds(10), &record);
+  const JobView view = EndedJob::FromRecord(record, SteadyTime::FromStart(absl::Seconds(100))).view;
+  EXPECT_EQ(view.began, SteadyTime::FromStart(absl::Seconds(40)));
+  EXPECT_EQ(view.ended, SteadyTime::FromStart(absl::Seconds(90)));
+  EXPECT_EQ(view.age, absl::Seconds(50));
+}
+
 // Protocol 4.5: who was of the round, is not known to be gone and was not told, may have workers.
 TEST(EndedJobTest, FromRecord_KnowsWhoHasNotReported) {
   JobRecord record;

@@ -1,5 +1,6 @@
 #include "rendezvous/core/goodput.h"
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,18 @@ TEST(GoodputTest, WorkersTrainedOnWithoutServer_ThatTimeIsTraining) {
   Goodput begins(record, At(1000));
   begins.OnStep(0, At(1003));
   EXPECT_EQ(Text(begins.At(At(1003))), "waiting 10s starting 1m43s training 0 re-forming 0 lost 0");
+}
+
+// A worker may report any step, and a record has to hold what follows.
+TEST(GoodputTest, StepsThatNobodyMade_LoseNoMoreThanWasTrained) {
+  Goodput goodput(At(0));
+  goodput.OnEvent(Event::Kind::kRoundAssigned, At(1));
+  goodput.OnStep(1, At(2));
+  goodput.OnStep(2, At(3));
+  goodput.OnStep(INT64_MAX, At(4));
+  goodput.OnEvent(Event::Kind::kRoundStopped, At(5));
+  goodput.OnStep(0, At(6));
+  EXPECT_EQ(goodput.Record(At(7)).times.lost, absl::Seconds(3));
 }
 
 }  // namespace

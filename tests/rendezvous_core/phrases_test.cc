@@ -57,9 +57,9 @@ TEST(PhrasesTest, JoinTimeout_NamesWhoCame) {
   settings.min_nodes = 3;
   settings.join_timeout = absl::Minutes(1);
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 2, {"a", "b"}, ""),
-            "only 2 of 3 nodes joined within 1m: a and b");
+            "timed out: 2 of 3 nodes joined within 1m: a and b");
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 1, {"a"}, "node b left"),
-            "only 1 of 3 nodes joined within 1m: a (node b left)");
+            "timed out: 1 of 3 nodes joined within 1m: a (node b left)");
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
   for (const char* id : {"a", "b", "c", "d", "e"}) {
     const Join join = Of(id, "n");
     Tell(&registry, join, join, At(0));
-    if (*id == 'b' || *id == 'e') Tell(&registry, join, GroupSucceeded{1}, At(0));
+    if (*id == 'b' || *id == 'e') Tell(&registry, join, GroupSucceeded{1}, At(1));
   }
   std::string seen;
   std::string after;
@@ -263,7 +263,9 @@ TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
     EXPECT_LE(page.size(), 2u);
     for (const JobView& view : page) {
       absl::StrAppend(&seen, view.job_id, IsEnd(view.state) ? "! " : " ");
-      EXPECT_EQ(view.age, absl::Seconds(3));
+      EXPECT_EQ(view.age, absl::Seconds(IsEnd(view.state) ? 1 : 3));
+      EXPECT_EQ(view.began, At(0));
+      EXPECT_EQ(view.ended, IsEnd(view.state) ? std::make_optional(At(1)) : std::nullopt);
       EXPECT_TRUE(view.nodes.empty());
     }
     after = page.back().job_id;

@@ -1,6 +1,10 @@
 #include "rendezvous/core/restart_budget.h"
 
+#include <cstdint>
+#include <optional>
+
 #include "gtest/gtest.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -31,6 +35,19 @@ TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(60))), Answer::kRestart);
   EXPECT_EQ(budget.used(), 3) << "of the job's life";
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(89))), Answer::kSpent);
+}
+
+TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
+  RestartBudget budget(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  budget.LearnUsed(INT32_MAX);
+  RestartRecord record{.last_age = absl::ZeroDuration(), .series = INT32_MAX, .last_step = 7};
+  record.last_rank = 0;
+  record.failures_at_step = INT32_MAX;
+  budget.Restore(record, At(absl::ZeroDuration()));
+  EXPECT_EQ(budget.Charge(FailureAt(8), At(absl::ZeroDuration())), Answer::kRestart);
+  EXPECT_EQ(budget.used(), kMaxRestarts + 1);
+  EXPECT_GT(budget.Record(At(absl::ZeroDuration())).series, 0);
+  EXPECT_EQ(budget.Backoff(), absl::ZeroDuration());
 }
 
 TEST(RestartBudgetTest, LearnUsed_IsBoundedByTheLimitOfAWholeLife) {

@@ -1,14 +1,17 @@
 // The pure parts of rendezvous/http, and which request gets which answer.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/http/api_json.h"
 #include "rendezvous/http/event_counter.h"
@@ -39,6 +42,7 @@ JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
   job.node_count = 2;
   job.world_size = 8;
   job.age = absl::Seconds(90);
+  job.began = SteadyTime::FromStart(absl::Seconds(7));
   job.settings.join_timeout = absl::InfiniteDuration();
   job.nodes.push_back({.node_id = "secret-id", .host = "node-a", .slots = 4, .state = NodeView::State::kRunning});
   return job;
@@ -143,13 +147,17 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   JobView job = SampleJob("j");
   job.reason = "bad \xff bytes";
   job.verdict = rendezvous::Verdict{.reason = "r", .first_cause = rendezvous::WorkerFailure{.rank = 5, .signal = 9}};
-  const std::string text = JobJson(job);
+  const std::string text = JobJson(job, absl::UnixEpoch());
   EXPECT_FALSE(absl::StrContains(text, "secret-id"));
   const json value = json::parse(text);
   EXPECT_EQ(value["nodes"][0]["node_id"].get<std::string>().size(), 12);
   EXPECT_EQ(value["nodes"][0]["state"], "running");
   EXPECT_EQ(value["state"], "running");
   EXPECT_EQ(value["age_seconds"], 90);
+  EXPECT_EQ(value["begin"], "1970-01-01T00:00:07.000Z");
+  EXPECT_FALSE(value.contains("end"));
+  job.ended = SteadyTime::FromStart(absl::Seconds(97));
+  EXPECT_EQ(json::parse(JobJson(job, absl::UnixEpoch()))["end"], "1970-01-01T00:01:37.000Z");
   EXPECT_TRUE(value["settings"]["join_timeout_seconds"].is_null());
   EXPECT_EQ(value["verdict"]["first_cause"]["signal"], 9);
   EXPECT_FALSE(value.contains("goodput"));
@@ -162,7 +170,8 @@ TEST(ApiJsonTest, Goodput_IsSeconds) {
                                         .training = absl::Milliseconds(2500),
                                         .re_forming = absl::Seconds(4),
                                         .lost = absl::Seconds(5)};
-  EXPECT_EQ(json::parse(JobJson(job))["goodput"], json::parse(R"({"waiting_seconds": 1, "starting_seconds": 2,
+  EXPECT_EQ(json::parse(JobJson(job, absl::UnixEpoch()))["goodput"],
+            json::parse(R"({"waiting_seconds": 1, "starting_seconds": 2,
       "training_seconds": 2.5, "re_forming_seconds": 4, "lost_seconds": 5})"));
 }
 
@@ -360,9 +369,43 @@ TEST_F(HttpApiTest, Token_IsNeededForAllButProbesAndThePage) {
   }
 }
 
+TEST_F(HttpApiTest, Token_SchemeInAnyCase) {
+  HttpApi api = Api(kToken);
+  Request request = Get("/api/v1/jobs");
+  request.headers.emplace_back("authorization", "");
+  for (const char* scheme : {"Bearer ", "bearer ", "BEARER "}) {
+    request.headers.back().second = absl::StrCat(scheme, kToken);
+    EXPECT_EQ(api.Handle(request).status, 200) << scheme;
+    request.headers.back().second = absl::StrCat(scheme, "wrong");
+    EXPECT_EQ(api.Handle(request).status, 401) << scheme;
+  }
+}
+
+// A browser has one cookie of a name for all ports of a host.
+TEST_F(HttpApiTest, Login_ServersAtOneHostName_HaveCookiesOfTheirOwn) {
+  HttpApi a = Api(kToken), b = Api(kToken);
+  std::map<std::string, std::string> jar;
+  const auto cookies = [&jar] { return absl::StrJoin(jar, "; ", absl::PairFormatter("=")); };
+  for (const auto& [api, host] : {std::pair(&a, "localhost:8080"), std::pair(&b, "localhost:8081")}) {
+    Request login{.method = "POST", .target = "/login", .body = "token=0123456789abcdef%2B%25"};
+    login.headers = {{"host", host}};
+    const Response response = api->Handle(login);
+    ASSERT_EQ(response.status, 204) << response.body;
+    const std::string cookie = response.headers[0].second;
+    jar[cookie.substr(0, cookie.find('='))] =
+        cookie.substr(cookie.find('=') + 1, cookie.find(';') - cookie.find('=') - 1);
+  }
+  for (const auto& [api, host] : {std::pair(&a, "localhost:8080"), std::pair(&b, "localhost:8081")}) {
+    Request request = Get("/api/v1/jobs");
+    request.headers = {{"host", host}, {"cookie", cookies()}};
+    EXPECT_EQ(api->Handle(request).status, 200) << host << " " << cookies();
+  }
+}
+
 TEST_F(HttpApiTest, Login_GivesACookie) {
   HttpApi api = Api(kToken);
   Request login{.method = "POST", .target = "/login", .body = "token=0123456789abcdef%2B%25"};
+  login.headers = Get("/login").headers;
   const Response response = api.Handle(login);
   ASSERT_EQ(response.status, 204) << response.body;
   const std::string cookie = response.headers[0].second;
@@ -389,6 +432,20 @@ TEST_F(HttpApiTest, Readiness_SaysWhyNot) {
   EXPECT_EQ(response.status, 503);
   EXPECT_EQ(response.body, "this server does not lead; b:29400 does\n");
   EXPECT_EQ(api.Handle(Get("/healthz")).status, 200);
+}
+
+TEST_F(HttpApiTest, Follower_NamesTheLeaderInPlaceOfJobs) {
+  HttpApi api = Api();
+  server_ = {.leads = false, .leader = "b:29400"};
+  for (const char* path : {"/api/v1/jobs", "/api/v1/jobs/c", "/api/v1/events"}) {
+    const Response response = api.Handle(Get(path));
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_EQ(json::parse(response.body)["leader"], "b:29400") << response.body;
+    EXPECT_EQ(json::parse(response.body)["error"], "this server does not lead; b:29400 does") << response.body;
+  }
+  for (const char* path : {"/", "/metrics", "/api/v1/server"}) EXPECT_EQ(api.Handle(Get(path)).status, 200) << path;
+  server_.leads = true;
+  EXPECT_EQ(api.Handle(Get("/api/v1/jobs")).status, 200);
 }
 
 TEST(HttpOptionsTest, WithoutToken_OnlyTheLoopbackOrOpen) {

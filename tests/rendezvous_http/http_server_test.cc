@@ -3,16 +3,37 @@
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <memory>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/steady_time.h"
 #include "tests/rendezvous_http/http_client.h"
 #include "tests/security/certificates.h"
 #include "tests/testing/process.h"
+
+namespace {
+
+// Stands in for the kernel when it has no descriptors.
+struct {
+  std::atomic<bool> no_descriptors = false;
+  std::atomic<int> failed = 0;
+} accepts;
+
+}  // namespace
+
+extern "C" int accept(int fd, sockaddr* address, socklen_t* size) {
+  if (!accepts.no_descriptors) return accept4(fd, address, size, 0);
+  ++accepts.failed;
+  errno = EMFILE;
+  return -1;
+}
 
 namespace ddprun::http {
 namespace {
@@ -158,6 +179,47 @@ TEST_F(HttpServerTest, Stream_SendsWhatComesAndNoticesTheEnd) {
   EXPECT_EQ(StatusOf(second.Get("/stream")), 503);
   client.Close();
   EXPECT_TRUE(Eventually([&] { return server_->counts().streams == 0; }));
+}
+
+// Events of other jobs wake all streams.
+TEST_F(HttpServerTest, Stream_OthersAreBusy_SilentOneGetsComments) {
+  Start({.stream_gather = absl::Milliseconds(5), .stream_comment = absl::Milliseconds(50)});
+  HttpClient client(port());
+  client.Send("GET /stream HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(client.ReadUntil("first\n"));
+  std::atomic<bool> done = false;
+  std::thread others([&] {
+    while (!done) {
+      server_->Wake();
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_TRUE(client.ReadUntil(":\n\n:\n\n"));
+  done = true;
+  others.join();
+}
+
+TEST_F(HttpServerTest, NoDescriptors_ListenersTryAgainAfterAPause) {
+  auto started = Server::Start({"localhost", 0}, {}, [this](const Request& request) { return Handle(request); });
+  ASSERT_TRUE(started.ok()) << started.status();
+  server_ = *std::move(started);
+  accepts.no_descriptors = true;
+  HttpClient ipv4(port());
+  const int ipv6 = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port());
+  address.sin6_addr = in6addr_loopback;
+  const bool both = connect(ipv6, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const SteadyTime began = SteadyNow();
+  EXPECT_TRUE(Eventually([&] { return accepts.failed >= 8; }));
+  const absl::Duration took = SteadyNow() - began;
+  accepts.no_descriptors = false;
+  EXPECT_EQ(StatusOf(ipv4.Get("/a")), 200);
+  close(ipv6);
+  if (!both) GTEST_SKIP() << "localhost has one address";
+  // Four times both, with three pauses between.
+  EXPECT_GE(took, absl::Milliseconds(500));
 }
 
 TEST_F(HttpServerTest, Stream_ReaderThatDoesNotRead_IsDisconnectedAndCostsLittle) {

@@ -246,6 +246,131 @@ TEST(DriverTest, StateStore_TroubleOfOneJobIsToldToItsLaunchersOnly) {
   driver.OnClosed(other);
 }
 
+// A job of two nodes that runs, and its commands.
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() {
+    for (const auto& [session, host] : {std::pair(a_, "node1"), std::pair(b_, "node2")}) {
+      driver_.OnMessage(session, NodeJoin(host, PatientSettings(2)));
+    }
+    MakeAllSafe();
+    driver_.OnCommand(DrainHost{"elsewhere"}, "operator", [](const absl::Status&) {});
+    MakeAllSafe();
+  }
+  ~CommandTest() override {
+    driver_.OnClosed(a_);
+    driver_.OnClosed(b_);
+  }
+  void MakeAllSafe() {
+    while (store_.unsafe() > 0) store_.MakeOneSafe();
+  }
+  void Command(const rendezvous::Command& command) {
+    driver_.OnCommand(command, "operator", [this](const absl::Status& status) { answers_.push_back(status.code()); });
+  }
+
+  using Codes = std::vector<absl::StatusCode>;
+  static constexpr auto kOk = absl::StatusCode::kOk;
+  static constexpr auto kUnknown = absl::StatusCode::kDeadlineExceeded;
+  static constexpr auto kNotDone = absl::StatusCode::kUnavailable;
+
+  SlowStore store_;
+  Driver driver_{Driver::Host::kDaemon, SavedState(), &store_};
+  const std::shared_ptr<RecordingSession> a_ = std::make_shared<RecordingSession>();
+  const std::shared_ptr<RecordingSession> b_ = std::make_shared<RecordingSession>();
+  Codes answers_;
+};
+
+class EachCommandTest : public CommandTest, public ::testing::WithParamInterface<rendezvous::Command> {};
+
+INSTANTIATE_TEST_SUITE_P(All, EachCommandTest,
+                         ::testing::Values(StopJob{"job"}, ResizeJob{"job", 1, 2}, KickNode{"job", "node2"},
+                                           DrainHost{"node2"}, UndrainHost{"elsewhere"}));
+static_assert(std::variant_size_v<rendezvous::Command> == 5, "a command is missing above");
+
+TEST_P(EachCommandTest, IsAnsweredOnceItsRecordIsSafe) {
+  Command(GetParam());
+  EXPECT_GE(store_.unsafe(), 1u);
+  EXPECT_EQ(answers_, Codes{});
+  MakeAllSafe();
+  EXPECT_EQ(answers_, Codes{kOk});
+}
+
+TEST_P(EachCommandTest, RecordCannotBeKept_EffectIsNotKnown) {
+  Command(GetParam());
+  store_.SayTrouble("can't write: disk full");
+  EXPECT_EQ(answers_, Codes{kUnknown});
+  const size_t unsafe = store_.unsafe();
+  Command(StopJob{"job"});
+  EXPECT_EQ(answers_, (Codes{kUnknown, kNotDone}));
+  EXPECT_EQ(store_.unsafe(), unsafe) << "nothing was done";
+  store_.SayTrouble("");
+  MakeAllSafe();
+  EXPECT_EQ(answers_, (Codes{kUnknown, kNotDone}));
+}
+
+TEST_P(EachCommandTest, ServerShutsDown_EffectIsNotKnown) {
+  Command(GetParam());
+  driver_.StopCommands();
+  EXPECT_EQ(answers_, Codes{kUnknown});
+  Command(GetParam());
+  EXPECT_EQ(answers_, (Codes{kUnknown, kNotDone}));
+}
+
+// The record of a job's end is smaller than the one that is too large.
+TEST_F(CommandTest, JobWhoseRecordIsTooLarge_CanBeStopped) {
+  Command(ResizeJob{"job", 1, 2});
+  store_.SayJobTrouble("job", "can't keep this job: too large");
+  EXPECT_EQ(answers_, Codes{kUnknown});
+  Command(StopJob{"job"});
+  store_.SayJobTrouble("job", "");
+  MakeAllSafe();
+  EXPECT_EQ(answers_, (Codes{kUnknown, kOk}));
+}
+
+TEST_F(CommandTest, Refusal_WaitsForTheRecordThatItIsFrom) {
+  Command(StopJob{"job"});
+  Command(StopJob{"job"});
+  Command(StopJob{"no such"});
+  EXPECT_EQ(answers_, Codes{absl::StatusCode::kNotFound});
+  MakeAllSafe();
+  EXPECT_EQ(answers_, (Codes{absl::StatusCode::kNotFound, kOk, absl::StatusCode::kFailedPrecondition}));
+}
+
+TEST_F(CommandTest, EndWhoseRecordCannotBeKept_IsShownAsWaiting) {
+  Command(StopJob{"job"});
+  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kFailed);
+  store_.SayTrouble("can't write: disk full");
+  const JobView job = *driver_.GetJob("job");
+  EXPECT_EQ(job.state, JobState::kWaiting);
+  EXPECT_FALSE(job.verdict.has_value());
+  store_.SayTrouble("");
+  MakeAllSafe();
+  EXPECT_EQ(driver_.GetJob("job")->state, JobState::kFailed);
+}
+
+TEST(DriverTest, StateStore_RoundWhoseRecordCannotBeKept_IsShownAsWaiting) {
+  SlowStore store;
+  Driver driver(Driver::Host::kDaemon, SavedState(), &store);
+  const auto a = std::make_shared<RecordingSession>();
+  driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
+  store.SayTrouble("can't write: disk full");
+  const JobView job = *driver.GetJob("job");
+  EXPECT_EQ(job.state, JobState::kWaiting);
+  EXPECT_EQ(job.nodes.at(0).state, NodeView::State::kIdle);
+  EXPECT_EQ(job.reason, "waiting for the job's record to be written: the rendezvous server can't write: disk full");
+  EXPECT_EQ(driver.ListJobs("", 1).at(0).state, JobState::kWaiting);
+  store.SayTrouble("");
+  store.MakeOneSafe();
+  EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
+  // A record that the running round does not wait for.
+  const auto spare = std::make_shared<RecordingSession>();
+  driver.OnMessage(spare, NodeJoin("node2", PatientSettings(1)));
+  store.SayTrouble("can't write: disk full");
+  EXPECT_EQ(driver.GetJob("job")->state, JobState::kRunning);
+  driver.OnClosed(a);
+  driver.OnClosed(spare);
+}
+
 TEST(DriverTest, SavedJobs_AreThereBeforeAnybodyJoins) {
   JobRecord record;
   record.job_id = "job";

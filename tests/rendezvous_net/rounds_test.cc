@@ -143,18 +143,6 @@ TEST(RoundsTest, OtherSettings_AreRejectedForGood) {
   }
 }
 
-TEST(RoundsTest, SettingsWithPartsOfNanoseconds_AreTheSameLocallyAndRemotely) {
-  TestServer server;
-  JobSettings settings = PatientSettings(2);
-  settings.last_call = absl::Seconds(1) / 3;
-  TestLauncher a(server.Local(), "job", "node1", settings);
-  TestLauncher b(server.Grpc(), "job", "node2", settings);
-  a.ConnectAndJoin();
-  b.ConnectAndJoin();
-  a.AwaitRound();
-  b.AwaitRound();
-}
-
 TEST(RoundsTest, ManyJobs_NeverMix) {
   constexpr int kJobs = 20;
   constexpr int kNodes = 4;

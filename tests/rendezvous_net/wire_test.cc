@@ -385,10 +385,12 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
   view.node_count = 1;
   view.world_size = 8;
   view.age = absl::Seconds(90);
+  view.began = SteadyTime::FromStart(absl::Seconds(7));
+  view.ended = SteadyTime::FromStart(absl::Seconds(97));
   view.verdict = SampleVerdict();
   NodeView node{"00ff", "node7", "10.0.0.7", 8, "trainer", NodeView::State::kSpare, -1, true, absl::Milliseconds(1500)};
   view.nodes = {node};
-  const v1::Job job = ToProto(view);
+  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
   EXPECT_EQ(job.job_id(), "job-1");
   EXPECT_EQ(job.state(), v1::Job::STATE_RUNNING);
   EXPECT_EQ(job.reason(), "all nodes are ready");
@@ -398,6 +400,8 @@ TEST(JobWireTest, ToProto_EveryField_IsThere) {
   EXPECT_EQ(job.node_count(), 1);
   EXPECT_EQ(job.world_size(), 8);
   EXPECT_EQ(job.age().seconds(), 90);
+  EXPECT_EQ(job.begin().seconds(), 1007);
+  EXPECT_EQ(job.end().seconds(), 1097);
   EXPECT_EQ(job.verdict().exit_code(), 137);
   ASSERT_EQ(job.nodes_size(), 1);
   EXPECT_EQ(job.nodes(0).state(), v1::Node::STATE_SPARE);
@@ -412,11 +416,11 @@ TEST(JobWireTest, ToProto_ShowsNoNodeIds) {
   view.nodes.resize(2);
   view.nodes[0].node_id = "the-id-of-a";
   view.nodes[1].node_id = "the-id-of-b";
-  const v1::Job job = ToProto(view);
+  const v1::Job job = ToProto(view, absl::FromUnixSeconds(1000));
   ASSERT_EQ(job.nodes_size(), 2);
   EXPECT_EQ(job.nodes(0).node_id().find("the-id"), std::string::npos);
   EXPECT_NE(job.nodes(0).node_id(), job.nodes(1).node_id());
-  EXPECT_EQ(job.nodes(0).node_id(), ToProto(view).nodes(0).node_id());
+  EXPECT_EQ(job.nodes(0).node_id(), ToProto(view, absl::FromUnixSeconds(1000)).nodes(0).node_id());
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "rendezvous/state/record_bytes.h"
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "proto/state.pb.h"
 #include "tests/rendezvous_state/sample_records.h"
@@ -53,6 +57,44 @@ TEST(JobRecordTest, AddAge_AgesGrowAndWaitsGetShorter) {
   EXPECT_EQ(record.restarts.wait, absl::ZeroDuration());
   EXPECT_EQ(record.cooldowns[0].remaining, absl::Seconds(90));
   EXPECT_EQ(record.cooldowns[1].remaining, std::nullopt);
+}
+
+// Nothing of this says who belongs to which round.
+TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
+  JobRecord extreme = EndedRecord("a", 5);
+  extreme.age = 2 * kMaxDuration;
+  extreme.restarts_charged = INT32_MIN;
+  extreme.restarts.charge_ages = {-absl::Seconds(1), 2 * kMaxDuration};
+  extreme.restarts.series = extreme.restarts.failures_at_step = -1;
+  extreme.restarts.last_rank = -2;
+  extreme.cooldowns[0].times = extreme.failing_rounds = -1;
+  extreme.goodput->times.lost = absl::Seconds(1'750'284'837);
+  extreme.goodput->highest_step = INT64_MIN;
+  extreme.verdict->exit_code = -1;
+  extreme.kicked[0].actor = "\xff";
+  for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
+    *failure =
+        WorkerFailure{.host = std::string(1000, 'x'), .rank = -7, .local_rank = 1 << 30, .pid = -1, .signal = 99};
+    failure->ran_for = -absl::InfiniteDuration();
+    failure->step = -5;
+  }
+  const absl::StatusOr<JobRecord> back = RecordFromBytes(ToBytes(extreme));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->restarts.charge_ages, (std::vector<absl::Duration>{absl::ZeroDuration(), kMaxDuration}));
+  EXPECT_EQ(back->goodput->times.lost, kMaxDuration);
+  EXPECT_EQ(back->goodput->highest_step, -1);
+  EXPECT_EQ(back->restarts_charged, 0);
+  EXPECT_EQ(back->round.nodes, extreme.round.nodes);
+  EXPECT_EQ(ToBytes(*back), ToBytes(*RecordFromBytes(ToBytes(*back))));
+}
+
+TEST(JobRecordTest, AddAge_WallClockWasWrong_NoTimePasses) {
+  const JobRecord record = LiveRecord("a", 5);
+  for (const absl::Duration wrong : {-absl::Hours(1), absl::Seconds(1'795'458'271), absl::InfiniteDuration()}) {
+    JobRecord aged = record;
+    AddAge(wrong, &aged);
+    EXPECT_EQ(aged, record) << wrong;
+  }
 }
 
 TEST(RecordBytesTest, WhatIsNoRecordIsDataLoss) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/core/ended_jobs.h"
+#include "rendezvous/state/sqlite_db.h"
 #include "tests/rendezvous_state/sample_records.h"
 
 namespace ddprun::rendezvous {
@@ -104,6 +105,8 @@ class SqliteStoreTest : public testing::Test {
       JobRecord kept = LiveRecord("", 1);
       AddAge(record.age - kept.age, &kept);
       EXPECT_EQ(record.restarts, kept.restarts);
+      EXPECT_EQ(record.since_end, record.verdict ? record.age - absl::Seconds(90) : absl::ZeroDuration());
+      record.since_end = absl::ZeroDuration();
       record.age = absl::Seconds(90);
       record.restarts = LiveRecord("", 1).restarts;
       record.goodput = LiveRecord("", 1).goodput;
@@ -164,6 +167,12 @@ TEST_F(SqliteStoreTest, TheLongestLifeOfAServerComesBack) {
     KeepOne(store.get(), LiveRecord("a", 2));
   }
   EXPECT_GE(Open()->TakeSaved().longest_life, longest) << "a shorter life changes nothing";
+}
+
+TEST_F(SqliteStoreTest, ServersAreCounted) {
+  EXPECT_EQ(Open()->TakeSaved().earlier_servers, 0u);
+  KeepOne(Open().get(), LiveRecord("a", 1));
+  EXPECT_EQ(Open()->TakeSaved().earlier_servers, 2u);
 }
 
 TEST_F(SqliteStoreTest, Stop_WritesWhatWasHandedOver) {
@@ -236,6 +245,34 @@ TEST_F(SqliteStoreTest, APageInTheMiddleIsDamaged_TheFileIsSetAside) {
   stream.close();
   EXPECT_TRUE(Reopened().empty());
   EXPECT_EQ(CountSetAside(), 1);
+}
+
+// One that this server does not write, as a newer one might.
+TEST_F(SqliteStoreTest, ARecordThatCannotBeRead_IsSetAsideAlone) {
+  JobRecord live = LiveRecord("odd", 5), ended = EndedRecord("old", 5);
+  live.round.master_port = ended.round.master_port = 70'000;
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    const SteadyTime opened = SteadyNow();
+    while (SteadyNow() < opened + absl::Milliseconds(20)) KeepOne(store.get(), LiveRecord("a", 1));
+    for (const JobRecord& record : {LiveRecord("a", 2), live, ended, EndedRecord("b", 3)}) KeepOne(store.get(), record);
+  }
+  {
+    const std::unique_ptr<SqliteStore> store = Open();
+    const SavedState saved = store->TakeSaved();
+    ASSERT_EQ(saved.jobs.size(), 2u);
+    EXPECT_EQ(saved.jobs[0].job_id, "b");
+    EXPECT_EQ(saved.jobs[1].job_id, "a");
+    EXPECT_EQ(saved.longest_life, absl::ZeroDuration()) << "jobs without a record may have one that was set aside";
+    KeepOne(store.get(), LiveRecord("odd", 6));
+  }
+  EXPECT_EQ(Reopened().size(), 3u);
+  EXPECT_EQ(CountSetAside(), 0);
+  const auto db = SqliteDb::Open(file());
+  ASSERT_TRUE(db.ok()) << db.status();
+  SqliteStatement aside((*db)->get(), "SELECT COUNT(*) FROM damaged");
+  ASSERT_TRUE(aside.Step());
+  EXPECT_EQ(aside.Number(0), 2);
 }
 
 // A file that was cut in the middle of its last transaction goes on with the one before.

@@ -223,5 +223,24 @@ TEST(PeerAddressTest, SocketAndCall_AreTheSame) {
   EXPECT_EQ(PeerOfCall("ipv6:%5Bfe80::1%252%5D:2"), Peer("fe80::1", 2));
 }
 
+// Two processes of a host, also of two users, can share a port to reach different addresses of the host.
+TEST(ConnectionLimitsTest, OwnEndsOf_AllConnectionsOfAPort) {
+  ConnectionLimits limits{ConnectionLimits::Limits()};
+  const PeerAddress peer = Peer("127.0.0.1", 5), one = Peer("127.0.0.1", 1), other = Peer("127.0.0.9", 1);
+  const auto open = [&](int fd, const PeerAddress& own) {
+    ASSERT_TRUE(limits.Open(Fd(fd), peer, At(absl::ZeroDuration()), own).ok());
+  };
+  open(1, one);
+  open(2, other);
+  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
+  EXPECT_TRUE(limits.OwnEndsOf(Peer("127.0.0.1", 6)).empty());
+  open(3, one);  // so the connection of 1 is closed
+  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
+  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
+  EXPECT_EQ(limits.TakeOldest(), Fd(2));
+  EXPECT_EQ(limits.OwnEndsOf(peer), std::vector<PeerAddress>{one});
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -128,6 +129,45 @@ TEST_F(MungeTest, NoMunged_IsNoError) {
                         PatientSettings(1));
   launcher.ConnectAndJoin();
   launcher.AwaitRound();
+}
+
+// As while munged is restarted or flooded: that is no reason to let everybody in, now or later.
+TEST_F(MungeTest, MungedDoesNotAnswerTheFirstCall_NobodyIsLetIn) {
+  munged().Signal(SIGKILL);
+  munged().Wait();
+  ASSERT_EQ(access(socket_.c_str(), F_OK), 0) << "the file stays";
+  TestServer server({.credentials = WithMunge()});
+  RawClient stranger(server.port());
+  const absl::Status refused = stranger.ListJobs(0, "").status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_TRUE(absl::IsUnavailable(NewCredential(socket_).status()));
+  StartMunged();
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
+  TestLauncher launcher(To(server), "job", "node1", PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+}
+
+TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
+  InitLog("munge_test", LogLevel::kWarning);
+  munged().Signal(SIGTERM);
+  munged().Wait();
+  ASSERT_NE(access(socket_.c_str(), F_OK), 0);
+  TestServer server({.credentials = WithMunge()});
+  RawClient stranger(server.port());
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(stranger.ListJobs(0, "").ok());
+  EXPECT_TRUE(stranger.ListJobs(0, "").ok());
+  StartMunged();
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
+  FlushLog(SteadyNow() + Process::kPatience);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  for (const std::string& line : {absl::StrCat("munge is not on this host (there is no ", socket_, ")"),
+                                  std::string("munge is on this host now")}) {
+    const size_t first = log.find(line);
+    EXPECT_NE(first, std::string::npos) << log;
+    EXPECT_EQ(log.find(line, first + 1), std::string::npos) << "more than once\n" << log;
+  }
 }
 
 TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {

@@ -5,8 +5,11 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -84,19 +87,40 @@ TEST(EventFile, MovedAndReopened_NothingIsLost) {
   EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
 }
 
-TEST(EventFile, EventsOfAServerBefore_AreNotWrittenAgain) {
+TEST(EventFile, EventsOfAServerBefore_ThoseThatItHasNotWrittenAreWritten) {
   const TempDir folder;
   const std::string path = folder.File("events");
-  EventLog log;
-  {
+  const auto open_with = [&](std::vector<Event> restored, uint64_t earlier_servers, std::vector<Event> events) {
+    EventLog log;
+    log.Restore(std::move(restored), earlier_servers);
     auto file = EventFile::Open(path, &log);
     ASSERT_TRUE(file.ok()) << file.status();
-    log.Restore({JobEvent(Event::Kind::kJobCreated)});
-    log.Append(JobEvent(Event::Kind::kJobFinished));
+    for (Event& event : events) log.Append(std::move(event));
     EXPECT_EQ((*file)->lost(), 0u);
+  };
+  const auto at = [](int second, Event::Kind kind) {
+    Event event = JobEvent(kind);
+    event.time = absl::FromUnixSeconds(second);
+    event.detail = std::string(second, 'x');
+    return event;
+  };
+  const Event created = at(1, Event::Kind::kJobCreated), assigned = at(2, Event::Kind::kRoundAssigned);
+  const Event stopped = at(3, Event::Kind::kRoundStopped), again = at(3, Event::Kind::kRoundAssigned);
+  open_with({created}, 0, {assigned});
+  EXPECT_EQ(Lines(path), 1) << "a new file begins with what is new";
+  // The second server wrote one of the restored events, and was killed before it wrote the others.
+  Event cut = assigned;
+  cut.detail = "...";
+  open_with({created, cut, stopped, again}, 1, {});
+  EXPECT_EQ(Lines(path), 3);
+  open_with({created, cut, stopped, again}, 2, {at(4, Event::Kind::kJobFinished)});
+  EXPECT_EQ(Lines(path), 4);
+  std::vector<uint64_t> numbers;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    numbers.push_back(nlohmann::json::parse(line)["ddprun.event.number"].get<uint64_t>());
   }
-  EXPECT_EQ(Lines(path), 1);
-  EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
+  EXPECT_EQ(numbers, (std::vector<uint64_t>{2, 1'000'000'003, 1'000'000'004, 2'000'000'005}));
 }
 
 TEST(EventFile, DiskIsFull_LinesAreCounted) {

@@ -65,6 +65,15 @@ TEST(EventLog, Restore_BeginsWithTheNewestOfBefore) {
   EXPECT_EQ(Numbers(log.Read(log.restored(), 10)), "e4 ");
 }
 
+TEST(EventLog, Restore_NumbersOfEarlierServersAreNotGivenAgain) {
+  EventLog log;
+  log.Restore({Of("a")}, 2);
+  log.Append(Of("b"));
+  EXPECT_EQ(Numbers(log.Read(0, 10)), "a2000000001 b2000000002 ");
+  EXPECT_EQ(Numbers(log.Read(7, 10)), "a2000000001 b2000000002 ") << "of a server before this one";
+  EXPECT_EQ(Numbers(log.Read(2'000'000'001, 10)), "b2000000002 ");
+}
+
 TEST(EventLog, Watch_IsToldOfEachEvent_UntilItIsDestroyed) {
   EventLog log;
   uint64_t seen = 0;

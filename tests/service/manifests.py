@@ -16,6 +16,7 @@ KINDS = {
     "ConfigMap": ("v1", []),
     "Service": ("v1", ["selector", "ports"]),
     "StatefulSet": ("apps/v1", ["selector", "serviceName", "template"]),
+    "PodDisruptionBudget": ("policy/v1", ["selector", "maxUnavailable"]),
     "NetworkPolicy": ("networking.k8s.io/v1", ["podSelector", "policyTypes"]),
 }
 # What the restricted level of the Pod Security Standards asks for, and a root file system that nobody writes.
@@ -65,6 +66,9 @@ def check_container(pod, container, claims):
         for action in ("tcpSocket", "httpGet"):
             port = container.get(probe, {}).get(action, {}).get("port")
             expect(port is None or port in ports, f"{name}: {probe}: no port {port}")
+        # A follower, or a server whose disk is full, answers launchers; /readyz fails there.
+        path = container.get(probe, {}).get("httpGet", {}).get("path")
+        expect(path == "/healthz", f"{name}: {probe} asks for {path}")
 
 
 def check_workload(document):
@@ -80,6 +84,18 @@ def check_workload(document):
         check_container(pod, container, claims)
 
 
+def check_several(workload, arguments, documents):
+    """Of servers that share an etcd: each has a name, all start, and the network lets them reach etcd."""
+    spec = workload["spec"]
+    expect(spec.get("podManagementPolicy") == "Parallel", "the servers start one after the other")
+    expect("volumeClaimTemplates" not in spec, "the records are in etcd, not in a volume")
+    name = f"--advertise=$(POD_NAME).{spec['serviceName']}:"
+    expect(any(argument.startswith(name) for argument in arguments), f"no argument {name}PORT")
+    policy = next(d for d in documents if d["kind"] == "NetworkPolicy")["spec"]
+    reached = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    expect(reached == {2379, 53}, f"NetworkPolicy lets out to {sorted(reached)}, not to etcd and the name server")
+
+
 def check_links(documents, configuration):
     """What the documents say of each other."""
     workload = next(d for d in documents if d["kind"] == "StatefulSet")
@@ -91,12 +107,16 @@ def check_links(documents, configuration):
         selector = {
             "Service": lambda: spec["selector"],
             "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
+            "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"],
         }.get(kind)
         expect(selector is None or selector().items() <= labels.items(), f"{kind} selects other pods")
-    service = next(d for d in documents if d["kind"] == "Service")
-    expect(workload["spec"]["serviceName"] == service["metadata"]["name"], "serviceName is no Service")
-    for port in service["spec"]["ports"]:
-        expect(port["targetPort"] in ports, f"Service: no port {port['targetPort']}")
+    services = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "Service"}
+    own_names = services.get(workload["spec"]["serviceName"], {})
+    expect(own_names.get("clusterIP") == "None", "serviceName is no headless Service: pods have no names")
+    expect(own_names.get("publishNotReadyAddresses") is True, "pods have no names before they are ready")
+    for spec in services.values():
+        for port in spec["ports"]:
+            expect(port["targetPort"] in ports, f"Service: no port {port['targetPort']}")
     for rule in next(d for d in documents if d["kind"] == "NetworkPolicy")["spec"]["ingress"]:
         expect(rule.get("from"), "NetworkPolicy lets everybody in")
         for port in rule["ports"]:
@@ -105,12 +125,20 @@ def check_links(documents, configuration):
     names = {v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v}
     expect(names == {config["metadata"]["name"]}, f"volumes of ConfigMaps {names}")
     mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+    arguments = pod["containers"][0]["args"]
+    several = workload["spec"]["replicas"] > 1
+    if several:
+        check_several(workload, arguments, documents)
     for key, text in config["data"].items():
-        expect(f"{mounts['config']}/{key}" in pod["containers"][0]["args"], f"nobody reads {key}")
-        expect(f'"{mounts["state"]}"' in text, "the state is not kept in the volume")
+        expect(f"{mounts['config']}/{key}" in arguments, f"nobody reads {key}")
+        expect(several == ("\netcd = " in "\n" + text), "etcd is for several servers, and they need it")
+        expect(several or f'"{mounts["state"]}"' in text, "the state is not kept in the volume")
         expect(f'"{mounts["token"]}/' in text, "the token is not read from the Secret")
         # The folders exist in the pod only.
         lines = [line for line in text.splitlines() if not line.startswith(("state-dir", "token-file", "tls-"))]
+        for argument in arguments:
+            if argument.startswith("--advertise="):
+                lines.append(f'advertise = "{argument.partition("=")[2].replace("$(POD_NAME)", "rendezvousd-0")}"')
         with open(configuration, "w") as file:
             file.write("\n".join(lines) + "\n")
 

@@ -169,6 +169,11 @@ TEST_F(OptionsTest, Check_CredentialsAndDirectories) {
   EXPECT_EQ(CheckError(options), "");
   options.state_dir = dir_.File("to_be_created");
   EXPECT_EQ(CheckError(options), "");
+  options.state_dir = dir_.File("to_be_created/");
+  EXPECT_EQ(CheckError(options), "");
+  options.state_dir = dir_.File("none/state");  // the server makes one folder, not those above
+  EXPECT_EQ(CheckError(options), absl::StrCat("--state-dir ", dir_.File("none/state"), ": there is no directory ",
+                                              dir_.File("none"), "; create it"));
   options.state_dir = dir_.File("token");
   EXPECT_EQ(CheckError(options), absl::StrCat("--state-dir ", dir_.File("token"), " is not a directory"));
 }
@@ -184,7 +189,7 @@ TEST_F(OptionsTest, EventLog_MustBeWritable) {
             absl::StrCat("--event-log ", no_folder, ": there is no directory ", dir_.File("none"), "; create it"));
   if (geteuid() == 0) return;  // who may write everywhere
   EXPECT_EQ(error("/etc/passwd"), "--event-log /etc/passwd: Permission denied");
-  EXPECT_EQ(error("/etc/events"), "--event-log /etc/events: can't create a file in /etc: Permission denied");
+  EXPECT_EQ(error("/etc/events"), "--event-log /etc/events: can't create it in /etc: Permission denied");
 }
 
 TEST_F(OptionsTest, Token_FlagWinsOverVariablesWhichAreTaken) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <regex>
 #include <set>
@@ -102,9 +104,11 @@ TEST(ServiceTest, FlagsThatFilesUse_Exist) {
     return std::set<std::string>(std::sregex_token_iterator(text.begin(), text.end(), flag), {});
   }();
   // Lines with the program's arguments.
-  const std::vector<std::pair<std::string, std::string>> places = {{kUnit, "ExecStart="},
-                                                                   {"packaging/container/Containerfile", "CMD "},
-                                                                   {"packaging/kubernetes/rendezvousd.yaml", "args: "}};
+  const std::vector<std::pair<std::string, std::string>> places = {
+      {kUnit, "ExecStart="},
+      {"packaging/container/Containerfile", "CMD "},
+      {"packaging/kubernetes/rendezvousd.yaml", "args: "},
+      {"packaging/kubernetes/rendezvousd_etcd.yaml", "args: "}};
   for (const auto& [file, mark] : places) {
     int found = 0;
     const std::vector<std::string> lines = absl::StrSplit(ReadFile(file), '\n');
@@ -119,24 +123,123 @@ TEST(ServiceTest, FlagsThatFilesUse_Exist) {
   }
 }
 
-void ExpectValid(const std::string& file) {
-  // The Secret, or systemd's credential.
-  Process check({kProgram, "--config", file, "--check-config"}, {{"DDPRUN_TOKEN", "0123456789abcdef"}});
-  EXPECT_EQ(check.Wait(), 0) << check.Err();
-  EXPECT_EQ(check.Out(), "rendezvousd: configuration is valid\n");
+constexpr char kToken[] = "0123456789abcdef";
+
+// Starts the server for real: a configuration that is valid may still ask for sockets that can't be had together.
+// `port`: where it listens, on every address of this host.
+void ExpectStarts(std::vector<std::string> argv, int port, const std::map<std::string, std::string>& environment = {}) {
+  argv.insert(argv.begin(), kProgram);
+  Process server(argv, environment);
+  ASSERT_TRUE(server.WaitForOut("listening on")) << server.Err();
+  std::vector<std::string> hosts = {"127.0.0.1"};
+  if (access("/proc/net/if_inet6", R_OK) == 0 && !ReadFile("/proc/net/if_inet6").empty()) hosts.push_back("[::1]");
+  for (const std::string& host : hosts) {
+    Process ctl({"ddprunctl/ddprunctl", absl::StrCat("--server=", host, ":", port), "jobs"},
+                {{"DDPRUN_TOKEN", kToken}});
+    EXPECT_EQ(ctl.Wait(), 0) << host << ": " << ctl.Err();
+  }
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0) << server.Err();
 }
 
-TEST(ServiceTest, ConfigurationFile_IsValid) { ExpectValid("packaging/systemd/rendezvousd.conf"); }
+// What is installed, below `dir` and at `port`. The token is in its file.
+class Installed {
+ public:
+  Installed() {
+    std::ofstream(dir_.File("token")) << kToken << "\n";
+    chmod(dir_.File("token").c_str(), 0600);
+  }
+  int port() const { return port_; }
+  std::string Text(const std::string& text) const {
+    return absl::StrReplaceAll(text, {{"29400", absl::StrCat(port_)},
+                                      {"/etc/ddprun/", dir_.File("")},
+                                      {"/var/lib/rendezvousd", dir_.File("state")},
+                                      {"${STATE_DIRECTORY}", dir_.File("state")},
+                                      {"${CREDENTIALS_DIRECTORY}/", dir_.File("")}});
+  }
+  std::string Configuration(const std::string& text) const {
+    std::ofstream(dir_.File("rendezvousd.conf")) << Text(text);
+    return dir_.File("rendezvousd.conf");
+  }
+
+ private:
+  const TempDir dir_;
+  const int port_ = FreePort();
+};
+
+// The rest of the line that begins with `mark`.
+std::string LineWith(const std::string& file, const std::string& mark) {
+  for (const absl::string_view line : absl::StrSplit(ReadFile(file), '\n')) {
+    if (absl::StartsWith(line, mark)) return std::string(line.substr(mark.size()));
+  }
+  ADD_FAILURE() << file << ": no line with " << mark;
+  return "";
+}
+
+TEST(ServiceTest, Unit_StartsThePackagedConfiguration) {
+  const Installed installed;
+  installed.Configuration(ReadFile("packaging/systemd/rendezvousd.conf"));
+  std::vector<std::string> argv = absl::StrSplit(installed.Text(LineWith(kUnit, "ExecStart=")), ' ');
+  EXPECT_EQ(argv[0], "/usr/local/bin/rendezvousd");
+  argv.erase(argv.begin());
+  ExpectStarts(argv, installed.port());
+  // systemd gives up after five starts in ten seconds otherwise.
+  EXPECT_EQ(LineWith(kUnit, "StartLimitIntervalSec="), "0");
+}
+
+TEST(ServiceTest, ConfigurationInTheGuide_Starts) {
+  const std::string guide = ReadFile("docs/rendezvousd.md");
+  const size_t begin = guide.find("    # /etc/ddprun/rendezvousd.conf\n");
+  ASSERT_NE(begin, std::string::npos);
+  const Installed installed;
+  ExpectStarts({"--config", installed.Configuration(guide.substr(begin, guide.find("\n\n", begin) - begin + 1))},
+               installed.port());
+}
+
+TEST(ServiceTest, ContainersCommand_Starts) {
+  const Installed installed;
+  const std::regex argument("\"([^\"]*)\"");
+  const std::string line = installed.Text(LineWith("packaging/container/Containerfile", "CMD "));
+  const std::vector<std::string> argv(std::sregex_token_iterator(line.begin(), line.end(), argument, 1), {});
+  ExpectStarts(argv, installed.port());
+}
+
+// Both orders, and both families; what else listens at the port is still found.
+TEST(ServiceTest, BothWildcards_ShareAPort) {
+  const int port = FreePort();
+  const std::string ipv4 = absl::StrCat("--listen=0.0.0.0:", port), ipv6 = absl::StrCat("--listen=[::]:", port);
+  ExpectStarts({ipv4}, port);
+  ExpectStarts({ipv6}, port);
+  ExpectStarts({ipv6, ipv4}, port);
+  ExpectStarts({ipv4, ipv6}, port);
+  Process first({kProgram, ipv4, ipv6});
+  ASSERT_TRUE(first.WaitForOut(absl::StrCat("listening on [::]:", port))) << first.Err();
+  Process second({kProgram, ipv6, ipv4});
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(second.Err(), "address in use")) << second.Err();
+}
 
 TEST(ServiceTest, Manifests_FitTogether) {
-  TempDir dir;
-  Process check({"/usr/bin/python3", "tests/service/manifests.py", "packaging/kubernetes/rendezvousd.yaml",
-                 "packaging/kubernetes/network_policy.yaml", dir.File("conf")});
-  const int code = check.Wait();
-  if (code == kSkipped) GTEST_SKIP() << "there is no python3-yaml";
-  EXPECT_EQ(code, 0) << check.Err();
-  EXPECT_EQ(check.Out(), "");
-  ExpectValid(dir.File("conf"));
+  for (const char* servers : {"", "_etcd"}) {
+    TempDir dir;
+    Process check({"/usr/bin/python3", "tests/service/manifests.py",
+                   absl::StrCat("packaging/kubernetes/rendezvousd", servers, ".yaml"),
+                   absl::StrCat("packaging/kubernetes/network_policy", servers, ".yaml"), dir.File("conf")});
+    const int code = check.Wait();
+    if (code == kSkipped) GTEST_SKIP() << "there is no python3-yaml";
+    EXPECT_EQ(code, 0) << check.Err();
+    EXPECT_EQ(check.Out(), "");
+    const Installed installed;
+    const std::string text = absl::StrReplaceAll(ReadFile(dir.File("conf")), {{"0.0.0.0:9400", "0.0.0.0:0"}});
+    const std::map<std::string, std::string> environment = {{"DDPRUN_TOKEN", kToken}};
+    if (servers[0] == '\0') {
+      ExpectStarts({"--config", installed.Configuration(text)}, installed.port(), environment);
+      continue;
+    }
+    // There is no etcd to start with.
+    Process valid({kProgram, "--config", dir.File("conf"), "--check-config"}, environment);
+    EXPECT_EQ(valid.Wait(), 0) << valid.Err();
+  }
 }
 
 // What benchmarks/fleet.py runs.

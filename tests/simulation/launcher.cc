@@ -29,18 +29,24 @@ Launcher::Launcher(Settings settings, Timeline* timeline, Network* network)
       timeline_(timeline),
       network_(network),
       machine_(settings_.agent, timeline->now()),
-      workers_(
-          settings_.workers, timeline,
-          [this](const launcher::WorkerEnd& end) {
-            WhenAwake([=, this] {
-              Step([&](Machine* m, Machine::Effects* e) { m->OnWorkersEnded({end}, timeline_->now(), e); });
-            });
-          },
-          [this](int32_t local_rank, const launcher::LinkEvent& event) {
-            WhenAwake([=, this] {
-              Step([&](Machine* m, Machine::Effects* e) { m->OnLink(local_rank, event, timeline_->now(), e); });
-            });
-          }) {}
+      workers_(settings_.workers, timeline,
+               {[this](const launcher::WorkerEnd& end) {
+                  WhenAwake([=, this] {
+                    Step([&](Machine* m, Machine::Effects* e) { m->OnWorkersEnded({end}, timeline_->now(), e); });
+                  });
+                },
+                [this](int32_t local_rank, const launcher::LinkEvent& event) {
+                  WhenAwake([=, this] {
+                    Step([&](Machine* m, Machine::Effects* e) { m->OnLink(local_rank, event, timeline_->now(), e); });
+                  });
+                },
+                [this](int32_t local_rank) {
+                  WhenAwake([=, this] {
+                    machine_.MayStartWorkers(timeline_->now()) ? workers_.OpenGate(local_rank)
+                                                               : workers_.Kill({local_rank});
+                  });
+                },
+                [this] { Changed(); }}) {}
 
 Launcher::~Launcher() = default;
 

@@ -4,12 +4,8 @@
 
 namespace ddprun::testing {
 
-Workers::Workers(Settings settings, Timeline* timeline, OnEnded on_ended, OnLink on_link)
-    : settings_(std::move(settings)),
-      timeline_(timeline),
-      on_ended_(std::move(on_ended)),
-      on_link_(std::move(on_link)),
-      workers_(settings_.slots) {}
+Workers::Workers(Settings settings, Timeline* timeline, Events events)
+    : settings_(std::move(settings)), timeline_(timeline), events_(std::move(events)), workers_(settings_.slots) {}
 
 void Workers::Later(int32_t rank, absl::Duration wait, std::function<void(Worker*)> what) {
   const std::weak_ptr<bool> life = life_;
@@ -33,15 +29,59 @@ void Workers::Work(int32_t rank, const rendezvous::Assignment& assignment) {
 void Workers::Start(const launcher::LocalRanks& ranks, const rendezvous::Assignment& assignment) {
   const int failing = settings_.fail && timeline_->Below(4) == 0 ? timeline_->Below(settings_.slots) : -1;
   for (const int32_t rank : ranks) {
-    ++starts_;
-    Work(rank, assignment);
-    if (rank == failing) EndLater(rank, timeline_->Random(settings_.work), 1, 0);
-    if (!settings_.reform) continue;
+    Worker& worker = workers_[rank];
+    ++worker.start;
+    worker.world = World(assignment.round, assignment.master_port);
+    worker.phase = Phase::kAskedFor;
+    worker.assignment = assignment;
+    worker.fails = rank == failing;
+    worker.ends_soon = worker.suspended = false;
+    const absl::Duration most = timeline_->Below(8) == 0 ? absl::Seconds(4) : absl::ZeroDuration();
+    Later(rank, timeline_->Random(most), [=, this](Worker* worker) {
+      worker->phase = Phase::kAtGate;
+      events_.on_created(rank);
+    });
+  }
+}
+
+void Workers::OpenGate(int32_t rank) {
+  if (!workers_[rank].world || workers_[rank].phase != Phase::kAtGate) return;
+  workers_[rank].phase = Phase::kInExec;
+  const absl::Duration most = timeline_->Below(4) == 0 ? absl::Seconds(5) : absl::Milliseconds(50);
+  Later(rank, timeline_->Random(most), [=, this](Worker* worker) {
+    if (worker->phase == Phase::kDoomed) return End(rank, 0, SIGKILL);
+    Begin(rank);
+  });
+}
+
+void Workers::Begin(int32_t rank) {
+  ++starts_;
+  workers_[rank].phase = Phase::kRunning;
+  Work(rank, rendezvous::Assignment(workers_[rank].assignment));
+  if (workers_[rank].fails) EndLater(rank, timeline_->Random(settings_.work), 1, 0);
+  if (settings_.reform) {
     worker_contract::LinkHello hello;
     hello.local_rank = rank;
     hello.capabilities = {worker_contract::kCanReform};
-    Later(rank, timeline_->Random(absl::Milliseconds(200)), [=, this](Worker*) { on_link_(rank, hello); });
+    Later(rank, timeline_->Random(absl::Milliseconds(200)), [=, this](Worker*) { events_.on_link(rank, hello); });
   }
+  events_.on_begun();
+}
+
+bool Workers::EndBeforeBegin(int32_t rank, int signal) {
+  Worker& worker = workers_[rank];
+  switch (worker.phase) {
+    case Phase::kRunning: return false;
+    case Phase::kAskedFor:  // there is no process yet: its gate stays closed
+    case Phase::kDoomed: return true;
+    case Phase::kAtGate: break;
+    case Phase::kInExec:
+      if (timeline_->Below(2) == 0) break;
+      worker.phase = Phase::kDoomed;  // in an uninterruptible wait
+      return true;
+  }
+  End(rank, 0, signal);
+  return true;
 }
 
 void Workers::Suspend(const launcher::LocalRanks& ranks, const worker_contract::LinkSuspend& line) {
@@ -54,7 +94,7 @@ void Workers::Suspend(const launcher::LocalRanks& ranks, const worker_contract::
       const int64_t made = (timeline_->now() - worker->began) / absl::Milliseconds(100);
       if (made > 0 || worker->step) worker->step = worker->step.value_or(0) + made;
       worker->suspended = true;
-      on_link_(rank, worker_contract::LinkSuspended{line.round, worker->step});
+      events_.on_link(rank, worker_contract::LinkSuspended{line.round, worker->step});
     });
   }
 }
@@ -69,7 +109,7 @@ void Workers::Reform(const launcher::LocalRanks& ranks, const rendezvous::Assign
     formed.step = assignment.state_step.value_or(0);
     formed.source = assignment.state_source;
     Later(rank, timeline_->Random(absl::Milliseconds(50)), [=, this](Worker* worker) {
-      if (!worker->suspended) on_link_(rank, formed);
+      if (!worker->suspended) events_.on_link(rank, formed);
     });
   }
 }
@@ -81,7 +121,7 @@ void Workers::EndLater(int32_t rank, absl::Duration wait, int exit_code, int sig
 void Workers::Terminate(const launcher::LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
     Worker& worker = workers_[rank];
-    if (!worker.world || worker.ends_soon) continue;
+    if (!worker.world || worker.ends_soon || EndBeforeBegin(rank, SIGTERM)) continue;
     worker.ends_soon = true;
     const int manner = timeline_->Below(10);
     if (manner < 2) continue;  // it ignores SIGTERM
@@ -91,19 +131,19 @@ void Workers::Terminate(const launcher::LocalRanks& ranks) {
 
 void Workers::Kill(const launcher::LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
-    if (workers_[rank].world) End(rank, 0, SIGKILL);
+    if (workers_[rank].world && !EndBeforeBegin(rank, SIGKILL)) End(rank, 0, SIGKILL);
   }
 }
 
 void Workers::KillAll() {
   for (int32_t rank = 0; rank < settings_.slots; ++rank) {
-    if (workers_[rank].world) End(rank, 0, SIGKILL);
+    if (workers_[rank].world && !EndBeforeBegin(rank, SIGKILL)) End(rank, 0, SIGKILL);
   }
 }
 
 void Workers::Fail() {
   for (int32_t rank = 0; rank < settings_.slots; ++rank) {
-    if (workers_[rank].world) return End(rank, 1, 0);
+    if (workers_[rank].world && workers_[rank].phase == Phase::kRunning) return End(rank, 1, 0);
   }
 }
 
@@ -125,14 +165,14 @@ void Workers::End(int32_t rank, int exit_code, int signal) {
   }
   const std::weak_ptr<bool> life = life_;
   timeline_->In(timeline_->Random(absl::Milliseconds(5)), [=, this, start = workers_[rank].start] {
-    if (!life.expired() && workers_[rank].start == start) on_ended_(end);
+    if (!life.expired() && workers_[rank].start == start) events_.on_ended(end);
   });
 }
 
 std::vector<Workers::World> Workers::worlds() const {
   std::vector<World> worlds;
   for (const Worker& worker : workers_) {
-    if (worker.world && !worker.suspended) worlds.push_back(*worker.world);
+    if (worker.world && worker.phase == Phase::kRunning && !worker.suspended) worlds.push_back(*worker.world);
   }
   return worlds;
 }

@@ -85,7 +85,8 @@ TEST_F(LostNodeTest, PowerOff_NoKill_FixedCount_SaysForWhomItWaitsAndFails) {
   EXPECT_TRUE(job.WaitForOutput("waiting for node2; 1 of 2 joined (joined: node1)")) << job.Output();
   EXPECT_EQ(job.WaitForEnd(), "FAILED");
   EXPECT_EQ(job.Field("ExitCode"), "1:0") << job.Output();
-  EXPECT_THAT(job.Output(), HasSubstr("only 1 of 2 nodes joined within 12s: node1 (node node2 lost: no heartbeat"));
+  EXPECT_THAT(job.Output(),
+              HasSubstr("timed out: 1 of 2 nodes joined within 12s: node1 (node node2 lost: no heartbeat"));
 }
 
 TEST_F(LostNodeTest, PowerOff_Requeue_StartsAgainOnOtherNodes) {

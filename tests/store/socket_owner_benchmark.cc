@@ -7,7 +7,7 @@
 #include "benchmark/benchmark.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/listener.h"
-#include "launcher/store/socket_owner.h"
+#include "rendezvous/base/socket_owner.h"
 
 namespace ddprun::launcher {
 namespace {

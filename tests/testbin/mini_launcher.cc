@@ -77,11 +77,12 @@ int main(int argc, char** argv) {
   printf("guard %d\nlauncher %d\n", guard->pid(), getpid());
   fflush(stdout);
   for (int i = 0; i < atoi(argv[1]); ++i) {
-    auto child = Spawn(request);
+    auto child = CreateChild(request);
     if (!child.ok()) {
       fprintf(stderr, "%s\n", std::string(child.status().message()).c_str());
       return 97;
     }
+    child->gate.Open();
     if (!(*watch)->Watch(*std::move(child)).ok()) return 96;
   }
   printf("started\n");

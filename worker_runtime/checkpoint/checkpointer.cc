@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/version.h"
+#include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
@@ -22,6 +23,7 @@
 #include "worker_runtime/checkpoint/shard_outcomes.h"
 #include "worker_runtime/env/worker_env.h"
 #include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/process_group/meeting.h"
 #include "worker_runtime/process_group/process_group.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
 #include "worker_runtime/state/random_state.h"
@@ -148,6 +150,14 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
     run_ = info.run;
     round_.round = info.round.round + 1;
   }
+  const std::string lost =
+      found || (restart_count_ == 0 && round_.launcher_round <= 1)
+          ? ""
+          : absl::StrCat("no rank has a checkpoint in ", folder_.folder(), ", but this is round ",
+                         round_.launcher_round, " (restart ", restart_count_,
+                         "); if that folder is on each host's own disk, checkpoints are lost with the host of rank 0: "
+                         "use a folder that all hosts share");
+  if (!lost.empty() && options_.require_checkpoint) return NonRestartable(absl::NotFoundError(lost));
   if (RankIn(group_.get()) != 0) return info;
   for (const std::string& skipped : info.skipped) Warn(absl::StrCat("skipped: ", skipped));
   for (const std::string& name : loader.missing()) {
@@ -157,9 +167,8 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
     Warn(absl::StrCat("continuing step ", info.progress.step, " of ", info.path, ", saved by job ", info.run_id,
                       "; this is job ", run_id_));
   }
-  if (!found && restart_count_ > 0) {
-    Warn(absl::StrCat("no rank has a checkpoint in ", folder_.folder(),
-                      ": training begins at step 0, although this is restart ", restart_count_));
+  if (!lost.empty()) {
+    Warn(absl::StrCat("WARNING: training starts again at step 0 (rank 0 is on ", ThisProcess().host, "): ", lost));
   }
   return info;
 }

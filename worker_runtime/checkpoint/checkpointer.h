@@ -43,6 +43,11 @@ struct CheckpointerOptions {
   // state, and reads what is its part then, so the number of ranks may change.
   bool shared_folder = false;
 
+  // Where no rank has a checkpoint in a later round of a job than the first, Resume returns an error that the launcher
+  // does not restart (NonRestartable), instead of a warning and step 0. For jobs whose loss must not go unnoticed; one
+  // that fails before its first checkpoint then ends.
+  bool require_checkpoint = false;
+
   // Save refuses parameters and optimizer state with NaN or infinite values, so that the last finite checkpoint is
   // kept. true: it saves them.
   bool allow_non_finite = false;
@@ -110,8 +115,9 @@ class Checkpointer {
   // Loads the newest checkpoint that any rank holds intact, on all ranks. Parameters keep their devices and dtypes;
   // optimizer options (lr, ...) are restored from the checkpoint, as in Python. If the world has grown, new ranks keep
   // their random number state. Damaged checkpoints are skipped with a warning on stderr, as are names added to the
-  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error: `path` is empty and
-  // nothing is changed. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor
+  // TrainingState that the checkpoint does not have. No checkpoint anywhere is not an error, but see
+  // `require_checkpoint`: `path` is empty and nothing is changed; in a later round than the first, a warning names
+  // folder and host. A Checkpointer that has not resumed anything begins a new run: it neither overwrites nor
   // removes the files that are already in the directory.
   // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
   // checkpoints are damaged, or a rank (named in the message) can't read the one that was chosen. After an error the

@@ -8,18 +8,21 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "rendezvous/base/steady_time.h"
 #include "worker_contract/phase_names.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/elastic/core/step_seed.h"
+#include "worker_runtime/optim/scheduler_steps.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
 
@@ -80,8 +83,20 @@ absl::Status ElasticTrainer::Check() const {
   return absl::OkStatus();
 }
 
+// What the trainer changes in each step is rolled back and sent to new workers with the rest.
+absl::Status ElasticTrainer::AddToState() {
+  TrainingState& state = *training_.state;
+  if (training_.optimizer != nullptr && training_.optimizer != state.optimizer()) {
+    return absl::InvalidArgumentError(
+        "ElasticTraining: the optimizer is not the one of its TrainingState, so new workers would not get its state");
+  }
+  if (training_.scheduler != nullptr) DDPRUN_RETURN_IF_ERROR(state.AddScheduler(*training_.scheduler));
+  return training_.sampler == nullptr ? absl::OkStatus() : state.AddSampler(*training_.sampler);
+}
+
 absl::Status ElasticTrainer::Train() {
   DDPRUN_RETURN_IF_ERROR(Check());
+  DDPRUN_RETURN_IF_ERROR(AddToState());
   // From here on SIGTERM does not end this process, which saves first. Without a link nothing else would end the wait
   // for a group that others can't form any more.
   if (LauncherLink::OfProcess().connected()) TimeUntilStop();
@@ -107,6 +122,11 @@ absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
     if (end.has_value()) return *end;
     if (step >= options_.steps) break;
     DDPRUN_RETURN_IF_ERROR(TrainStep(step++));
+    // Now, because what a newcomer lacks shows in the first step: a schedule of its own, for example.
+    if (std::exchange(recovered_, false)) {
+      DDPRUN_RETURN_IF_ERROR(worker_.group()->Try(
+          "first step of the round", [&] { return training_.state->CheckSameOnAllRanks(*worker_.group()); }));
+    }
     if (worker_.suspended()) return End::kNextRound;
   }
   DDPRUN_RETURN_IF_ERROR(SayFinished(step));
@@ -121,6 +141,8 @@ absl::StatusOr<int64_t> ElasticTrainer::BeginRound() {
   // What survivors know is not known to newcomers: the step may be saved once more, and how long steps take is measured
   // anew.
   saved_ = std::nullopt;
+  unconfirmed_ = std::nullopt;
+  failed_saves_ = 0;
   bool resumed = false;
   DDPRUN_ASSIGN_OR_RETURN(const int64_t step, worker_.SyncState(*training_.state, *training_.model, [&] {
     resumed = true;
@@ -131,6 +153,7 @@ absl::StatusOr<int64_t> ElasticTrainer::BeginRound() {
   } else {
     DDPRUN_RETURN_IF_ERROR(UseCheckpoints());
   }
+  recovered_ = !resumed;
   schedule_.StartRound(step);
   training_time_ = absl::ZeroDuration();
   phases_ = 0;
@@ -149,7 +172,7 @@ absl::StatusOr<std::optional<ElasticTrainer::End>> ElasticTrainer::BetweenSteps(
   const bool due = step > 0 && (last || step % options_.checkpoint_every == 0);
   // The checkpoint that this round was resumed from will do.
   if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.SayCheckpointed(step);
-  if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step));
+  if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step, /*must=*/last || wishes.stop));
   if (wishes.stop) {
     DDPRUN_RETURN_IF_ERROR(SayFinished(step));
     DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
@@ -207,13 +230,25 @@ absl::StatusOr<at::Tensor> ElasticTrainer::Step(int64_t step) {
   }));
   ReportPhase(step, kOptimizerPhase);
   // From here on nothing communicates, so the step is made whole or, if an error ends this process, not seen by anyone.
-  DDPRUN_RETURN_IF_ERROR(TorchTry("optimizer step", [&]() -> absl::Status {
-    if (training_.update != nullptr) return training_.update();
-    training_.optimizer->step();
-    if (training_.scheduler != nullptr) training_.scheduler->step();
-    return absl::OkStatus();
-  }));
+  DDPRUN_RETURN_IF_ERROR(TorchTry("optimizer step", [&] { return Update(); }));
   return loss;
+}
+
+absl::Status ElasticTrainer::Update() {
+  torch::optim::LRScheduler* const scheduler = training_.scheduler;
+  const unsigned steps = scheduler == nullptr ? 0 : StepsOf(*scheduler);
+  if (training_.update == nullptr) {
+    training_.optimizer->step();
+  } else {
+    DDPRUN_RETURN_IF_ERROR(training_.update());
+  }
+  if (scheduler == nullptr) return absl::OkStatus();
+  if (StepsOf(*scheduler) != steps) {
+    return absl::InvalidArgumentError(
+        "ElasticTraining::update has stepped the scheduler, which the trainer does as well: leave one of them out");
+  }
+  scheduler->step();
+  return absl::OkStatus();
 }
 
 void ElasticTrainer::ReportPhase(int64_t step, const char* phase) {
@@ -242,25 +277,35 @@ absl::StatusOr<std::optional<int64_t>> ElasticTrainer::Resume() {
 
 absl::Status ElasticTrainer::UseCheckpoints() {
   if (options_.checkpoint.folder.empty()) return absl::OkStatus();
-  if (checkpointer_ != nullptr) {
-    checkpointer_->Rebind(worker_.group(), static_cast<int64_t>(worker_.env().round));
-    return absl::OkStatus();
+  if (checkpointer_ == nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(checkpointer_,
+                            Checkpointer::Create(worker_.group(), *training_.state, options_.checkpoint));
   }
-  DDPRUN_ASSIGN_OR_RETURN(checkpointer_, Checkpointer::Create(worker_.group(), *training_.state, options_.checkpoint));
+  const uint64_t round = worker_.env().round;
+  if (round != 0) checkpointer_->Rebind(worker_.group(), static_cast<int64_t>(round));
   return absl::OkStatus();
 }
 
-absl::Status ElasticTrainer::Save(int64_t steps) {
+absl::Status ElasticTrainer::Save(int64_t steps, bool must) {
   if (checkpointer_ == nullptr || saved_ == steps) return absl::OkStatus();
   ReportProgress({.step = steps, .phase = kCheckpointPhase, .loss = loss_});
   const ElasticSampler* const sampler = training_.sampler;
-  DDPRUN_RETURN_IF_ERROR(
+  const absl::Status status =
       checkpointer_->Save({.step = steps,
                            .epoch = sampler == nullptr ? 0 : sampler->epoch(),
                            .sampler_position = sampler == nullptr ? 0 : sampler->position(),
-                           .sampler_seed = sampler == nullptr ? 0 : static_cast<uint64_t>(sampler->options().seed)}));
-  // One that is written in the background is on disk when the next call says so.
-  if (unconfirmed_.has_value()) worker_.SayCheckpointed(*std::exchange(unconfirmed_, std::nullopt));
+                           .sampler_seed = sampler == nullptr ? 0 : static_cast<uint64_t>(sampler->options().seed)});
+  // One that is written in the background is on disk when the next call says so, or has failed; then this one is being
+  // written.
+  const std::optional<int64_t> before = std::exchange(unconfirmed_, std::nullopt);
+  if (!status.ok()) {
+    const bool async = options_.checkpoint.async;
+    if ((must && !async) || !MayGoOnWithout(steps, status)) return status;
+    if (async) unconfirmed_ = steps;
+    return absl::OkStatus();
+  }
+  failed_saves_ = 0;
+  if (before.has_value()) worker_.SayCheckpointed(*before);
   if (options_.checkpoint.async) {
     unconfirmed_ = steps;
   } else {
@@ -268,6 +313,26 @@ absl::Status ElasticTrainer::Save(int64_t steps) {
   }
   saved_ = steps;
   return absl::OkStatus();
+}
+
+// The same on all ranks, which have all got the error: what is wrong with a disk may pass, and the state is in memory.
+bool ElasticTrainer::MayGoOnWithout(int64_t steps, const absl::Status& failed) {
+  switch (failed.code()) {
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnavailable: break;
+    default: return false;
+  }
+  if (!worker_.group()->Health().ok() || ++failed_saves_ >= kFailedSaves) return false;
+  if (worker_.env().rank == 0) {
+    std::fputs(absl::StrCat("ddprun: WARNING: a checkpoint was not saved, and training goes on without it after step ",
+                            steps, " (failure ", failed_saves_, " in a row; ", kFailedSaves,
+                            " end the training): ", failed.message(), "\n")
+                   .c_str(),
+               stderr);
+  }
+  return true;
 }
 
 absl::Status ElasticTrainer::SayFinished(int64_t steps) {

@@ -25,21 +25,21 @@ class Optimizer;
 
 namespace ddprun {
 
-// What an ElasticTrainer trains; must outlive it.
+// What an ElasticTrainer trains; must outlive it and `state`.
 struct ElasticTraining {
   ElasticModel* model = nullptr;  // an ElasticDdp
   torch::optim::Optimizer* optimizer =
       nullptr;  // of any kind but ZeroRedundancyOptimizer, whose state dies with a rank
   torch::optim::LRScheduler* scheduler = nullptr;  // stepped after the optimizer; nullptr: none
   ElasticSampler* sampler = nullptr;  // gets this rank's place in each round; nullptr: the step has its own
-  TrainingState* state = nullptr;     // of the module and the optimizer, with scheduler and sampler added
+  TrainingState* state = nullptr;     // of the module and the optimizer; the trainer adds scheduler and sampler
 
   // Step number `step`, from 0 on: forward and backward of this rank's batch, with the gradients set to zero between or
   // before them. Returns the loss. May be called again for the same step, after a rollback of everything in `state`.
   std::function<absl::StatusOr<at::Tensor>(int64_t step)> step;
 
-  // Instead of the steps of optimizer and scheduler, for example for a GradScaler. Must not communicate. nullptr:
-  // those.
+  // Instead of the optimizer's step, for example for a GradScaler. Must not communicate, and must not step `scheduler`,
+  // which the trainer does afterwards. nullptr: the optimizer's step.
   std::function<absl::Status()> update = nullptr;
 
   // Evaluates the model after `steps` steps (ElasticTrainerOptions::evaluate_every), for example on samples that it
@@ -78,7 +78,6 @@ struct ElasticTrainerOptions {
 //     ddprun::AdamW optimizer(ddprun::Parameters(net));
 //     DDPRUN_ASSIGN_OR_RETURN(auto sampler, ddprun::ElasticSampler::Create(data.size(), {.batch_size = 32}));
 //     ddprun::TrainingState state(*net, &optimizer);
-//     DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
 //     ddprun::ElasticTrainer trainer(worker, {.model = &ddp, .optimizer = &optimizer, .sampler = &sampler,
 //                                             .state = &state, .step = [&](int64_t) -> absl::StatusOr<at::Tensor> {
 //                                               const ddprun::ElasticBatch batch = sampler.Next();
@@ -98,22 +97,29 @@ struct ElasticTrainerOptions {
 // last step; and the loss of the step before. With steps of a few milliseconds only steps, checkpoints and evaluations.
 // When a round ends, it rolls back the step that was interrupted, takes part in the next round and makes the step
 // again. If nobody holds a state, all resume from the newest checkpoint. When the job is being stopped it saves and
-// returns; when only some nodes leave, their workers do.
+// returns; when only some nodes leave, their workers do. A checkpoint that can't be written (the disk is full) is
+// reported on stderr, and training goes on with its state in memory; kFailedSaves in a row, or the one at the end, are
+// an error.
 // Threads: the training thread.
 class ElasticTrainer {
  public:
+  static constexpr int kFailedSaves = 5;
+
   ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options);
 
   // Returns OK after the last step, or after the save before a stop. Call it once.
-  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid; what
-  // `step`, `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is
-  // no launcher to begin another round.
+  // Errors: InvalidArgument: a member of ElasticTraining that is required is missing, or an option is invalid;
+  // FailedPrecondition: after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); what `step`,
+  // `update`, `evaluate` and `committed` return; those of Checkpointer; those of the process group if there is no
+  // launcher to begin another round.
   absl::Status Train();
 
  private:
   enum class End { kDone, kStopped, kNextRound };
 
   absl::Status Check() const;
+  absl::Status AddToState();
+  absl::Status Update();
   absl::StatusOr<End> TrainRound();
   absl::StatusOr<int64_t> BeginRound();
   // What is to be done between two steps. An end, if the round does not go on.
@@ -124,7 +130,8 @@ class ElasticTrainer {
   void ReportPhase(int64_t step, const char* phase);
   absl::StatusOr<std::optional<int64_t>> Resume();
   absl::Status UseCheckpoints();
-  absl::Status Save(int64_t steps);
+  absl::Status Save(int64_t steps, bool must);
+  bool MayGoOnWithout(int64_t steps, const absl::Status& failed);
   absl::Status SayFinished(int64_t steps);
   absl::StatusOr<at::Tensor> Step(int64_t step);
   absl::Status AwaitDevice();
@@ -142,8 +149,10 @@ class ElasticTrainer {
   std::unique_ptr<Checkpointer> checkpointer_;  // nullptr: not made yet, or there are no checkpoints
   std::optional<int64_t> saved_;                // the step that all ranks know to be saved
   std::optional<int64_t> unconfirmed_;          // saved in the background
+  int failed_saves_ = 0;                        // in a row, in this round
   bool checkpoint_wanted_ = false;
-  bool stopped_ = false;  // saved before a stop, in this round
+  bool recovered_ = false;  // no step has been made since survivors gave their state to newcomers
+  bool stopped_ = false;    // saved before a stop, in this round
 
   AgreementSchedule schedule_;
   // Since the ranks agreed last.

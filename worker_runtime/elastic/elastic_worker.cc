@@ -152,6 +152,7 @@ absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, Elastic
     committed_ = std::nullopt;
   }
   DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
+  DDPRUN_RETURN_IF_ERROR(state.CheckSameOnAllRanks(*group()));
   std::optional<BucketLayout> layout;
   if (!layout_text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(layout, FromBucketLayoutText(layout_text));

@@ -98,8 +98,8 @@ class ElasticWorker {
   // call `resume`, as at a start: it loads the newest checkpoint and returns its step, the same on all ranks, or
   // nullopt if there is none. Returns the number of steps that the state contains, and commits it; see
   // committed_part().
-  // Errors: those of TrainingState::Broadcast, of `resume` and of the group. DataLoss: no rank holds a state, there is
-  // no checkpoint, and a rank has lost its initial state in an earlier attempt.
+  // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank
+  // holds a state, there is no checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
 

@@ -5,8 +5,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/agreement.h"
+#include "worker_runtime/process_group/values.h"
 #include "worker_runtime/safetensors/checksum.h"
 
 namespace ddprun {
@@ -23,6 +24,7 @@ namespace {
 // What is reduced has the same size on all ranks, whatever their names: the names' fingerprint comes first. It is a
 // hash in four parts of 16 bits, x. A sum over the ranks tells whether all have the same x: n * sum(x^2) == sum(x)^2
 // only then (Cauchy-Schwarz), and in these sizes a double and 64 bits count exactly for 2^15 ranks.
+constexpr char kMean[] = "mean";
 constexpr int kParts = 4;
 constexpr int kTrouble = 2 * kParts;  // not 0 on a rank that can't reduce
 constexpr int kTotals = kTrouble + 1;
@@ -78,7 +80,7 @@ void Metrics::AddTensor(absl::string_view name, const at::Tensor& value) {
 
 std::string Metrics::Names() const {
   return absl::StrJoin(totals_, "\n", [](std::string* text, const auto& item) {
-    absl::StrAppend(text, item.second.is_mean ? "mean " : "sum ", item.first);
+    absl::StrAppend(text, item.second.is_mean ? kMean : "sum", " ", item.first);
   });
 }
 
@@ -95,25 +97,23 @@ absl::Status Metrics::CheckNames() const {
   return absl::OkStatus();
 }
 
-absl::Status Metrics::CompareNames(ProcessGroup& group) const {
+absl::Status Metrics::AddNamesOfAll(ProcessGroup& group) {
   const std::string mine = Names();
-  DDPRUN_ASSIGN_OR_RETURN(const std::string theirs, group.BroadcastText(mine));
-  const auto missing = [](const std::string& names, const std::string& among) -> std::string {
-    const std::set<std::string> others = absl::StrSplit(among, '\n');
-    for (const std::string& name : std::set<std::string>(absl::StrSplit(names, '\n', absl::SkipEmpty()))) {
-      if (!others.contains(name)) return name;
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t longest,
+                          AllReduceValue(group, static_cast<int64_t>(mine.size()), ReduceOp::kMax));
+  at::Tensor text = at::zeros({longest}, at::kByte);
+  std::memcpy(text.mutable_data_ptr<uint8_t>(), mine.data(), mine.size());
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<at::Tensor> all, group.AllGather(text.to(group.device())));
+  for (const at::Tensor& one : all) {
+    const at::Tensor host = one.cpu();
+    const std::string names(static_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(longest));
+    for (const absl::string_view line : absl::StrSplit(names.c_str(), '\n', absl::SkipEmpty())) {
+      const std::pair<absl::string_view, absl::string_view> kind = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+      Total& total = totals_[std::string(kind.second)];
+      (kind.first == kMean ? total.is_mean : total.is_sum) = true;
     }
-    return "";
-  };
-  absl::Status status;
-  const std::string more = missing(mine, theirs), less = missing(theirs, mine);
-  if (!more.empty() || !less.empty()) {
-    const auto other = [&](bool has) { return absl::StrCat("rank ", has == !more.empty() ? group.rank() : 0); };
-    status = absl::InvalidArgumentError(absl::StrCat(
-        "the ranks' metrics differ: ", other(true), " has \"", more.empty() ? less : more, "\", ", other(false),
-        " has not; add the same names on all ranks before Reduce, with weight 0 where there are no samples"));
   }
-  return OutcomeOfAll(&group, status);
+  return CheckNames();
 }
 
 at::Tensor Metrics::Pack() const {
@@ -144,15 +144,21 @@ at::Tensor Metrics::Pack() const {
 
 absl::StatusOr<std::map<std::string, double>> Metrics::Reduce(ProcessGroup& group) {
   at::Tensor packed;
-  DDPRUN_RETURN_IF_ERROR(group.Try("reducing metrics", [&]() -> absl::Status {
+  const auto reduce = [&]() -> absl::Status {
     packed = Pack().to(group.device());
     DDPRUN_RETURN_IF_ERROR(group.AllReduce(packed));
     packed = packed.cpu();
     return absl::OkStatus();
+  };
+  DDPRUN_RETURN_IF_ERROR(group.Try("reducing metrics", [&]() -> absl::Status {
+    DDPRUN_RETURN_IF_ERROR(reduce());
+    const double* const sums = packed.const_data_ptr<double>();
+    if (sums[kTrouble] != 0) return OutcomeOfAll(&group, CheckNames());
+    if (AllTheSame(sums, group.size())) return absl::OkStatus();
+    DDPRUN_RETURN_IF_ERROR(AddNamesOfAll(group));
+    return reduce();
   }));
   const double* const sums = packed.const_data_ptr<double>();
-  if (sums[kTrouble] != 0) return OutcomeOfAll(&group, CheckNames());
-  if (!AllTheSame(sums, group.size())) return CompareNames(group);
   std::map<std::string, double> values;
   for (const auto& [name, total] : totals_) {
     const auto i = static_cast<int>(values.size());

@@ -35,10 +35,12 @@ class Metrics {
   void AddSum(absl::string_view name, double value);
   void AddSum(absl::string_view name, const at::Tensor& value);
 
-  // The means and sums of all that the ranks have added since the last call, the same on all ranks; a mean of total
-  // weight 0 is NaN. Collective: one all-reduce of 2 KB. Afterwards there are no names.
-  // Errors: InvalidArgument, the same on all ranks: the lowest rank whose names differ from rank 0's and how; a name is
-  // both a mean and a sum; there are more than kMaxNames. Those of ProcessGroup's operations.
+  // The means and sums of all that the ranks have added since the last call, the same on all ranks, under all names
+  // that some rank has; a mean of total weight 0 is NaN. Collective: one all-reduce of 2 KB; three operations more if
+  // the ranks' names differ, as after the recovery of an elastic job, whose new workers have added nothing yet: what
+  // the lost one had added is not counted. Afterwards there are no names.
+  // Errors: InvalidArgument, the same on all ranks: a name is both a mean and a sum; there are more than kMaxNames.
+  // Those of ProcessGroup's operations.
   absl::StatusOr<std::map<std::string, double>> Reduce(ProcessGroup& group);
 
  private:
@@ -54,8 +56,8 @@ class Metrics {
   void AddTensor(absl::string_view name, const at::Tensor& value);
   std::string Names() const;
   absl::Status CheckNames() const;
-  // Says how they differ. Collective.
-  absl::Status CompareNames(ProcessGroup& group) const;
+  // Those of all ranks. Collective.
+  absl::Status AddNamesOfAll(ProcessGroup& group);
   // What is summed over the ranks: double, on the CPU.
   at::Tensor Pack() const;
 

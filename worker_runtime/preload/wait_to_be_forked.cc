@@ -51,7 +51,7 @@ struct Request {
   std::string ticket;
   std::string cpus;
   std::vector<std::string> environment;
-  std::vector<int> fds;  // its stdout and stderr
+  std::vector<int> fds;  // its stdout, stderr and gate
 };
 
 void Send(int channel, const std::vector<std::string>& fields) {
@@ -63,7 +63,7 @@ void Send(int channel, const std::vector<std::string>& fields) {
 Message Receive(int channel) {
   std::string text(kMaxMessage, '\0');
   iovec buffer{text.data(), text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
   msghdr packet{};
   packet.msg_iov = &buffer;
   packet.msg_iovlen = 1;
@@ -178,6 +178,13 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   if (getppid() != launcher) _exit(128 + SIGKILL);
   Send(channel, {"started", request.ticket, absl::StrCat(getpid())});
   close(channel);
+  char go;
+  ssize_t got;
+  do {
+    got = read(request.fds[2], &go, 1);
+  } while (got < 0 && errno == EINTR);
+  if (got != 1) _exit(128 + SIGKILL);
+  close(request.fds[2]);
   MoveStream(STDOUT_FILENO, request.fds[0]);
   MoveStream(STDERR_FILENO, request.fds[1]);
   // If something was printed, the stream has decided for a file.
@@ -256,7 +263,7 @@ void WaitToBeForked() {
   while (true) {
     Message message = Receive(channel);
     if (message.fields.empty()) _exit(0);
-    if (message.fields[0] == "start" && message.fields.size() >= 3 && message.fds.size() == 2) {
+    if (message.fields[0] == "start" && message.fields.size() >= 3 && message.fds.size() == 3) {
       batch.push_back({message.fields[1],
                        message.fields[2],
                        {message.fields.begin() + 3, message.fields.end()},

@@ -4,6 +4,7 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "rendezvous/base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/interruptible_backend.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
@@ -29,6 +31,9 @@ std::set<std::string> Interfaces() {
   freeifaddrs(list);
   return names;
 }
+
+// Gloo waits for a peer's connection for this many times its timeout.
+constexpr int kGlooWaits = 5;
 
 // Those of a certain address; Gloo's never listen on all at once.
 std::set<std::string> ListeningAddresses() {
@@ -84,27 +89,41 @@ absl::StatusOr<std::unique_ptr<GlooBackend>> GlooBackend::Listen(const std::stri
 }
 
 absl::Status GlooBackend::Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
-                                  absl::Duration timeout, bool with_checker) {
+                                  absl::Duration timeout, bool with_checker, const std::stop_token& cancel) {
   peers_ = peers;
-  const auto is_ours = [this](const TcpSocket& s) {
-    return !s.listening && (s.local == address_ || peers_.Listens(s.remote));
+  const auto is_ours = [address = address_, peers](const TcpSocket& s) {
+    return !s.listening && (s.local == address || peers.Listens(s.remote));
   };
-  const auto connect = [&](const std::string& name) {
-    const absl::Duration connect_timeout = std::min(timeout, kConnectTimeout);
-    auto options = c10d::ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(connect_timeout));
-    options->devices.push_back(device_);
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank,
-                                                            peers.size(), options);
-    gloo->setTimeout(absl::ToChronoMilliseconds(timeout));
-    return c10::make_intrusive<InterruptibleBackend>(
-        std::move(gloo), [connected = FindTcpSockets(is_ours)] { return LookAt(connected); });
+  struct Connected {
+    c10::intrusive_ptr<InterruptibleBackend> backend, checker;
   };
-  return TorchTry("", [&] {
-    backend_ = connect("gloo");
-    if (with_checker) checker_ = connect("checker");
-    KeepAliveTcpSockets(is_ours);
-    return absl::OkStatus();
+  const auto connected = std::make_shared<Connected>();
+  absl::Status status = RunCancellable(cancel, [=, size = peers.size(), device = device_] {
+    const auto connect = [&](const std::string& name) {
+      const absl::Duration connect_timeout = std::min(timeout, kConnectTimeout) / kGlooWaits;
+      auto options = c10d::ProcessGroupGloo::Options::create(
+          std::max(absl::ToChronoMilliseconds(connect_timeout), std::chrono::milliseconds(1)));
+      options->devices.push_back(device);
+      auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank,
+                                                              size, options);
+      gloo->setTimeout(absl::ToChronoMilliseconds(timeout));
+      return c10::make_intrusive<InterruptibleBackend>(std::move(gloo),
+                                                       [sockets = FindTcpSockets(is_ours)] { return LookAt(sockets); });
+    };
+    return TorchTry("", [&] {
+      connected->backend = connect("gloo");
+      if (with_checker) connected->checker = connect("checker");
+      KeepAliveTcpSockets(is_ours);
+      return absl::OkStatus();
+    });
   });
+  if (absl::IsCancelled(status)) {
+    ShutDownTcpSockets(is_ours);  // peers must not wait for the thread that is left behind
+    return status;
+  }
+  backend_ = std::move(connected->backend);
+  checker_ = std::move(connected->checker);
+  return status;
 }
 
 std::vector<int> GlooBackend::Ports() const {

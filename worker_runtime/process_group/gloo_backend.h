@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ class InterruptibleBackend;
 // Threads: CutOff may be called from any thread while the object exists; everything else from one thread.
 class GlooBackend {
  public:
-  // Once all ranks have joined, connecting takes milliseconds; the others wait only if a rank dies in the meantime.
+  // How long a rank waits for each of its peers to connect. Once all ranks have joined, connecting takes milliseconds;
+  // the others wait only if a rank dies in the meantime.
   static constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
 
   // Listens on `where`: an interface name, or an address or name of this host.
@@ -45,9 +47,10 @@ class GlooBackend {
   const std::string& address() const { return address_; }
 
   // Connects to all peers, which must have joined. `timeout` applies to operations; `with_checker` must be the same on
-  // all ranks. Call once.
+  // all ranks. Call once. Gloo can't be interrupted in it: a stop of `cancel` returns Cancelled at once and leaves a
+  // thread with Gloo's objects behind, which ends with Gloo's wait.
   absl::Status Connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, const Peers& peers,
-                       absl::Duration timeout, bool with_checker);
+                       absl::Duration timeout, bool with_checker, const std::stop_token& cancel = {});
 
   // Never null after Connect.
   c10::intrusive_ptr<c10d::Backend> backend() const;

@@ -14,6 +14,11 @@ std::vector<uint8_t> InterruptibleStore::get(const std::string& key) {
   return c10d::PrefixStore::get(key);
 }
 
+std::vector<std::vector<uint8_t>> InterruptibleStore::multiGet(const std::vector<std::string>& keys) {
+  wait(keys, getTimeout());
+  return c10d::PrefixStore::multiGet(keys);
+}
+
 void InterruptibleStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
 
 void InterruptibleStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {

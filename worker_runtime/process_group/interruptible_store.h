@@ -23,6 +23,7 @@ class InterruptibleStore : public c10d::PrefixStore {
       : c10d::PrefixStore(prefix, std::move(store)), stop_(std::move(stop)) {}
 
   std::vector<uint8_t> get(const std::string& key) override;
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 

@@ -1,7 +1,5 @@
 #include "worker_runtime/process_group/meeting.h"
 
-#include <c10/util/Logging.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +22,7 @@
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/base/steady_time.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/process_group/quiet_log.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
 namespace ddprun {
@@ -58,40 +57,6 @@ c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout,
   options.timeout = absl::ToChronoMilliseconds(timeout);
   return options;
 }
-
-// While one exists, LibTorch logs only what ends the process.
-class QuietLog {
- public:
-  QuietLog() {
-    constexpr int kFatal = 3;
-    if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
-    MutexLock lock(&mutex());
-    if (count()++ > 0) return;
-    before() = FLAGS_caffe2_log_level;
-    FLAGS_caffe2_log_level = kFatal;
-  }
-  ~QuietLog() {
-    if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
-    MutexLock lock(&mutex());
-    if (--count() == 0) FLAGS_caffe2_log_level = before();
-  }
-  QuietLog(const QuietLog&) = delete;
-  QuietLog& operator=(const QuietLog&) = delete;
-
- private:
-  static Mutex& mutex() {
-    static Mutex* const mutex = new Mutex;
-    return *mutex;
-  }
-  static int& count() {
-    static int count = 0;
-    return count;
-  }
-  static int& before() {
-    static int before = 0;
-    return before;
-  }
-};
 
 // TorchTry in which c10d's sockets log nothing: they would print an error with its C++ stack, which we return instead.
 absl::Status QuietTry(absl::FunctionRef<void()> body) {

@@ -1,5 +1,6 @@
 #include "worker_runtime/process_group/process_group.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <net/if.h>
 #include <signal.h>
@@ -7,11 +8,13 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <typeinfo>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -31,9 +34,30 @@ using Backends = c10d::ProcessGroup::BackendType;
 
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 
+class WarningsToStderr : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    const c10::SourceLocation& at = warning.source_location();
+    std::fputs(
+        absl::StrCat("[W ", at.file, ":", at.line, "] Warning: ", warning.msg(), " (function ", at.function, ")\n")
+            .c_str(),
+        stderr);
+  }
+};
+
+// LibTorch's own handler, of which each thread has one, prints through the log that PrepareProcess makes quieter.
+void KeepWarnings() {
+  static auto* const handler = new WarningsToStderr;
+  if (getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  const c10::WarningHandler& present = *c10::WarningUtils::get_warning_handler();
+  if (typeid(present) != typeid(c10::WarningHandler)) return;
+  c10::WarningUtils::set_warning_handler(handler);
+}
+
 // What Python does when torch.distributed is imported, and what a process that writes to sockets must do: Gloo writes
 // to connections that its peer may have closed.
 void PrepareProcess() {
+  KeepWarnings();
   static std::once_flag once;
   std::call_once(once, [] {
     c10d::setDebugLevelFromEnvironment();
@@ -41,6 +65,7 @@ void PrepareProcess() {
     // that are used by several threads crash in it (seen with 2.11). Whoever wants it sets the variable.
     setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
     // A lost connection makes c10d's store print its C++ stack as a warning, beside the exception of which we tell.
+    // KeepWarnings prints those of TORCH_WARN.
     constexpr int kErrors = 2;
     if (getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
       FLAGS_caffe2_log_level = kErrors;
@@ -174,6 +199,7 @@ absl::StatusOr<std::shared_ptr<ProcessGroup>> ProcessGroup::NewSubgroup(absl::Sp
   impl->store_on_rank_0 = impl_->store_on_rank_0;
   impl->several_hosts = impl_->several_hosts;
   impl->options = options.value_or(impl_->options);
+  if (!impl->options.cancel.stop_possible()) impl->options.cancel = impl_->options.cancel;
   impl->options.timeout = std::min(impl->options.timeout, kLongestTimeout);
   if (absl::Status status = CheckOptions(own, impl->size, impl->options); !status.ok()) return status;
   const std::stop_token cancel = impl->options.cancel;
@@ -284,7 +310,7 @@ absl::Status ProcessGroup::Impl::ResolveDevice(const BackendChoice& choice) {
 
 absl::Status ProcessGroup::Impl::ConnectGloo() {
   absl::Status status = gloo->Connect(c10::make_intrusive<c10d::PrefixStore>("cpu", store), rank, peers,
-                                      options.timeout, c10d::debug_level() == c10d::DebugLevel::Detail);
+                                      options.timeout, c10d::debug_level() == c10d::DebugLevel::Detail, options.cancel);
   if (!status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("all ranks joined, but this one (listening on ", gloo->address(),

@@ -107,7 +107,11 @@ absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration
     return absl::OkStatus();
   });
   if (!thrown.ok()) return Explain(operation, thrown, timeout);
-  return returned.ok() ? NcclHealth(operation, timeout) : returned;
+  if (!returned.ok()) return returned;
+  // An operation that an abort has broken off on a GPU returns without an error. `body` may have shut the group down.
+  const absl::Status usable = Usable(operation);
+  if (!usable.ok() && !absl::IsFailedPrecondition(usable)) return usable;
+  return NcclHealth(operation, timeout);
 }
 
 absl::Status ProcessGroup::Impl::NcclHealth(absl::string_view operation, absl::Duration timeout) {

@@ -23,6 +23,7 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/distributed_sampler.h"
 #include "worker_runtime/data/elastic_sampler.h"
+#include "worker_runtime/optim/scheduler_steps.h"
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/state/optimizer_state.h"
@@ -34,11 +35,6 @@ namespace ddprun {
 namespace {
 
 using nlohmann::json;
-
-// LibTorch's schedulers count their steps in a protected member, and have no state_dict.
-struct SchedulerSteps : torch::optim::LRScheduler {
-  static unsigned& Of(torch::optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerSteps::step_count_); }
-};
 
 absl::Status NotUnderstood(const std::string& text) {
   return absl::DataLossError(absl::StrCat("\"", OneLine(text, 60), "\" is not a value of this type"));
@@ -210,6 +206,15 @@ absl::Status TrainingState::AddText(const std::string& name, std::function<std::
   return absl::OkStatus();
 }
 
+absl::Status TrainingState::AddObject(const void* object, const std::string& name, Text text) {
+  if (objects_.contains(object)) return absl::OkStatus();
+  if (absl::Status status = CheckName(name); !status.ok()) return status;
+  text.same_on_all_ranks = true;
+  texts_[name] = std::move(text);
+  objects_.insert(object);
+  return absl::OkStatus();
+}
+
 absl::Status TrainingState::AddValue(const std::string& name, double* value) {
   // All digits; "inf" and "nan" as well.
   return AddText(
@@ -245,18 +250,18 @@ absl::Status TrainingState::AddValue(const std::string& name, std::string* value
 }
 
 absl::Status TrainingState::AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name) {
-  torch::optim::LRScheduler* const target = &scheduler;
-  return AddText(
-      name, [target] { return absl::StrCat(SchedulerSteps::Of(*target)); },
-      [target](const std::string& text) {
-        return absl::SimpleAtoi(text, &SchedulerSteps::Of(*target)) ? absl::OkStatus() : NotUnderstood(text);
-      });
+  unsigned& steps = StepsOf(scheduler);
+  return AddObject(&scheduler, name,
+                   {[&steps] { return absl::StrCat(steps); },
+                    [&steps](const std::string& text) {
+                      return absl::SimpleAtoi(text, &steps) ? absl::OkStatus() : NotUnderstood(text);
+                    }});
 }
 
 absl::Status TrainingState::AddScaler(GradScaler& scaler, const std::string& name) {
-  GradScaler* const target = &scaler;
-  return AddText(
-      name, [target] { return target->State(); }, [target](const std::string& text) { return target->SetState(text); });
+  return AddObject(
+      &scaler, name,
+      {[&scaler] { return scaler.State(); }, [&scaler](const std::string& text) { return scaler.SetState(text); }});
 }
 
 absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const std::string& name) {
@@ -278,14 +283,14 @@ absl::Status TrainingState::AddSampler(const DistributedSampler& sampler, const 
 }
 
 absl::Status TrainingState::AddSampler(ElasticSampler& sampler, const std::string& name) {
-  return AddText(
-      name, [&sampler] { return SamplerText(sampler.epoch(), sampler.position(), sampler.options().seed); },
-      [&sampler](const std::string& text) {
-        return LoadSampler(text, sampler.options().seed, [&sampler](int64_t epoch, int64_t position) {
-          // DistributedSampler counts the samples that it repeats at the end.
-          return sampler.Seek(epoch, std::min(position, sampler.length()));
-        });
-      });
+  return AddObject(&sampler, name,
+                   {[&sampler] { return SamplerText(sampler.epoch(), sampler.position(), sampler.options().seed); },
+                    [&sampler](const std::string& text) {
+                      return LoadSampler(text, sampler.options().seed, [&sampler](int64_t epoch, int64_t position) {
+                        // DistributedSampler counts the samples that it repeats at the end.
+                        return sampler.Seek(epoch, std::min(position, sampler.length()));
+                      });
+                    }});
 }
 
 std::vector<c10::Device> TrainingState::Accelerators() const { return AcceleratorsOf(GetModuleState(module_).tensors); }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,7 +84,8 @@ class TrainingState {
   // returned; its error ends Resume.
   absl::Status AddText(const std::string& name, std::function<std::string()> save,
                        std::function<absl::Status(const std::string&)> load);
-  // How many steps the scheduler has made. The learning rates themselves are options of the optimizer.
+  // How many steps the scheduler has made. The learning rates themselves are options of the optimizer. A scheduler, a
+  // scaler and an ElasticSampler are added once: to add the same object again changes nothing.
   absl::Status AddScheduler(torch::optim::LRScheduler& scheduler, const std::string& name = "scheduler");
   // Scale and growth tracker; its options are not stored. Saving it and Commit wait for the device.
   absl::Status AddScaler(GradScaler& scaler, const std::string& name = "scaler");
@@ -119,8 +121,17 @@ class TrainingState {
   // the process group; FailedPrecondition: it is sharded, so that no rank has all of it.
   absl::Status Broadcast(ProcessGroup& group, int root, bool take = true);
 
+  // Collective, for ranks that must hold the same state: compares checksums of its parts with rank 0's. Reads all of
+  // the state once. What may differ between ranks, buffers and what was added by AddTensor, AddValue and AddText, is
+  // only warned of on stderr. Does nothing if the state is sharded.
+  // Errors: FailedPrecondition, the same on all ranks: names the parts that differ (parameters, the optimizer, a
+  // scheduler, a scaler, a sampler) and the rank; those of the process group.
+  absl::Status CheckSameOnAllRanks(ProcessGroup& group) const;
+
   // The state, with entries and tensors to be stored beside it.
   absl::StatusOr<StateParts> Parts(std::map<std::string, std::string> metadata = {}, NamedTensors extra = {}) const;
+
+  torch::optim::Optimizer* optimizer() const { return optimizer_; }  // nullptr: none
 
   // Whether each rank has a part of the optimizer's state only (ZeroRedundancyOptimizer in a group of several). Parts()
   // then has this rank's.
@@ -136,15 +147,19 @@ class TrainingState {
   struct Text {
     std::function<std::string()> save;
     std::function<absl::Status(const std::string&)> load;
+    bool same_on_all_ranks = false;
   };
   struct Committed;
 
   absl::Status CheckName(const std::string& name) const;
+  // Of `object`, which is the same on all ranks; does nothing if it was added.
+  absl::Status AddObject(const void* object, const std::string& name, Text text);
 
   torch::nn::Module& module_;
   torch::optim::Optimizer* const optimizer_;
   std::map<std::string, at::Tensor> tensors_;
   std::map<std::string, Text> texts_;
+  std::set<const void*> objects_;         // that texts_ are of
   std::unique_ptr<Committed> committed_;  // nullptr: there was no Commit
 };
 

@@ -18,6 +18,7 @@ Needs the standard library only, and costs microseconds a call. Under another la
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import json
@@ -27,6 +28,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from typing import Any, Callable, NamedTuple, Optional
@@ -48,6 +50,8 @@ _MAX_PHASE = 64
 _REPORTS_PER_SECOND = 500.0
 _DEFAULT_GRACE = 30.0  # seconds, as ddprun's --shutdown-timeout
 _SEND_PATIENCE = 10.0  # seconds, for the lines of rounds: the launcher reads at once
+_CONNECT_INTERVAL = 1.0  # seconds between attempts
+_EXIT_PATIENCE = 1.0  # seconds that an exit may take longer for the launcher's sake
 _MAX_MESSAGE = 500
 # Variables of a round, and the field of a re-form line that each has its value from.
 _ROUND_VARIABLES = {
@@ -93,12 +97,23 @@ class Round(NamedTuple):
     state_step: Optional[int]
 
 
+def _wait(link: socket.socket, event: int, seconds: Optional[float] = None) -> None:
+    """Waits for the event of the socket. Not by select, which fails for descriptors from 1024 on."""
+    poller = select.poll()
+    poller.register(link, event)
+    poller.poll(None if seconds is None else seconds * 1000)
+
+
 class _Link:
-    """A process's connection. Never blocks; the first error ends it for good."""
+    """A process's connection. Never blocks; after it is made the first error ends it for good.
+
+    A signal handler may call in while its thread is in one of the functions: the lock can be taken again, and what
+    reads or writes the socket leaves that to the call that was interrupted.
+    """
 
     def __init__(self, connect: bool, on_suspend: Optional[Callable[[Suspend], None]] = None) -> None:
         self.pid = os.getpid()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.on_suspend = on_suspend  # set: this process can re-form, and a thread listens
         self.suspend: Optional[Suspend] = None  # the last one
@@ -106,17 +121,22 @@ class _Link:
         self.answered = 0  # the round of the last `suspended`
         self.round = 0  # that the process is in
         self.reform: Optional[dict[str, Any]] = None  # the last one
+        self.error: Optional[BaseException] = None  # of on_suspend
         self.socket: Optional[socket.socket] = None
+        self.connect_at: Optional[float] = None  # the launcher had no room for a connection: the next attempt
+        self.sending = self.receiving = False
         self.unsent = b""  # the rest of a line of which a part has been sent
         self.newest: Optional[dict[str, Any]] = None  # progress that found no room; a newer one takes its place
         self.received = b""
         self.stop_at: Optional[float] = None  # of time.monotonic()
+        self.reported: Optional[dict[str, Any]] = None  # the last progress
         self.allowance = _REPORTS_PER_SECOND
         self.last_report = time.monotonic()
         if connect:
             self.connect()
 
     def connect(self) -> None:
+        self.connect_at = None
         address = os.environ.get("DDPRUN_WORKER_LINK", "")
         try:
             rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
@@ -132,6 +152,11 @@ class _Link:
             credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             if struct.unpack("3i", credentials)[1] != os.geteuid():
                 raise OSError(errno.EPERM, "the listener is another user's")
+        except BlockingIOError:
+            # The queue of connections is full.
+            self.connect_at = time.monotonic() + _CONNECT_INTERVAL
+            link.close()
+            return
         except OSError:
             link.close()
             return
@@ -166,15 +191,15 @@ class _Link:
                     pass
         self.close()
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, patience: float = _SEND_PATIENCE, **fields: Any) -> None:
         """Sends a line that must arrive."""
         self.unsent += self.line(**fields)
         self.flush()
-        give_up = time.monotonic() + _SEND_PATIENCE
+        give_up = time.monotonic() + patience
         while self.socket is not None and self.unsent:
             if time.monotonic() > give_up:
                 return self.close()
-            select.select([], [self.socket], [], 1.0)
+            _wait(self.socket, select.POLLOUT, 1.0)
             self.flush()
 
     def listen(self) -> None:
@@ -186,56 +211,78 @@ class _Link:
                 return
             # tell and report may send meanwhile; nobody else reads.
             with contextlib.suppress(OSError, ValueError):  # closed meanwhile
-                select.select([link], [], [])
+                _wait(link, select.POLLIN)
             with self.lock:
                 self.receive()
                 suspend = self.suspend
                 done = max(self.aborted, self.answered)
             if suspend is None or suspend.at_step_end or suspend.round <= done:
                 continue
+            error = None
             try:
                 self.on_suspend(suspend)
-            finally:
-                with self.lock:
-                    self.aborted = suspend.round
-                    self.changed.notify_all()
+            except BaseException as raised:
+                error = raised
+            with self.lock:
+                self.error = error
+                self.aborted = suspend.round
+                self.changed.notify_all()
 
     def flush(self) -> None:
-        while self.socket is not None and (self.unsent or self.newest):
-            if not self.unsent and self.newest:
-                self.unsent, self.newest = self.line(**self.newest), None
-            try:
-                self.unsent = self.unsent[self.socket.send(self.unsent, socket.MSG_NOSIGNAL) :]
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                self.close()
+        if self.sending:
+            return
+        self.sending = True
+        try:
+            while (link := self.socket) is not None and (self.unsent or self.newest):
+                if not self.unsent and self.newest:
+                    self.unsent, self.newest = self.line(**self.newest), None
+                try:
+                    self.unsent = self.unsent[link.send(self.unsent, socket.MSG_NOSIGNAL) :]
+                except (BlockingIOError, InterruptedError):
+                    return
+                except OSError:
+                    self.close()
+        finally:
+            self.sending = False
 
     def report(self, progress: dict[str, Any]) -> None:
         now = time.monotonic()
         earned = (now - self.last_report) * _REPORTS_PER_SECOND
         self.allowance = min(_REPORTS_PER_SECOND, self.allowance + earned)
         self.last_report = now
-        self.newest = progress
+        self.newest = self.reported = progress
         if self.allowance >= 1:
             self.allowance -= 1
             self.flush()
 
     def receive(self) -> None:
-        while self.socket is not None:
-            try:
-                data = self.socket.recv(_MAX_LINE)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                data = b""
-            if not data:
-                return self.close()
-            *lines, self.received = (self.received + data).split(b"\n")
-            for line in lines:
-                self.on_line(line)
-            if len(self.received) >= _MAX_LINE:
-                self.close()
+        if self.receiving:
+            return
+        self.receiving = True
+        try:
+            while (link := self.socket) is not None:
+                try:
+                    data = link.recv(_MAX_LINE)
+                except (BlockingIOError, InterruptedError):
+                    return
+                except OSError:
+                    data = b""
+                if not data:
+                    return self.close()
+                *lines, self.received = (self.received + data).split(b"\n")
+                for line in lines:
+                    self.on_line(line)
+                if len(self.received) >= _MAX_LINE:
+                    self.close()
+        finally:
+            self.receiving = False
+
+    def finish(self) -> None:
+        """The process exits. After an uncaught exception the last report stays, which says where it was."""
+        failed = getattr(sys, "last_type", None) is not None
+        if self.socket is not None and self.reported is not None and not failed:
+            self.newest = None
+            self.tell(_EXIT_PATIENCE, **{**self.reported, "phase": "finished"})
 
     def on_line(self, line: bytes) -> None:
         try:
@@ -264,12 +311,23 @@ def _of_this_process() -> _Link:
     global _link
     if _link is None:
         _link = _Link(connect=True)
+        atexit.register(_at_exit)
     elif _link.pid != os.getpid():
         # A forked child (of a DataLoader ...) must not write to its parent's connection, and is not the worker.
         if _link.socket is not None:
             _link.socket.close()
         _link = _Link(connect=False)
+    elif _link.connect_at is not None and time.monotonic() >= _link.connect_at:
+        with _link.lock:
+            if _link.connect_at is not None:
+                _link.connect()
     return _link
+
+
+def _at_exit() -> None:
+    link = _of_this_process()
+    with link.lock:
+        link.finish()
 
 
 def report_progress(
@@ -280,6 +338,9 @@ def report_progress(
     `step` counts as the program likes, from 0; `samples` is how many this rank has trained on; `phase` is a word such
     as "forward", "backward" or "checkpoint". `loss` is a number, not a tensor: `loss.item()` waits for the GPU, so give
     it only where the program has it anyway.
+
+    Report what happens rarely, such as a checkpoint, as a phase of its own, and "finished" after the last step: what
+    comes then is never taken for a hang. A process that exits says so by itself.
 
     Never blocks and never fails because of the launcher: reports beyond 500 a second, or that find the launcher busy,
     give way to newer ones. Raises ValueError if `step` or `samples` is not from 0 to 2**63 - 1. Thread-safe.
@@ -301,10 +362,12 @@ def report_progress(
             link.report(fields)
 
 
-def _on_signal(_number: int, _frame: Any) -> None:
+def _on_signal(number: int, _frame: Any) -> None:
     global _signalled_at
     if _signalled_at is None:
         _signalled_at = time.monotonic()
+    if number == signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # for the second Ctrl-C
 
 
 def _await_signal() -> None:
@@ -314,6 +377,8 @@ def _await_signal() -> None:
     _awaits_signal = True
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _on_signal)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_signal)
 
 
 def _grace() -> float:
@@ -327,9 +392,10 @@ def _grace() -> float:
 def stop_requested() -> Optional[float]:
     """Seconds until this worker is killed, if the job is being stopped; else None.
 
-    The first call, from the main thread, makes the process wait for SIGTERM instead of ending by it, unless a handler
-    is set: call it once before the first step, and regularly from then on. Ranks learn of a stop at different times:
-    agree on it (all_reduce) before acting on it in a step that others take part in.
+    The first call, from the main thread, makes the process wait for SIGTERM and the first SIGINT (Ctrl-C) instead of
+    ending by it, unless a handler is set: call it once before the first step, and regularly from then on. A second
+    SIGINT raises KeyboardInterrupt. Ranks learn of a stop at different times: agree on it (all_reduce) before acting on
+    it in a step that others take part in. A signal handler may call it.
     """
     _await_signal()
     link = _of_this_process()
@@ -349,14 +415,22 @@ def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
     `suspended` and `next_round`, and forms the group of that round. Once per process, before its first group.
 
     `on_suspend` is called by a thread of this module as soon as the round is over, but not while the step may still be
-    finished (`Suspend.at_step_end`): it has to bring the main thread out of whatever collective it is in. Returns
+    finished (`Suspend.at_step_end`): it has to bring the main thread out of whatever collective it is in. What it
+    raises is raised by the next `next_round`. Returns
     whether the launcher can do this; if not, the worker will be stopped and started again as ever.
     """
     global _link
     if _link is not None and _link.pid == os.getpid():
         with _link.lock:
             _link.hang_up()
+    else:
+        atexit.register(_at_exit)
     _link = _Link(connect=True, on_suspend=on_suspend)
+    give_up = time.monotonic() + _SEND_PATIENCE
+    while _link.connect_at is not None and time.monotonic() < give_up:
+        time.sleep(0.05)
+        _link.connect()
+    _link.connect_at = None  # the launcher must know before the first group whether the process is kept
     if _link.socket is None:
         return False
     threading.Thread(target=_link.listen, name="ddprun-worker", daemon=True).start()
@@ -412,6 +486,9 @@ def next_round() -> Optional[Round]:
     """
     link = _of_this_process()
     with link.lock:
+        error, link.error = link.error, None
+        if error is not None:
+            raise error
         while link.reform is None or int(link.reform["round"]) <= link.round:
             if link.socket is None or link.stop_at is not None:
                 return None

@@ -12,7 +12,7 @@ const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
 
 const state = {
   view: "list", job: "", jobs: [], nodes: [], phases: [], loss: [], events: [], filter: "", stream: null, busy: false,
-  again: false, more: false, settle: 0, newest: -1, painted: 0,
+  again: false, more: false, follows: false, settle: 0, newest: -1, painted: 0,
 };
 const $ = (id) => document.getElementById(id);
 
@@ -53,6 +53,10 @@ function seconds(value) {
   if (value < 172800) return `${(value / 3600).toFixed(1)} h`;
   return `${(value / 86400).toFixed(1)} d`;
 }
+// In the time zone of the browser.
+function clock(time) {
+  return time === undefined ? DASH : new Date(time).toLocaleString();
+}
 const STATES = { running: "good", finished: "good", succeeded: "good", failed: "bad", waiting: "wait",
   last_call: "wait", stopping: "wait", recovering: "wait", spare: "", idle: "" };
 function badge(node, name) {
@@ -71,9 +75,19 @@ async function fetchJson(path) {
   if (!response.ok) throw new Error(answer.error || `HTTP ${response.status}`);
   return answer;
 }
-function showNotice(text) {
-  $("notice").hidden = !text;
-  setText($("notice"), text);
+function showNotice(text, url = "") {
+  const notice = $("notice");
+  notice.hidden = !text;
+  if (notice.textContent === text + url) return;
+  notice.replaceChildren(text, ...(url ? [el("a", { href: url }, url)] : []));
+}
+// A server that follows has no jobs. Servers mostly listen for HTTP on the same port.
+function showLeader(leader) {
+  showLink("follower", "wait");
+  if (!leader) return showNotice("This server does not lead, and does not know which one does.");
+  const host = leader.replace(/:\d+$/, "");
+  showNotice(`This server does not lead; ${leader} does. Its page: `,
+    `${location.protocol}//${host}${location.port ? `:${location.port}` : ""}/${location.hash}`);
 }
 function showLink(name, kind) {
   setText($("link"), name);
@@ -91,7 +105,9 @@ async function refresh() {
     const server = await fetchJson("/api/v1/server");
     setText($("server"), server.not_ready ?
       server.not_ready : `version ${server.version}, ${server.launchers} launchers`);
-    if (view === "list") {
+    state.follows = !server.leads;
+    if (state.follows) showLeader(server.leader);
+    else if (view === "list") {
       const answer = await fetchJson(`/api/v1/jobs?limit=${MAX_JOBS}`);
       state.more = answer.next !== undefined;
       paintJobs(answer.jobs);
@@ -101,7 +117,7 @@ async function refresh() {
       if (state.job === job) paintJob(answer);
     }
     $("login").hidden = true;
-    showNotice("");
+    if (!state.follows) showNotice("");
   } catch (error) {
     if (error instanceof NeedsLogin) askForToken();
     else if (error instanceof TypeError) showLink("reconnecting", "wait"); // nobody answers
@@ -131,7 +147,7 @@ function listen() {
     refreshSoon();
   };
   stream.onerror = () => {
-    showLink("reconnecting", "wait");
+    if (!state.follows) showLink("reconnecting", "wait");
     // A refusal ends it for good.
     if (stream.readyState === EventSource.CLOSED) {
       setTimeout(() => { if (stream === state.stream && $("login").hidden) listen(); }, RETRY_MS);
@@ -199,6 +215,7 @@ function fillJobRow(row, job) {
   const texts = [`${job.node_count}/${limits}`, number(job.world_size), number(job.round), number(job.restart_count),
     number(progress.step), lossText(progress.loss), seconds(job.age_seconds), job.reason];
   texts.forEach((text, i) => setText(row.cells[i + 2], text));
+  row.cells[8].title = `${clock(job.begin)} ${DASH} ${job.end === undefined ? "now" : clock(job.end)}`;
   row.cells[9].title = job.reason;
 }
 
@@ -218,7 +235,7 @@ function paintJob(job) {
     ["Round", number(job.round)], ["Restarts", `${job.restart_count} of ${job.settings.max_restarts}`],
     ["Nodes", `${job.node_count} (${job.settings.min_nodes} to ${job.settings.max_nodes})`],
     ["Workers", number(job.world_size)], ["Step", number(training.step)], ["Loss", lossText(training.loss)],
-    ["Age", seconds(job.age_seconds)],
+    ["Began", clock(job.begin)], ["Ended", clock(job.end)], ["Duration", seconds(job.age_seconds)],
     ["Behind", training.step === undefined ? DASH : `${training.steps_behind} steps`],
   ]);
   paintTime(job);

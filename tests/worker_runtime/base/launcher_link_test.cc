@@ -26,8 +26,7 @@ class LauncherLinkTest : public ::testing::Test {
     events.on_line = [](pid_t, const worker_contract::WorkerLine&) {};
     events.on_closed = [](pid_t) {};
     events.on_progress = [](pid_t, const launcher::ReportedProgress&) {};
-    server_ = *LinkServer::Create(
-        1, [] { return false; }, std::move(events), loop_.get());
+    server_ = *LinkServer::Create(std::move(events), loop_.get());
     server_->Add(getpid(), kRank);
   }
 

@@ -13,6 +13,8 @@
 //
 //   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--hold=RANK:STEP:PLACE ...]
 //   [--fail=...] [--gate=STEP:FILE ...] [--ledger] [--evaluate=N] [--pause=MS] [--crash=RANK:STEP] [--linger=S]
+//   [--die-connecting=ROUND:RANK ...] [--update=OF] [--diverge=RANK]
+//   [--full-disk=FROM:TO] [--require-checkpoint=BOOL]
 //
 // --gate: from step STEP on, waits in each step until the file exists, the round ends, or this process is told to stop.
 //
@@ -23,11 +25,18 @@
 // --fail=RANK:STEP: that step returns an error of its own. --crash=RANK:STEP: whoever makes that step is killed in it.
 // --evaluate: every so many steps. --pause: each step takes so much longer. --linger: rank 0 does something else for so
 // many seconds after its training.
+// --die-connecting: a process that was started for round ROUND as rank RANK kills itself when it first connects to
+// another rank. --update: the optimizer's step is made by ElasticTraining::update ("optimizer"), and the scheduler's
+// too ("both"). --diverge: that rank has another learning rate from round 2 on.
+// --full-disk: checkpoints of these steps can't be written.
 #include <ATen/Functions.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -97,7 +106,22 @@ struct Flags {
   int64_t pause = 0;
   std::string crashes;
   unsigned linger = 0;
+  std::vector<std::string> die_connecting;
+  std::string update;
+  int diverges = -1;
+  std::string full_disk;
+  bool require_checkpoint = false;
 };
+
+bool dies_connecting = false;
+
+bool ConnectsToRank(int fd, const sockaddr* address) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) return false;
+  if (address->sa_family != AF_INET) return false;
+  return absl::StrCat(ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port)) != getenv("MASTER_PORT");
+}
 
 class Training {
  public:
@@ -111,17 +135,28 @@ class Training {
     LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
     DDPRUN_ASSIGN_OR_RETURN(auto sampler, ElasticSampler::Create(flags_.samples, {.batch_size = 4, .seed = 5}));
     TrainingState state(*net_, &optimizer);
-    DDPRUN_RETURN_IF_ERROR(state.AddSampler(sampler));
-    DDPRUN_RETURN_IF_ERROR(state.AddScheduler(scheduler));
     const auto sending = [this] {
       if (worker_.committed_step().has_value()) Hold("sending", *worker_.committed_step(), /*round=*/2);
       return std::string();
     };
     DDPRUN_RETURN_IF_ERROR(state.AddText("hold", sending, [](const std::string&) { return absl::OkStatus(); }));
     HookedFiles files([this](const std::string& operation, const std::string&) {
-      if (operation == "write") Hold("save", saving_);
-      return absl::OkStatus();
+      if (operation != "write") return absl::OkStatus();
+      Hold("save", saving_);
+      const std::pair<std::string, std::string> full = absl::StrSplit(flags_.full_disk, absl::MaxSplits(':', 1));
+      int64_t from = 0, to = 0;
+      const bool fails =
+          absl::SimpleAtoi(full.first, &from) && absl::SimpleAtoi(full.second, &to) && saving_ >= from && saving_ <= to;
+      return fails ? absl::ResourceExhaustedError("No space left on device") : absl::OkStatus();
     });
+    const auto update = [&] {
+      if (worker_.env().round > 1 && worker_.env().rank == flags_.diverges) {
+        optimizer.param_groups()[0].options().set_lr(0.02);
+      }
+      optimizer.step();
+      if (flags_.update == "both") scheduler.step();
+      return absl::OkStatus();
+    };
     ElasticTrainer trainer(
         worker_,
         {.model = &ddp_,
@@ -130,6 +165,7 @@ class Training {
          .sampler = &sampler,
          .state = &state,
          .step = [&](int64_t step) -> absl::StatusOr<at::Tensor> { return Step(step, sampler.Next()); },
+         .update = flags_.update.empty() ? std::function<absl::Status()>() : update,
          .evaluate = flags_.evaluate == 0 ? std::function<absl::Status(int64_t)>()
                                           : [this](int64_t steps) { return Evaluate(steps); },
          .committed =
@@ -142,7 +178,10 @@ class Training {
              }},
         {.steps = flags_.steps,
          .seed = 11,
-         .checkpoint = {.folder = flags_.folder, .async = flags_.async, .files = &files},
+         .checkpoint = {.folder = flags_.folder,
+                        .async = flags_.async,
+                        .require_checkpoint = flags_.require_checkpoint,
+                        .files = &files},
          .checkpoint_every = flags_.every,
          .evaluate_every = std::max<int64_t>(1, flags_.evaluate)});
     DDPRUN_RETURN_IF_ERROR(trainer.Train());
@@ -260,12 +299,31 @@ int Main(int argc, char** argv) {
   app.add_option("--pause", flags.pause);
   app.add_option("--crash", flags.crashes);
   app.add_option("--linger", flags.linger);
+  app.add_option("--update", flags.update);
+  app.add_option("--diverge", flags.diverges);
+  app.add_option("--full-disk", flags.full_disk);
+  app.add_option("--require-checkpoint", flags.require_checkpoint);
+  app.add_option("--die-connecting", flags.die_connecting)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI11_PARSE(app, argc, argv);
-  RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)},
-                   [&flags](ElasticWorker& worker) { return Training(worker, flags).Run(); });
+  RunElasticWorker({.seed = 3, .timeout = absl::Seconds(100)}, [&flags](ElasticWorker& worker) {
+    const std::string place = absl::StrCat(worker.env().round, ":", worker.env().rank);
+    dies_connecting = std::ranges::count(flags.die_connecting, place) != 0;
+    // Of two ranks, Gloo lets the one with the larger address connect to the other.
+    if (dies_connecting) setenv("GLOO_SOCKET_IFNAME", "127.0.0.9", 1);
+    return Training(worker, flags).Run();
+  });
 }
 
 }  // namespace
 }  // namespace ddprun::testing
+
+// In place of the C library's, also for Gloo.
+extern "C" int connect(int fd, const sockaddr* address, socklen_t length) {
+  if (ddprun::testing::dies_connecting && ddprun::testing::ConnectsToRank(fd, address)) {
+    ddprun::testing::Say("dies connecting");
+    raise(SIGKILL);
+  }
+  return static_cast<int>(syscall(SYS_connect, fd, address, length));
+}
 
 int main(int argc, char** argv) { return ddprun::testing::Main(argc, argv); }

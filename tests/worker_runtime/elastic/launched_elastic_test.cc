@@ -107,6 +107,20 @@ INSTANTIATE_TEST_SUITE_P(All, LaunchedDeathTest,
                                            Death{2, 1, "committed", kSteps - 1}, Death{2, 0, "evaluation", 4},
                                            Death{3, 1, "evaluation", kSteps}));
 
+// Two successors die before they have connected to the survivors.
+TEST(LaunchedElastic, SuccessorsDieWhileTheyConnect_SurvivorsKeepTheirProcesses) {
+  Launcher launcher(Flags(3, {"--hold=2:3:forward", "--die-connecting=2:2", "--die-connecting=3:2"}), kOneThread);
+  ASSERT_TRUE(launcher.WaitForOut("holding forward")) << launcher.Err();
+  kill(PidOf(launcher.Out(), 2), SIGKILL);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "dies connecting"), 2);
+  std::map<int, int> began;
+  for (const auto& [rank, pid] : ProcessesIn(launcher.Out())) ++began[rank];
+  EXPECT_EQ(began, (std::map<int, int>{{0, 1}, {1, 1}, {2, 4}})) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("did not suspend in time")));
+  ExpectUnchanged(launcher.Out(), 3);
+}
+
 TEST(LaunchedElastic, HungWorker_IsNamedWithItsPhase_AndReplaced) {
   std::vector<std::string> flags = Flags(2, {"--hold=1:3:forward", "--pause=20"});
   flags.insert(flags.begin(), {"--on-hang=restart", "--hang-timeout=5"});

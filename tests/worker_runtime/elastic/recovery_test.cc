@@ -12,6 +12,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using worker_contract::LinkCheckpointed;
 using worker_contract::LinkCheckpointNow;
 using worker_contract::LinkFailed;
@@ -207,6 +208,25 @@ TEST(Recovery, SecondDeath_InTheNextRound) {
   ExpectUnchanged(job, 3);
 }
 
+// Gloo waits for its connection, which never comes, and can't be interrupted.
+TEST(Recovery, NewcomerDiesWhileItConnects_SurvivorsLeaveAtOnce) {
+  ElasticJob job(3, Arguments({"--hold=1:2:forward", "--die-connecting=2:1", "--die-connecting=3:1"}));
+  ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+  job.Kill(1);
+  for (int death = 0; death < 2; ++death) {
+    job.Suspend();
+    job.Begin();
+    ASSERT_TRUE(job[1].WaitForOut("dies connecting")) << job.Err();
+    job.Kill(1);
+  }
+  job.Suspend();
+  EXPECT_EQ(job.held(), (std::map<int, std::optional<int64_t>>{{0, 2}, {2, 2}}));
+  job.Begin();
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+  EXPECT_THAT(job.Err(), Not(HasSubstr("Connect timeout")));
+  ExpectUnchanged(job, 3);
+}
+
 TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
   ElasticJob job(2, Arguments({"--samples=100"}, 60));
   ASSERT_TRUE(job[0].WaitForOut("step 3 ")) << job.Err();
@@ -220,6 +240,69 @@ TEST(Recovery, AtStepEnd_NoStepIsLost_AndTheWorldGrowsAndShrinks) {
   const auto losses = LossesIn(job.Out());
   EXPECT_EQ(losses.size(), 60);
   EXPECT_EQ(ModelsIn(job.Out()).at(0), ModelsIn(job.Out()).at(1));
+}
+
+TEST(Recovery, UpdateOfOnesOwn_TheSchedulerIsSteppedAllTheSame) {
+  ElasticJob job(2, Arguments({"--update=optimizer"}));
+  EXPECT_EQ(job.Wait(), 0) << job.Err();
+  ExpectUnchanged(job, 2);
+  ElasticJob both(2, Arguments({"--update=both"}));
+  EXPECT_EQ(both[0].Wait(), 1);
+  EXPECT_THAT(both[0].Err(), HasSubstr("ElasticTraining::update has stepped the scheduler"));
+}
+
+TEST(Recovery, RanksDivergeAfterwards_IsAnErrorThatNamesWhatDiffers) {
+  ElasticJob job(3, Arguments({"--hold=1:2:forward", "--update=optimizer", "--diverge=1"}));
+  ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+  job.Kill(1);
+  job.Suspend();
+  job.Begin();
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(job[rank].Wait(), 1);
+    EXPECT_THAT(job[rank].Err(),
+                HasSubstr("the ranks' training states differ: the parameters of rank 1 (compared with rank 0)"));
+  }
+}
+
+TEST(Recovery, DiskIsFullForAWhile_TrainingGoesOn) {
+  for (const char* how : {"--every=1", "--async"}) {
+    const TempDir folder;
+    ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1", how, "--full-disk=2:4"}));
+    EXPECT_EQ(job.Wait(), 0) << job.Err();
+    ExpectUnchanged(job, 2);
+    EXPECT_THAT(job.Err(), HasSubstr("(failure 2 in a row; 5 end the training)"));
+    EXPECT_THAT(job.Err(), HasSubstr("No space left on device"));
+  }
+}
+
+TEST(Recovery, DiskStaysFull_IsAnError) {
+  const TempDir folder;
+  const std::string flag = absl::StrCat("--folder=", folder.path());
+  ElasticJob often(2, Arguments({flag, "--every=1", "--full-disk=1:1000"}, 100));
+  EXPECT_EQ(often.Wait(), 1);
+  EXPECT_THAT(often.Out(), HasSubstr("step 5 rank 0"));
+  EXPECT_THAT(often.Out(), Not(HasSubstr("step 6 rank 0")));
+  ElasticJob at_the_end(2, Arguments({flag, "--every=1000", "--full-disk=8:8"}));
+  EXPECT_EQ(at_the_end.Wait(), 1) << "what was trained is lost";
+  EXPECT_THAT(at_the_end.Err(), HasSubstr("No space left on device"));
+}
+
+TEST(Recovery, NoCheckpointInALaterRound_IsSaidLoudly) {
+  const TempDir folder;
+  for (const bool required : {false, true}) {
+    ElasticJob job(2,
+                   Arguments({absl::StrCat("--folder=", folder.File(required ? "required" : "wanted")), "--every=1000",
+                              "--hold=1:2:forward", absl::StrCat("--require-checkpoint=", required)}));
+    ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
+    for (const int rank : {0, 1}) job.Kill(rank);
+    job.Begin();
+    EXPECT_EQ(job.Wait(), required ? 78 : 0) << job.Err();
+    EXPECT_THAT(job[0].Err(), HasSubstr(absl::StrCat("no rank has a checkpoint in ", folder.path())));
+    EXPECT_THAT(job[0].Err(), HasSubstr(", but this is round 2"));
+    if (!required) {
+      EXPECT_THAT(job[0].Err(), HasSubstr("WARNING: training starts again at step 0 (rank 0 is on "));
+    }
+  }
 }
 
 TEST(Recovery, GroupFails_AndNobodySaysWhy_WorkersAskForANewRound) {

@@ -6,11 +6,18 @@
 #include <signal.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
@@ -83,6 +90,54 @@ TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
     other.join();
   }
   EXPECT_EQ(failed, 2 * kGroups);
+  EXPECT_TRUE(Eventually([&] {
+    return Entries("/proc/self/fd") <= descriptors && Entries("/proc/self/task") <= threads;
+  })) << Entries("/proc/self/fd")
+      << " descriptors, " << Entries("/proc/self/task") << " threads; at first " << descriptors << " and " << threads;
+}
+
+// Calls `published` when Gloo has told the other ranks where it listens.
+class HookedStore : public c10d::PrefixStore {
+ public:
+  HookedStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> published)
+      : c10d::PrefixStore("hooked", std::move(store)), published_(std::move(published)) {}
+
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    c10d::PrefixStore::set(key, value);
+    if (absl::StrContains(key, "/gloo/")) published_();
+  }
+
+ private:
+  const std::function<void()> published_;
+};
+
+// Rank 1 is gone before it has connected to rank 0, for which Gloo waits without looking at anything else.
+TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHasTimedOut) {
+  constexpr int kGroups = 20;
+  const int descriptors = Entries("/proc/self/fd"), threads = Entries("/proc/self/task");
+  for (int number = 0; number < kGroups; ++number) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    std::stop_source stop;
+    ProcessGroupOptions options;
+    options.timeout = absl::Seconds(20);
+    options.cancel = stop.get_token();
+    const auto create = [&](int rank, std::function<void()> published) {
+      return ProcessGroup::CreateWithStore(c10::make_intrusive<HookedStore>(store, std::move(published)), "group", rank,
+                                           2, options)
+          .status();
+    };
+    std::atomic<bool> connects = false, ended = false;
+    std::thread creating([&] {
+      EXPECT_TRUE(absl::IsCancelled(create(0, [&] { connects = true; })));
+      ended = true;
+    });
+    EXPECT_FALSE(create(1, [] { throw std::runtime_error("the end of this rank"); }).ok());
+    EXPECT_TRUE(Eventually([&] { return connects.load(); }));
+    EXPECT_FALSE(ended);
+    stop.request_stop();
+    creating.join();
+  }
+  EXPECT_GT(Entries("/proc/self/task"), threads) << "Gloo does not wait, so this test shows nothing";
   EXPECT_TRUE(Eventually([&] {
     return Entries("/proc/self/fd") <= descriptors && Entries("/proc/self/task") <= threads;
   })) << Entries("/proc/self/fd")

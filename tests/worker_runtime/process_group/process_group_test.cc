@@ -1,6 +1,7 @@
 #include "worker_runtime/process_group/process_group.h"
 
 #include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -150,6 +151,23 @@ TEST(ProcessGroup, Health_IsOk_UntilTheGroupIsAborted) {
   EXPECT_EQ((*group)->Health(), absl::OkStatus());
   (*group)->Abort("enough");
   EXPECT_EQ((*group)->Health(), absl::AbortedError("rank 0: health check: aborted: enough"));
+}
+
+TEST(ProcessGroup, WarningsOfLibTorch_ArePrintedAllTheSame) {
+  ASSERT_TRUE(ProcessGroup::Create(WorkerEnv()).ok());
+  ::testing::internal::CaptureStderr();
+  TORCH_WARN("the trainer should know this");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("Warning: the trainer should know this"));
+}
+
+TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
+  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(WorkerEnv());
+  ASSERT_TRUE(group.ok()) << group.status();
+  const absl::Status status = (*group)->Try("step", [&] {
+    (*group)->Abort("enough");
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status, absl::AbortedError("rank 0: step: aborted: enough"));
 }
 
 // Rank 0 is stuck, because rank 1 does not come, until another thread of its aborts the group. (Two ranks, as an abort

@@ -17,10 +17,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/base/mutex.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
@@ -433,6 +435,43 @@ TEST(TrainingState, Broadcast_AnotherModelOnOneRank_NamesItAndChangesNothing) {
   });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)"))));
+}
+
+TEST(TrainingState, CheckSameOnAllRanks_NamesWhatDiffers) {
+  const auto check = [](std::function<void(Job&)> change) {
+    return RunRanks(3, [&](int rank, Group group) {
+      std::optional<Job> made;
+      {
+        static Mutex mutex;  // the ranks are threads, which share the generator
+        MutexLock lock(&mutex);
+        torch::manual_seed(3);
+        made.emplace();
+        made->Step();
+      }
+      Job& job = *made;
+      if (rank == 2) change(job);
+      return job.state.CheckSameOnAllRanks(*group);
+    });
+  };
+  EXPECT_EQ(check([](Job&) {}), absl::OkStatus());
+  EXPECT_EQ(check([](Job& job) { job.best_loss = 0; }), absl::OkStatus()) << "only rank 0 may compute it";
+  EXPECT_THAT(check([](Job& job) { job.optimizer.param_groups()[0].options().set_lr(1); }).message(),
+              HasSubstr("differ: the optimizer of rank 2"));
+  EXPECT_THAT(check([](Job& job) { job.scheduler.step(); }).message(), HasSubstr("differ: \"scheduler\" of rank 2"));
+  EXPECT_THAT(check([](Job& job) {
+                const at::NoGradGuard no_grad;
+                job.net.parameters()[0].view({-1})[0].add_(1);
+              }).message(),
+              HasSubstr("differ: the parameters of rank 2"));
+}
+
+TEST(TrainingState, TheSameObjectAddedTwice_IsAddedOnce) {
+  Job job;
+  EXPECT_EQ(job.state.AddScheduler(job.scheduler), absl::OkStatus());
+  EXPECT_EQ(job.state.AddScheduler(job.scheduler, "other"), absl::OkStatus());
+  const auto parts = job.state.Parts();
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_FALSE(parts->rest.layout.metadata.contains("ddprun.state.other"));
 }
 
 }  // namespace

@@ -1,20 +1,22 @@
-#ifndef DDPRUN_LAUNCHER_STORE_SOCKET_OWNER_H_
-#define DDPRUN_LAUNCHER_STORE_SOCKET_OWNER_H_
+#ifndef DDPRUN_RENDEZVOUS_BASE_SOCKET_OWNER_H_
+#define DDPRUN_RENDEZVOUS_BASE_SOCKET_OWNER_H_
 
 #include <sys/types.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "launcher/os/unique_fd.h"
-#include "launcher/store/socket_address.h"
+#include "rendezvous/base/socket_address.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 // Says which user has the other end of a TCP connection, if that end is a process of this host. Asks the kernel through
 // sock_diag(7), one exact request each, or reads /proc/net/tcp where the kernel has no sock_diag. Not thread-safe.
 class SocketOwner {
  public:
   SocketOwner();
+  ~SocketOwner();
+  SocketOwner(const SocketOwner&) = delete;
+  SocketOwner& operator=(const SocketOwner&) = delete;
 
   // Of the socket that is bound to `peer` and connected to `own`.
   //   kNotFound            no socket of this network namespace: the peer is another host
@@ -26,9 +28,9 @@ class SocketOwner {
   static absl::StatusOr<uid_t> UserByProc(const SocketAddress& peer, const SocketAddress& own);
 
  private:
-  UniqueFd netlink_;  // not valid: no sock_diag
+  int netlink_;  // -1: no sock_diag
 };
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
 
-#endif  // DDPRUN_LAUNCHER_STORE_SOCKET_OWNER_H_
+#endif  // DDPRUN_RENDEZVOUS_BASE_SOCKET_OWNER_H_

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_STORE_SOCKET_ADDRESS_H_
-#define DDPRUN_LAUNCHER_STORE_SOCKET_ADDRESS_H_
+#ifndef DDPRUN_RENDEZVOUS_BASE_SOCKET_ADDRESS_H_
+#define DDPRUN_RENDEZVOUS_BASE_SOCKET_ADDRESS_H_
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 // An IP address with a port, as the socket calls want it. Value type.
 struct SocketAddress {
@@ -32,6 +32,6 @@ bool IsLoopback(const SocketAddress& address);
 
 int PortOf(const SocketAddress& address);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
 
-#endif  // DDPRUN_LAUNCHER_STORE_SOCKET_ADDRESS_H_
+#endif  // DDPRUN_RENDEZVOUS_BASE_SOCKET_ADDRESS_H_

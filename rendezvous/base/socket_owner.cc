@@ -1,4 +1,4 @@
-#include "launcher/store/socket_owner.h"
+#include "rendezvous/base/socket_owner.h"
 
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
@@ -7,19 +7,21 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "launcher/os/proc_files.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 // An address and a port as the kernel's tables have them: IPv4 over IPv6 is IPv4.
@@ -80,6 +82,11 @@ std::string ProcText(const Place& place, bool as_ipv6) {
   return text;
 }
 
+std::string ReadFile(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 // What sock_diag is asked about TCP sockets in one of `states` (a bit each).
 struct DiagRequest {
   DiagRequest(int family, uint16_t flags, uint32_t states) {
@@ -106,15 +113,20 @@ SocketOwner::SocketOwner() : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC
     nlmsghdr header = {};
     int error = 0;
   } end;
-  if (!netlink_.valid() || send(netlink_.get(), &request, sizeof request, 0) < 0 ||
-      recv(netlink_.get(), &end, sizeof end, MSG_DONTWAIT) < static_cast<ssize_t>(sizeof end) ||
+  if (netlink_ < 0 || send(netlink_, &request, sizeof request, 0) < 0 ||
+      recv(netlink_, &end, sizeof end, MSG_DONTWAIT) < static_cast<ssize_t>(sizeof end) ||
       end.header.nlmsg_type != NLMSG_DONE || end.error < 0) {
-    netlink_.reset();
+    if (netlink_ >= 0) close(netlink_);
+    netlink_ = -1;
   }
 }
 
+SocketOwner::~SocketOwner() {
+  if (netlink_ >= 0) close(netlink_);
+}
+
 absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const SocketAddress& own) {
-  if (!netlink_.valid()) return UserByProc(peer, own);
+  if (netlink_ < 0) return UserByProc(peer, own);
   const Place from = PlaceOf(peer);
   const Place to = PlaceOf(own);
   if (from.family != to.family) return NoSocket();
@@ -124,10 +136,10 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
   std::memcpy(request.body.id.idiag_src, from.words, sizeof from.words);
   std::memcpy(request.body.id.idiag_dst, to.words, sizeof to.words);
   request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (send(netlink_.get(), &request, sizeof request, 0) < 0) return NoAnswer();
+  if (send(netlink_, &request, sizeof request, 0) < 0) return NoAnswer();
   // The kernel has answered when send() returns.
   alignas(nlmsghdr) char reply[8192];
-  const ssize_t size = recv(netlink_.get(), reply, sizeof reply, MSG_DONTWAIT);
+  const ssize_t size = recv(netlink_, reply, sizeof reply, MSG_DONTWAIT);
   if (size < static_cast<ssize_t>(sizeof(nlmsghdr))) return NoAnswer();
   const auto* header = reinterpret_cast<const nlmsghdr*>(reply);
   if (header->nlmsg_type == NLMSG_ERROR) {
@@ -152,7 +164,7 @@ absl::StatusOr<uid_t> SocketOwner::UserByProc(const SocketAddress& peer, const S
   bool readable = false;
   for (const bool ipv6 : {false, true}) {
     if (!ipv6 && from.family == AF_INET6) continue;
-    const std::string table = ReadSmallFile(ipv6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+    const std::string table = ReadFile(ipv6 ? "/proc/net/tcp6" : "/proc/net/tcp");
     readable = readable || !table.empty();
     const std::string ends = " " + ProcText(from, ipv6) + " " + ProcText(to, ipv6) + " ";
     const size_t at = table.find(ends);
@@ -172,4 +184,4 @@ absl::StatusOr<uid_t> SocketOwner::UserByProc(const SocketAddress& peer, const S
   return IsLoopback(peer) ? Closed() : NoSocket();
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "launcher/store/socket_owner.h"
+#include "rendezvous/base/socket_owner.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -13,15 +13,15 @@
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/listener.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 constexpr uid_t kAnotherUser = 65534;
 
 // A connection over loopback, and both ends' addresses as the accepting side sees them.
 struct Connected {
-  UniqueFd client;
-  UniqueFd accepted;
+  launcher::UniqueFd client;
+  launcher::UniqueFd accepted;
   SocketAddress peer;
   SocketAddress own;
 };
@@ -29,7 +29,7 @@ struct Connected {
 // `listen_at` and `connect_to` are numeric. Without IPv6 here: nothing is connected.
 Connected Connect(const std::string& listen_at, const std::string& connect_to) {
   Connected result;
-  const auto listener = Listen(listen_at, 0, 0);
+  const auto listener = launcher::Listen(listen_at, 0, 0);
   if (!listener.ok()) return result;
   const SocketAddress to = *NumericAddress(connect_to, listener->port);
   result.client.reset(socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -82,7 +82,7 @@ TEST(SocketOwner, AnotherHost_NotFound) {
 
 // Where there is no connection the kernel finds the listener at the peer's port: that is not the peer.
 TEST(SocketOwner, ListenerAtThePeersPort_IsNotThePeer) {
-  const auto listener = Listen("127.0.0.1", 0, 0);
+  const auto listener = launcher::Listen("127.0.0.1", 0, 0);
   ASSERT_TRUE(listener.ok());
   ExpectCode(*NumericAddress("127.0.0.1", listener->port), *NumericAddress("127.0.0.1", 9),
              absl::StatusCode::kFailedPrecondition);
@@ -90,7 +90,7 @@ TEST(SocketOwner, ListenerAtThePeersPort_IsNotThePeer) {
 
 TEST(SocketOwner, ProcessOfAnotherUser_IsThatUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  const auto listener = Listen("127.0.0.1", 0, 0);
+  const auto listener = launcher::Listen("127.0.0.1", 0, 0);
   ASSERT_TRUE(listener.ok());
   const SocketAddress to = *NumericAddress("127.0.0.1", listener->port);
   const pid_t child = fork();
@@ -117,4 +117,4 @@ TEST(SocketOwner, ProcessOfAnotherUser_IsThatUsers) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,10 +1,10 @@
-#include "launcher/store/socket_address.h"
+#include "rendezvous/base/socket_address.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 TEST(SocketAddress, NumericAddress_TextAndPort_ComeBack) {
@@ -37,4 +37,4 @@ TEST(SocketAddress, IsLoopback_OfAllFamilies) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun

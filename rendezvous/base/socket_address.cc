@@ -1,4 +1,4 @@
-#include "launcher/store/socket_address.h"
+#include "rendezvous/base/socket_address.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/loopback.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 const sockaddr_in6& AsIpv6(const SocketAddress& address) {
@@ -58,4 +58,4 @@ int PortOf(const SocketAddress& address) {
   return ntohs(address.family() == AF_INET6 ? AsIpv6(address).sin6_port : AsIpv4(address).sin_port);
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,0 +1,52 @@
+#include "worker_runtime/process_group/cancellable.h"
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/mutex.h"
+#include "worker_runtime/process_group/quiet_log.h"
+
+namespace ddprun {
+namespace {
+
+struct Run {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
+  std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // from the moment when the thread is left behind
+};
+
+}  // namespace
+
+absl::Status RunCancellable(const std::stop_token& cancel, std::function<absl::Status()> work) {
+  if (!cancel.stop_possible()) return work();
+  const auto run = std::make_shared<Run>();
+  std::thread thread([run, work = std::move(work)]() mutable {
+    absl::Status result = work();
+    work = nullptr;
+    MutexLock lock(&run->mutex);
+    run->result = std::move(result);
+    run->changed.NotifyAll();
+  });
+  const std::stop_callback wake(cancel, [&run] {
+    MutexLock lock(&run->mutex);
+    run->changed.NotifyAll();
+  });
+  std::optional<absl::Status> result;
+  {
+    MutexLock lock(&run->mutex);
+    while (!run->result.has_value() && !cancel.stop_requested()) run->changed.Wait(&run->mutex);
+    result = run->result;
+    if (!result.has_value()) run->quiet.emplace();
+  }
+  if (!result.has_value()) {
+    thread.detach();
+    return absl::CancelledError("cancelled");
+  }
+  thread.join();
+  return *std::move(result);
+}
+
+}  // namespace ddprun
