@@ -104,11 +104,11 @@ void Process::ReadAll() {
   }
 }
 
-int Process::Wait() {
+int Process::Wait(absl::Duration patience) {
   if (reaped_) return exit_;
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   pollfd poll_fd = {fd, POLLIN, 0};
-  const int ready = poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience)));
+  const int ready = poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(patience)));
   close(fd);
   if (ready != 1) return -1;
   int status;

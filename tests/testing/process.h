@@ -29,8 +29,8 @@ class Process {
 
   pid_t pid() const { return pid_; }
 
-  // Waits for the end and returns the exit code, or 128 + signal; -1 if it has not ended after kPatience.
-  int Wait();
+  // Waits for the end and returns the exit code, or 128 + signal; -1 if it has not ended after `patience`.
+  int Wait(absl::Duration patience = kPatience);
 
   void Signal(int signal);
 
