@@ -115,21 +115,47 @@ print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=Tru
   EXPECT_THAT(launcher.Out(), HasSubstr("between 30 and 300: True .")) << launcher.Err();
 }
 
-TEST_F(PythonModuleTest, SignalHandler_MayAskForAStopAtAnyTime) {
-  Launcher launcher(Flags(R"(
-import signal
-signal.signal(signal.SIGALRM, lambda *_: worker.stop_requested())
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-for step in range(20000):
-    worker.report_progress(step)
-    worker.stop_requested()
-signal.setitimer(signal.ITIMER_REAL, 0)
-print("reported .", flush=True)
-)"),
-                    python_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
-  EXPECT_THAT(launcher.Out(), HasSubstr("reported ."));
-  EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link")));
+// A tracer stands for the handler, once for each instruction of the first call.
+TEST_F(PythonModuleTest, SignalHandlerInTheFirstCall_ThereIsOneConnection) {
+  Process python({"/usr/bin/env", "python3", Script(R"(
+import importlib, socket
+name = "ddprun-test-%d" % os.getpid()
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\0" + name)
+listener.listen(8)
+listener.setblocking(False)
+os.environ.update(DDPRUN_WORKER_LINK="@" + name, RANK="0", LOCAL_RANK="0")
+instruction, left = 0, 0
+while left == 0:
+    importlib.reload(worker)
+    left = instruction = instruction + 1
+    def handler(frame, event, argument):
+        global left
+        if frame.f_globals is not vars(worker):
+            return None
+        frame.f_trace_opcodes = True
+        left -= 1
+        if left == 0:
+            worker.stop_requested()
+            worker.report_progress(7)
+        return handler
+    sys.settrace(handler)
+    worker.report_progress(1)
+    sys.settrace(None)
+    left = max(left, 0)
+    connections = []
+    try:
+        while True:
+            connections.append(listener.accept()[0])
+    except BlockingIOError:
+        pass
+    if len(connections) != 1 or not connections[0].recv(100).startswith(b'{"type":"hello"'):
+        sys.exit("instruction %d: %d connections" % (instruction, len(connections)))
+print("over 300:", instruction > 300)
+)")},
+                 python_);
+  EXPECT_EQ(python.Wait(), 0) << python.Err();
+  EXPECT_EQ(python.Out(), "over 300: True\n");
 }
 
 // A launcher in the worker's own process.

@@ -111,8 +111,7 @@ class _Link:
     reads or writes the socket leaves that to the call that was interrupted.
     """
 
-    def __init__(self, connect: bool, on_suspend: Optional[Callable[[Suspend], None]] = None) -> None:
-        self.pid = os.getpid()
+    def __init__(self, connects: bool, on_suspend: Optional[Callable[[Suspend], None]] = None) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.on_suspend = on_suspend  # set: this process can re-form, and a thread listens
@@ -123,7 +122,8 @@ class _Link:
         self.reform: Optional[dict[str, Any]] = None  # the last one
         self.error: Optional[BaseException] = None  # of on_suspend
         self.socket: Optional[socket.socket] = None
-        self.connect_at: Optional[float] = None  # the launcher had no room for a connection: the next attempt
+        self.connect_at = -math.inf if connects else None  # the next attempt
+        self.connecting = threading.Lock()
         self.sending = self.receiving = False
         self.unsent = b""  # the rest of a line of which a part has been sent
         self.newest: Optional[dict[str, Any]] = None  # progress that found no room; a newer one takes its place
@@ -132,10 +132,22 @@ class _Link:
         self.reported: Optional[dict[str, Any]] = None  # the last progress
         self.allowance = _REPORTS_PER_SECOND
         self.last_report = time.monotonic()
-        if connect:
-            self.connect()
+
+    def connect_if_due(self) -> None:
+        # A signal handler that comes in between finds the lock taken, or has connected.
+        due = self.connect_at
+        if due is None or time.monotonic() < due or not self.connecting.acquire(blocking=False):
+            return
+        try:
+            with self.lock:
+                if self.connect_at is not None:
+                    self.connect()
+        finally:
+            self.connecting.release()
 
     def connect(self) -> None:
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
         self.connect_at = None
         address = os.environ.get("DDPRUN_WORKER_LINK", "")
         try:
@@ -160,11 +172,12 @@ class _Link:
         except OSError:
             link.close()
             return
-        self.socket = link
         capabilities = ["progress", "stop"] + (["re-form"] if self.on_suspend else [])
+        # Before the socket: what a signal handler sends comes after it.
         self.unsent = self.line(
-            type="hello", version=2, rank=rank, local_rank=local_rank, pid=self.pid, capabilities=capabilities
+            type="hello", version=2, rank=rank, local_rank=local_rank, pid=os.getpid(), capabilities=capabilities
         )
+        self.socket = link
         self.flush()
 
     @staticmethod
@@ -302,25 +315,24 @@ class _Link:
             self.close()
 
 
-_link: Optional[_Link] = None
+_link = _Link(connects=True)
 _signalled_at: Optional[float] = None
 _awaits_signal = False
 
 
-def _of_this_process() -> _Link:
+def _after_fork() -> None:
+    """A child of a worker (of a DataLoader ...) is no worker, and must not write to its parent's connection."""
     global _link
-    if _link is None:
-        _link = _Link(connect=True)
-        atexit.register(_at_exit)
-    elif _link.pid != os.getpid():
-        # A forked child (of a DataLoader ...) must not write to its parent's connection, and is not the worker.
-        if _link.socket is not None:
-            _link.socket.close()
-        _link = _Link(connect=False)
-    elif _link.connect_at is not None and time.monotonic() >= _link.connect_at:
-        with _link.lock:
-            if _link.connect_at is not None:
-                _link.connect()
+    if _link.socket is not None:
+        _link.socket.close()
+    _link = _Link(connects=_link.connect_at == -math.inf)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _of_this_process() -> _Link:
+    _link.connect_if_due()
     return _link
 
 
@@ -420,16 +432,14 @@ def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
     whether the launcher can do this; if not, the worker will be stopped and started again as ever.
     """
     global _link
-    if _link is not None and _link.pid == os.getpid():
-        with _link.lock:
-            _link.hang_up()
-    else:
-        atexit.register(_at_exit)
-    _link = _Link(connect=True, on_suspend=on_suspend)
+    with _link.lock:
+        _link.connect_at = None
+        _link.hang_up()
+    _link = _Link(connects=True, on_suspend=on_suspend)
     give_up = time.monotonic() + _SEND_PATIENCE
     while _link.connect_at is not None and time.monotonic() < give_up:
-        time.sleep(0.05)
-        _link.connect()
+        _link.connect_if_due()
+        time.sleep(0.05 if _link.connect_at is not None else 0)
     _link.connect_at = None  # the launcher must know before the first group whether the process is kept
     if _link.socket is None:
         return False
