@@ -148,7 +148,7 @@ class Cluster:
         before = self.epoch(old)
         old.send_signal(KINDS[kind])
         told = time.monotonic()
-        wait(lambda: self.epoch(self.servers[self.leader()]) > before if self.leader() is not None else False,
+        wait(lambda: (leader := self.leader()) is not None and self.epoch(self.servers[leader]) > before,
              "another leader")
         led = time.monotonic() - told
         if kind == "paused":

@@ -17,9 +17,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/os/errno_status.h"
@@ -64,9 +66,9 @@ bool IsReadable(int fd, int timeout_millis) {
 
 // True if `launcher`, or the workers' parent in its place, created `pid` or one of its ancestors. Workers lead sessions
 // of their own; a child in the launcher's session was there before it (a shell's that has executed the launcher).
-bool DescendsFrom(pid_t pid, pid_t launcher) {
+bool DescendsFrom(pid_t pid, pid_t launcher, absl::FunctionRef<pid_t(pid_t)> parent_of) {
   for (int i = 0; i < kMostGenerations; ++i) {
-    const pid_t parent = ParentOf(pid);
+    const pid_t parent = parent_of(pid);
     if (parent == launcher) return getsid(pid) != getsid(launcher);
     if (parent <= 1) return false;
     pid = parent;
@@ -80,13 +82,24 @@ bool DescendsFrom(pid_t pid, pid_t launcher) {
 bool KillRound(const std::string& id, pid_t launcher) {
   const pid_t self = getpid();
   if (getppid() != launcher) launcher = 0;  // it is dead, and its number may mean another process
+  // Descendants first: one small file of each process tells them, and they are nearly always all there is.
+  std::vector<pid_t> processes = AllProcesses();
+  auto others = processes.begin();
+  if (launcher != 0) {
+    std::map<pid_t, pid_t> parents;
+    for (const pid_t pid : processes) parents[pid] = ParentOf(pid);
+    others = std::stable_partition(processes.begin(), processes.end(), [&](pid_t pid) {
+      return DescendsFrom(pid, launcher, [&](pid_t child) { return parents[child]; });
+    });
+  }
   std::vector<UniqueFd> killed;
-  for (const pid_t pid : AllProcesses()) {
+  for (auto it = processes.begin(); it != processes.end(); ++it) {
+    const pid_t pid = *it;
     if (pid == self || pid == launcher || pid == 1 || !OwnedByUs(pid)) continue;
     // Opened before the look at it, so that the signal goes to the very process that was looked at.
     UniqueFd pidfd = OpenPidfd(pid);
     if (!pidfd.valid() || IsReadable(pidfd.get(), 0)) continue;  // dead, and not reaped by a launcher that hangs
-    const bool descends = launcher != 0 && DescendsFrom(pid, launcher);
+    const bool descends = it < others && DescendsFrom(pid, launcher, ParentOf);
     if (!descends && !NamesLauncher(VariableOfProcess(pid, worker_contract::kLauncherId), id)) continue;
     if (SignalPidfd(pidfd.get(), SIGKILL)) killed.push_back(std::move(pidfd));
   }

@@ -249,7 +249,7 @@ TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   Rendezvousd server(port);
   Gate gate;
   const std::string script = kSayRank + gate.Wait();
-  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=0.5"};
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
   Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   const std::string said = b.Out();
@@ -269,7 +269,7 @@ TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
   Rendezvousd server(port);
   Gate gate;
   const std::string script = kSayRank + gate.Wait();
-  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=1"};
+  const std::vector<std::string> flags = {"--rdzv-conf=last_call_timeout=0.2,heartbeat_timeout=2"};
   Launcher a(NodeFlags(port, "1:2", 1, flags, script)), b(NodeFlags(port, "1:2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   const std::string said = b.Out();

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
@@ -386,11 +387,15 @@ TEST(DdpTest, InitialBucketLayout_NewWrapperGoesOnWithTheSameBits) {
 
 TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
   absl::Status of_rank0;
-  const absl::Status first = RunRanks(2, [&of_rank0](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  absl::Notification before_backward;
+  const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
     auto ddp = Wrap(std::make_shared<Scale>(), group);
     at::Tensor loss = ddp->forward(at::ones({4})).sum();
-    if (absl::Status status = group->Barrier(); !status.ok()) return status;
-    if (rank == 1) return absl::CancelledError("no backward here");
+    if (rank == 1) {
+      before_backward.WaitForNotification();
+      return absl::CancelledError("no backward here");
+    }
+    before_backward.Notify();
     of_rank0 = group->Try("backward", [&]() -> absl::Status {
       loss.backward();
       return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/ddp/comm_hook.h"
@@ -238,6 +239,7 @@ TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
 
 TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
   absl::Status waiting;
+  absl::Notification created;
   const absl::Status first = RunRanks(2, [&](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
     auto shared = SharedMemoryAllReduce::Create(group);
     if (!shared.ok()) return shared.status();
@@ -245,8 +247,10 @@ TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
     static std::shared_ptr<SharedMemoryAllReduce> kept;
     if (rank == 1) {
       kept = *shared;
+      created.WaitForNotification();
       return absl::CancelledError("on purpose");
     }
+    created.Notify();
     waiting = (*shared)->AllReduce(at::ones({100}));
     return waiting;
   });

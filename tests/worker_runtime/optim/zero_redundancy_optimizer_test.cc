@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "tests/worker_runtime/ddp/small_models.h"
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/base/torch_try.h"
@@ -229,10 +230,15 @@ TEST(ZeroRedundancyOptimizer, Closure_IsCalled_StateStaysAfterAnException) {
 
 TEST(ZeroRedundancyOptimizer, OwnerIsGone_StepEndsWithAnErrorThatNamesRankAndOperation) {
   absl::Status seen;
-  RunRanks(2, [&seen](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  absl::Notification made;
+  RunRanks(2, [&seen, &made](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
     const std::vector<at::Tensor> parameters = {at::zeros({4}), at::zeros({4})};
     ZeroRedundancyOptimizer optimizer(group, parameters, MakeSgd);
-    if (rank == 1) return absl::InternalError("gave up");
+    if (rank == 1) {
+      made.WaitForNotification();
+      return absl::InternalError("gave up");
+    }
+    made.Notify();
     seen = group->Try("training", [&] {
       optimizer.step();
       return absl::OkStatus();
