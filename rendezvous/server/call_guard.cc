@@ -98,8 +98,7 @@ absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const 
 absl::Status CallGuard::CheckToken(const std::string& authorization) {
   if (authorization.empty()) return absl::UnauthenticatedError("no token given; this server requires one");
   const std::optional<absl::string_view> token = BearerToken(authorization);
-  if (!token.has_value() || !tokens_.Accept(*token)) return absl::UnauthenticatedError("invalid token");
-  return absl::OkStatus();
+  return token.has_value() ? tokens_.Check(*token) : absl::UnauthenticatedError("invalid token");
 }
 
 void CallGuard::CheckMunge(const std::string& authorization, const std::string& peer, Done done) {

@@ -38,7 +38,7 @@ class CallGuard {
   // Calls `done` on the queue's thread, before it returns or later. `context` is used before it returns only.
   //   UNAUTHENTICATED    the caller shows no token or MUNGE credential, or a wrong one.
   //   PERMISSION_DENIED  its certificate has none of the allowed names, or its MUNGE credential is another user's.
-  //   UNAVAILABLE        the MUNGE credential can't be checked now.
+  //   UNAVAILABLE        the token or the MUNGE credential can't be checked now.
   // Logs refusals, at most one line in ten seconds.
   void Check(const grpc::ServerContextBase& context, Done done);
 

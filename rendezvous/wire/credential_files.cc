@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -73,6 +74,28 @@ absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
   }
   if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("no token in ", path));
   return tokens;
+}
+
+// Reads the file if it has changed.
+std::function<void(std::vector<std::string>*)> TokenReader(const std::string& path) {
+  if (path.empty()) return nullptr;
+  return [path, last = std::optional<struct stat>()](std::vector<std::string>* tokens) mutable {
+    struct stat now;
+    if (stat(path.c_str(), &now) != 0) return;
+    if (last && now.st_ino == last->st_ino && now.st_size == last->st_size &&
+        now.st_mtim.tv_sec == last->st_mtim.tv_sec && now.st_mtim.tv_nsec == last->st_mtim.tv_nsec) {
+      return;
+    }
+    absl::StatusOr<std::vector<std::string>> read = ReadTokens(path);
+    if (!read.ok()) return;
+    *tokens = *std::move(read);
+    last = now;
+  };
+}
+
+std::vector<std::string> GivenTokens(const Credentials& credentials) {
+  if (!credentials.token_file.empty() || credentials.token.empty()) return {};
+  return {credentials.token};
 }
 
 void WarnIfReadable(const std::string& path, std::vector<std::string>* warnings) {
@@ -191,33 +214,21 @@ std::optional<absl::string_view> BearerToken(absl::string_view authorization) {
   return authorization.substr(kScheme.size());
 }
 
-Tokens::Tokens(const Credentials& credentials) : file_(credentials.token_file) {
-  if (file_.empty() && !credentials.token.empty()) tokens_.push_back(credentials.token);
-}
-
-void Tokens::RefreshLocked() {
-  struct stat file;
-  if (file_.empty() || stat(file_.c_str(), &file) != 0) return;
-  const Stamp stamp{file.st_ino, file.st_size, file.st_mtim};
-  if (stamp == stamp_) return;
-  absl::StatusOr<std::vector<std::string>> read = ReadTokens(file_);
-  if (!read.ok()) return;
-  tokens_ = *std::move(read);
-  stamp_ = stamp;
-}
+Tokens::Tokens(const Credentials& credentials)
+    : file_(credentials.token_file), tokens_(GivenTokens(credentials), TokenReader(file_)) {}
 
 std::string Tokens::ToShow() {
-  MutexLock lock(&mutex_);
-  RefreshLocked();
-  return tokens_.empty() ? "" : tokens_.front();
+  const std::vector<std::string> tokens = tokens_.Get().value;
+  return tokens.empty() ? "" : tokens.front();
 }
 
-bool Tokens::Accept(absl::string_view shown) {
-  MutexLock lock(&mutex_);
-  RefreshLocked();
+absl::Status Tokens::Check(absl::string_view shown) {
+  const auto [tokens, current] = tokens_.Get();
   bool accepted = false;
-  for (const std::string& token : tokens_) accepted |= SecretsEqual(token, shown);
-  return accepted;
+  for (const std::string& token : tokens) accepted |= SecretsEqual(token, shown);
+  if (accepted) return absl::OkStatus();
+  if (current) return absl::UnauthenticatedError("invalid token");
+  return absl::UnavailableError(absl::StrCat("can't check the token: the file system of ", file_, " does not answer"));
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,18 +1,14 @@
 #ifndef DDPRUN_RENDEZVOUS_WIRE_CREDENTIAL_FILES_H_
 #define DDPRUN_RENDEZVOUS_WIRE_CREDENTIAL_FILES_H_
 
-#include <sys/types.h>
-
-#include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/mutex.h"
+#include "rendezvous/base/file_snapshot.h"
 #include "rendezvous/core/credentials.h"
 
 namespace ddprun::rendezvous {
@@ -38,7 +34,8 @@ absl::Status CheckCredentials(const Credentials& credentials, CredentialSide sid
 std::optional<absl::string_view> BearerToken(absl::string_view authorization);
 
 // The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; what
-// can't be read, or is no token, leaves the tokens as they are.
+// can't be read, or is no token, leaves the tokens as they are. Does not wait for a file system that stalls: the tokens
+// that were read last are used (rendezvous/base/file_snapshot.h).
 class Tokens {
  public:
   explicit Tokens(const Credentials& credentials);
@@ -46,27 +43,15 @@ class Tokens {
   // What to show to the other side.
   std::string ToShow();
 
-  // Whether the other side shows one of them, in a time that does not tell how near it comes.
-  bool Accept(absl::string_view shown);
+  // Compares `shown` with all of them in constant time.
+  //   UNAUTHENTICATED  it is none of them.
+  //   UNAVAILABLE      it is none of the tokens that were read last, and the file can't be read now.
+  absl::Status Check(absl::string_view shown);
+  bool Accept(absl::string_view shown) { return Check(shown).ok(); }
 
  private:
-  // What tells that a file has changed.
-  struct Stamp {
-    ino_t inode = 0;
-    off_t size = -1;
-    timespec changed{};
-    bool operator==(const Stamp& other) const {
-      return inode == other.inode && size == other.size && changed.tv_sec == other.changed.tv_sec &&
-             changed.tv_nsec == other.changed.tv_nsec;
-    }
-  };
-
-  void RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   const std::string file_;
-  Mutex mutex_;
-  Stamp stamp_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> tokens_ ABSL_GUARDED_BY(mutex_);
+  FileSnapshot<std::vector<std::string>> tokens_;
 };
 
 // The PEM texts of this side.

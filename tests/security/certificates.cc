@@ -66,6 +66,11 @@ void WriteFile(const std::string& path, const std::string& text) {
   Check(rename((path + ".new").c_str(), path.c_str()) == 0);
 }
 
+void StallReaders(const std::string& path) {
+  Check(mkfifo((path + ".fifo").c_str(), 0600) == 0);
+  Check(rename((path + ".fifo").c_str(), path.c_str()) == 0);
+}
+
 struct TestCa::Impl {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* cert = nullptr;

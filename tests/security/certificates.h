@@ -12,6 +12,8 @@ namespace ddprun::testing {
 // A fresh folder of the test's own, named after `name`.
 std::string NewFolder(const std::string& name);
 void WriteFile(const std::string& path, const std::string& text);
+// Replaces the file by a FIFO: opening it for reading waits for a writer, as an open on a file system that stalls.
+void StallReaders(const std::string& path);
 
 // Signs certificates for tests (P-256, PEM). The files lie in the folder: NAME.crt, NAME.key, and ca.crt of its own.
 class TestCa {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 using testing::NewFolder;
+using testing::StallReaders;
 using testing::TestCa;
 using testing::WriteFile;
 
@@ -56,6 +58,21 @@ TEST(TokensTest, FileChanges_AreSeen) {
   EXPECT_TRUE(tokens.Accept(kNew));
   remove(path.c_str());
   EXPECT_TRUE(tokens.Accept(kNew));
+}
+
+TEST(TokensTest, FileStalls_WhatWasReadLastCounts) {
+  const std::string path = NewFolder("tokens") + "/token";
+  WriteFile(path, kOld);
+  Tokens tokens(Credentials{.token_file = path});
+  EXPECT_TRUE(tokens.Accept(kOld));
+  StallReaders(path);
+  EXPECT_TRUE(tokens.Accept(kOld));
+  EXPECT_EQ(tokens.ToShow(), kOld);
+  EXPECT_TRUE(absl::IsUnavailable(tokens.Check(kNew))) << tokens.Check(kNew);
+  std::ofstream(path) << kNew;
+  while (!tokens.Accept(kNew)) {
+  }
+  EXPECT_FALSE(tokens.Accept(kOld));
 }
 
 TEST(CheckCredentialsTest, Token_ProblemsAreNamedWithoutTheToken) {

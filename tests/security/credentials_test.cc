@@ -22,6 +22,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 using testing::NewFolder;
+using testing::StallReaders;
 using testing::TestCa;
 using testing::WriteFile;
 
@@ -96,6 +97,20 @@ TEST(TokenTest, Rotation_RunningJobGoesOn) {
   }
   WriteFile(path, kNew);
   EXPECT_TRUE(absl::StrContains(RefusalOf(server.port(), {.token = kOld}).reason, "token"));
+  running.Succeed();
+  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+}
+
+TEST(TokenTest, FileStalls_RunningJobGoesOnAndKnownTokensAreServed) {
+  const std::string path = NewFolder("token") + "/token";
+  WriteFile(path, kOld);
+  TestServer server({.credentials = {.token_file = path}});
+  TestLauncher running(TestServer::GrpcTo(server.port(), {.token_file = path}), "running", "node1", PatientSettings(1));
+  running.ConnectAndJoin();
+  running.AwaitRound();
+  StallReaders(path);
+  TestLauncher other(TestServer::GrpcTo(server.port(), {.token = kOld}), "other", "node1", PatientSettings(1));
+  RunJob(&other);
   running.Succeed();
   EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
 }
