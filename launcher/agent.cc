@@ -172,6 +172,9 @@ absl::Status Agent::SetUp() {
     ReapDeadOrphans(KnownChildren());
     store_->Register(workers_->pids());
   };
+  events.on_start_failed = [this](const WorkerGroup::StartError& error) {
+    Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error.not_started, error.failure, now, e); });
+  };
   absl::StatusOr<std::unique_ptr<WorkerGroup>> workers =
       WorkerGroup::Create(std::move(group), loop_.get(), &pump_, std::move(events));
   if (!workers.ok()) return workers.status();
@@ -389,10 +392,7 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   hangs_->BeginRound(spawn.assignment, settings_.config.slots);
   progress_->BeginRound(spawn.assignment, settings_.config.slots);
   reports_.BeginRound(spawn.assignment.round);
-  const std::optional<WorkerGroup::StartError> error = workers_->Start(spawn.assignment, spawn.ranks);
-  if (error) {
-    return Step([&](auto& m, auto now, auto* e) { m.OnSpawnFailed(error->not_started, error->failure, now, e); });
-  }
+  workers_->Start(spawn.assignment, spawn.ranks);
   if (workers_->all_started()) store_->Register(workers_->pids());
 }
 

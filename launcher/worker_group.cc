@@ -56,7 +56,7 @@ WorkerGroup::WorkerGroup(Settings settings, WorkerOutput output, EventLoop* loop
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settings, EventLoop* loop, LogPump* pump,
                                                                  Events events) {
   absl::StatusOr<WorkerOutput> output =
-      WorkerOutput::Create(settings.config, settings.host, settings.launcher_id, pump);
+      WorkerOutput::Create(*settings.config, settings.host, settings.launcher_id, loop, pump);
   if (!output.ok()) return output.status();
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(std::move(settings), *std::move(output), loop, std::move(events)));
   absl::StatusOr<std::unique_ptr<ChildWatch>> watch = ChildWatch::Create(
@@ -132,13 +132,13 @@ void WorkerGroup::StartForkServer() {
   fork_server_ = *std::move(started);
 }
 
-std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assignment& assignment,
-                                                          const LocalRanks& ranks) {
+void WorkerGroup::Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks) {
   assignment_ = assignment;
   for (const int32_t rank : ranks) {
     const pid_t pid = std::exchange(pids_[rank], 0);
     workers_.erase(pid);
     if (link_ != nullptr) link_->Remove(pid);
+    opening_[rank].clear();
   }
   // Abandoned ones that the fork server was asked for.
   std::erase_if(starting_, [&](const auto& entry) {
@@ -146,29 +146,42 @@ std::optional<WorkerGroup::StartError> WorkerGroup::Start(const rendezvous::Assi
     if (forgotten) fork_server_->Cancel(entry.first);
     return forgotten;
   });
+  if (opening_.empty()) return;
+  LocalRanks opened;
+  for (const auto& [rank, signals] : opening_) opened.push_back(rank);
+  output_.Open(assignment.restart_count, assignment.base_rank, opened,
+               [this, opened](auto streams) { OnOpened(opened, std::move(streams)); });
+}
+
+void WorkerGroup::OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<WorkerStreams>> streams) {
+  if (opening_.empty()) return;  // all have been stopped
   const OomSample oom_before = SampleOom();
   std::vector<Launch> to_fork;
-  for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
-    absl::StatusOr<Launch> launch = Prepare(*rank, oom_before);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    auto opening = opening_.extract(ranks[i]);
+    if (opening.empty()) continue;
+    absl::StatusOr<Launch> launch = Prepare(ranks[i], std::move(streams[i]), oom_before);
     absl::Status status = launch.status();
+    if (status.ok()) launch->signals = std::move(opening.mapped());
     if (status.ok() && fork_server_ != nullptr) {
       to_fork.push_back(*std::move(launch));
     } else if (status.ok()) {
       status = Spawn(*std::move(launch));
     }
     if (status.ok()) continue;
-    return StartError{LocalRanks(fork_server_ != nullptr ? ranks.begin() : rank, ranks.end()),
-                      StartFailure(*rank, status)};
+    LocalRanks not_started = {ranks[i]};
+    for (const Launch& other : to_fork) not_started.push_back(other.local_rank);
+    for (const auto& [rank, signals] : std::exchange(opening_, {})) not_started.push_back(rank);
+    return events_.on_start_failed({not_started, StartFailure(ranks[i], status)});
   }
   std::vector<ForkServer::Request> requests;
   for (const Launch& launch : to_fork) {
     requests.push_back(
         {launch.request.environment, launch.request.stdout_fd, launch.request.stderr_fd, launch.request.cpus});
   }
-  if (requests.empty()) return std::nullopt;
+  if (requests.empty()) return events_.on_all_started();
   const std::vector<ForkServer::Ticket> tickets = fork_server_->Fork(requests);
   for (size_t i = 0; i < tickets.size(); ++i) starting_.emplace(tickets[i], std::move(to_fork[i]));
-  return std::nullopt;
 }
 
 WorkerFailure WorkerGroup::StartFailure(int32_t local_rank, const absl::Status& status) const {
@@ -216,12 +229,11 @@ GroupSettings WorkerGroup::CommonSettings() const {
                        link_ == nullptr ? "" : link_->address()};
 }
 
-absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, const OomSample& oom_before) {
+absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, absl::StatusOr<WorkerStreams> streams,
+                                                         const OomSample& oom_before) {
   const LaunchConfig& config = *settings_.config;
   absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return program.status();
-  absl::StatusOr<WorkerStreams> streams =
-      output_.Open(assignment_.restart_count, local_rank, assignment_.base_rank + local_rank);
   if (!streams.ok()) return streams.status();
   Launch launch{local_rank, {}, *std::move(streams), oom_before, {}};
   launch.request.program = *program;
@@ -273,7 +285,7 @@ void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
   if (absl::Status status = OnCreated(std::move(child), std::move(launch)); !status.ok()) {
     ReportLater({WorkerEnd{rank, StartFailure(rank, status), std::nullopt}});
   }
-  if (starting_.empty()) events_.on_all_started();
+  if (all_started()) events_.on_all_started();
 }
 
 void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
@@ -300,6 +312,15 @@ void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<F
 
 void WorkerGroup::SignalStarting(int signal, bool stops, const LocalRanks& ranks) {
   std::vector<WorkerEnd> ends;
+  const auto cancelled = [&](int32_t rank) {
+    WorkerFailure failure = NewFailure(rank);
+    failure.signal = signal;
+    ends.push_back({rank, std::move(failure), std::nullopt});
+  };
+  for (const int32_t rank : ranks) {
+    if (stops && opening_.erase(rank) > 0) cancelled(rank);
+    if (const auto found = opening_.find(rank); found != opening_.end()) found->second.push_back(signal);
+  }
   for (auto it = starting_.begin(); it != starting_.end();) {
     Launch& launch = it->second;
     if (std::find(ranks.begin(), ranks.end(), launch.local_rank) == ranks.end()) {
@@ -311,9 +332,7 @@ void WorkerGroup::SignalStarting(int signal, bool stops, const LocalRanks& ranks
       ++it;
       continue;
     }
-    WorkerFailure failure = NewFailure(launch.local_rank);
-    failure.signal = signal;
-    ends.push_back({launch.local_rank, std::move(failure), std::nullopt});
+    cancelled(launch.local_rank);
     it = starting_.erase(it);
   }
   ReportLater(std::move(ends));

@@ -44,25 +44,25 @@ class WorkerGroup {
     std::vector<std::string> environment;  // the launcher's own
     std::string gloo_interface;            // see GroupSettings
   };
+  // Why a worker could not be started; the worker and those after it, which were not started either.
+  struct StartError {
+    LocalRanks not_started;
+    rendezvous::WorkerFailure failure;
+  };
   struct Events {
     // Workers whose exits were seen at the same time.
     std::function<void(const std::vector<WorkerEnd>& ends)> on_ended;
     // True if a worker may begin to run user code now. Asked for each worker once it exists and whatever stops workers
     // reaches it, the guard too. Must not call back.
     std::function<bool()> may_start;
-    // All workers that Start left to the fork server exist.
+    // All workers that Start was called for exist.
     std::function<void()> on_all_started;
+    std::function<void(const StartError& error)> on_start_failed;
     // What a running worker's link says.
     std::function<void(int32_t local_rank, const LinkEvent& event)> on_link;
     // What a worker has reported. Must not call back.
     std::function<void(int32_t local_rank, const ReportedProgress& progress)> on_progress;
   };
-  // Why a worker could not be started; the worker and those after it, which were not started either.
-  struct StartError {
-    LocalRanks not_started;
-    rendezvous::WorkerFailure failure;
-  };
-
   // Listens for the worker link, and starts the fork server if the configuration asks for it. Events are never called
   // from within Start, Signal or Kill. InvalidArgument: a port range is given, but the port guard library is missing.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Create(Settings settings, EventLoop* loop, LogPump* pump,
@@ -70,11 +70,11 @@ class WorkerGroup {
   ~WorkerGroup() { *alive_ = false; }
 
   // Starts these workers of the round. Their earlier processes must have exited or been abandoned, and are forgotten;
-  // the node's other workers are not affected. Does not wait for them: a program that can't be executed is reported as
-  // the end of its worker. Workers of the fork server are created later, see all_started; if they can't be, that is
-  // reported in the same way.
-  std::optional<StartError> Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
-  bool all_started() const { return starting_.empty(); }
+  // the node's other workers are not affected. Waits for nothing: workers are created when their files are open, those
+  // of the fork server when it has forked them, see all_started. A program that can't be executed, and a fork server
+  // that can't fork, are reported as the end of the worker.
+  void Start(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
+  bool all_started() const { return opening_.empty() && starting_.empty(); }
   // Passed to workers started from now on.
   void SetJobEnd(absl::Time end) { job_end_ = end; }
 
@@ -129,13 +129,15 @@ class WorkerGroup {
   absl::Status FindPreloaded();
   void OpenLink();
   void StartForkServer();
-  absl::StatusOr<Launch> Prepare(int32_t local_rank, const OomSample& oom_before);
+  void OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<WorkerStreams>> streams);
+  absl::StatusOr<Launch> Prepare(int32_t local_rank, absl::StatusOr<WorkerStreams> streams,
+                                 const OomSample& oom_before);
   absl::Status Spawn(Launch launch);
   // Opens its gate if it may start, else kills it.
   absl::Status OnCreated(Child child, Launch launch);
   void OnForked(ForkServer::Ticket ticket, Child child);
   void OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started);
-  // A signal for a worker that the fork server is to start.
+  // A signal for workers that don't exist yet.
   void SignalStarting(int signal, bool stops, const LocalRanks& ranks);
   void ReportLater(std::vector<WorkerEnd> ends);
   WorkerEnd Describe(const ProcessEnd& end, const Worker& worker,
@@ -159,6 +161,7 @@ class WorkerGroup {
   rendezvous::Assignment assignment_;
   std::unordered_map<pid_t, Worker> workers_;  // that run and were not abandoned
   std::vector<pid_t> pids_;
+  std::map<int32_t, std::vector<int>> opening_;  // local ranks whose files are being opened, with signals for them
   std::map<ForkServer::Ticket, Launch> starting_;
   std::unique_ptr<LinkServer> link_;                            // null: no worker can connect
   std::unique_ptr<ForkServer> fork_server_;                     // null: workers import for themselves

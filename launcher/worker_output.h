@@ -2,14 +2,20 @@
 #define DDPRUN_LAUNCHER_WORKER_OUTPUT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/core/launch_config.h"
+#include "launcher/core/worker_set.h"
+#include "launcher/os/background_call.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/event_loop.h"
 #include "launcher/os/log_pump.h"
 #include "launcher/os/unique_fd.h"
 
@@ -25,39 +31,42 @@ struct WorkerStreams {
 // Opens files and pipes for workers, as --log-dir, --redirects and --tee ask for. Files lie in
 //   LOG_DIR/<job id>_<8 random digits>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 // as torchrun has them, with filtered_{stdout,stderr}.log in the attempt's folder; a later round of the same attempt
-// appends. Thread-compatible.
+// appends. A thread of its own makes folders and opens files, because a network file system may stall. Belongs to the
+// loop's thread.
 class WorkerOutput {
  public:
-  // `config` and `pump` must outlive it; `host` is this node's name, `launcher_id` that of this launcher alone. Makes
+  // `loop` and `pump` must outlive it; `host` is this node's name, `launcher_id` that of this launcher alone. Makes
   // the job's folder, if files are asked for; in a new folder of the temporary directory if they are without --log-dir
   // (and says where). InvalidArgument, naming the folder: it can't be made.
-  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig* config, const std::string& host,
-                                             const std::string& launcher_id, LogPump* pump);
+  static absl::StatusOr<WorkerOutput> Create(const LaunchConfig& config, const std::string& host,
+                                             const std::string& launcher_id, EventLoop* loop, LogPump* pump);
 
-  // `rank`: the worker's in the job.
-  absl::StatusOr<WorkerStreams> Open(int restart_count, int32_t local_rank, int32_t rank);
+  // Opens the streams of these local ranks; `base_rank` is the rank of local rank 0 in the job. `done` is called later
+  // with an entry for each, unless Open is called again or this object is destroyed before that.
+  using Done = std::function<void(std::vector<absl::StatusOr<WorkerStreams>>)>;
+  void Open(int restart_count, int32_t base_rank, const LocalRanks& ranks, Done done);
 
  private:
-  // One output stream of one worker.
+  class Files;
+  // One output stream of one worker: a descriptor for the worker, or what the pump is to do with it.
   struct Stream {
-    const char* name;  // "stdout"
-    int console_fd;    // the launcher's own
-    bool redirect;
-    bool tee;
-    bool shown;  // by --local-ranks-filter
-    const std::vector<std::string>& filters;
+    UniqueFd direct;
+    std::optional<LogSink> sink;
+  };
+  struct Opened {
+    Stream out;
+    Stream err;
+    ErrorFile error_file;
   };
 
-  WorkerOutput(const LaunchConfig* config, const std::string& host, const std::string& launcher_id, LogPump* pump)
-      : config_(config), host_(host), pump_(pump), error_folder_(std::make_unique<ErrorFolder>(launcher_id)) {}
-  absl::StatusOr<UniqueFd> OpenStream(const std::string& attempt_folder, const std::string& folder,
-                                      const Stream& stream, const std::string& prefix);
+  WorkerOutput(std::shared_ptr<Files> files, EventLoop* loop, LogPump* pump)
+      : files_(std::move(files)), loop_(loop), pump_(pump) {}
+  static absl::StatusOr<WorkerStreams> Connect(absl::StatusOr<Opened> opened, LogPump* pump);
 
-  const LaunchConfig* config_;
-  std::string host_;
+  std::shared_ptr<Files> files_;
+  EventLoop* loop_;
   LogPump* pump_;
-  std::string job_folder_;                     // empty: no files
-  std::unique_ptr<ErrorFolder> error_folder_;  // then
+  std::unique_ptr<BackgroundCall<std::vector<absl::StatusOr<Opened>>>> opening_;
 };
 
 }  // namespace ddprun::launcher
