@@ -34,8 +34,6 @@ namespace {
 
 constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
-// For a server that does not read its socket.
-constexpr timeval kSendLimit = {2, 0};
 // For a killed server to be gone.
 constexpr int kDeathWaitMillis = 1000;
 // A worker's stdout, stderr and gate.
@@ -110,7 +108,6 @@ absl::Status ForkServer::StartServer() {
   channel_.reset(sockets[0]);
   const UniqueFd theirs(sockets[1]);
   setsockopt(channel_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  setsockopt(channel_.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
   absl::StatusOr<Child> child = settings_.is_program ? SpawnProgram(theirs.get()) : SpawnInterpreter(theirs.get());
   if (!child.ok()) return child.status();
   child->gate.Open();
@@ -118,7 +115,8 @@ absl::Status ForkServer::StartServer() {
   if (absl::Status status = TellSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
-  absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t) { OnReadable(); });
+  absl::Status watched = loop_->AddFd(
+      channel_.get(), EPOLLIN, [this](uint32_t events) { (events & EPOLLOUT) != 0 ? AskForWaiting() : OnReadable(); });
   if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
   if (watched.ok()) WatchProgress();
   return watched;
@@ -192,7 +190,7 @@ bool ForkServer::Cancel(Ticket ticket) {
 }
 
 void ForkServer::AskForWaiting() {
-  if (!ready_ || waiting_.empty()) return;
+  if (!ready_) return;
   absl::Status status;
   for (auto& [ticket, waiting] : waiting_) {
     if (waiting.asked) continue;
@@ -200,8 +198,10 @@ void ForkServer::AskForWaiting() {
     if (!status.ok()) break;
     waiting.asked = true;
   }
-  if (status.ok()) status = SendMessage("go", {});
-  if (status.ok()) return WatchProgress();
+  if (status.ok() && !waiting_.empty()) status = SendMessage("go", {});
+  const bool full = absl::IsAborted(status);  // then the rest is sent when the server has read
+  (void)loop_->ModifyFd(channel_.get(), full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (status.ok() || full) return WatchProgress();
   // Whoever asks is not told from within the call.
   loop_->Post([this, alive = alive_, status] {
     if (*alive && !ended_) End(status);
@@ -239,10 +239,10 @@ absl::Status ForkServer::SendMessage(absl::string_view message, const std::vecto
   }
   ssize_t sent;
   do {
-    sent = sendmsg(channel_.get(), &packet, MSG_NOSIGNAL);
+    sent = sendmsg(channel_.get(), &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return absl::OkStatus();
-  if (errno == EAGAIN) return absl::DeadlineExceededError("the fork server does not read its socket");
+  if (errno == EAGAIN) return absl::AbortedError("the fork server's socket is full");
   if (errno == EPIPE || errno == ECONNRESET) return Died();
   return ErrnoStatus(errno, "asking the fork server");
 }
@@ -354,8 +354,7 @@ void ForkServer::KillServer() {
 }
 
 void ForkServer::WatchProgress() {
-  const bool owes_answer =
-      !ready_ || std::any_of(waiting_.begin(), waiting_.end(), [](const auto& w) { return w.second.asked; });
+  const bool owes_answer = !ready_ || !waiting_.empty();
   progress_ = owes_answer ? ProgressOf(server_.pid) : "";
   const itimerspec spec{absl::ToTimespec(settings_.stall_limit),
                         owes_answer ? absl::ToTimespec(settings_.stall_limit) : timespec{}};

@@ -92,6 +92,7 @@ class ForkServer {
   absl::Status TellSetup();
   void AskForWaiting();
   absl::Status Ask(Ticket ticket, Waiting* waiting);
+  // Does not wait. ABORTED: the socket is full.
   absl::Status SendMessage(absl::string_view message, const std::vector<int>& fds);
   void OnReadable();
   // False if there is no message, or no server, any more.

@@ -136,6 +136,24 @@ TEST_F(ForkServerTest, ServerThatIsStopped_Ends) {
   EXPECT_EQ(not_started_, tickets);
 }
 
+TEST_F(ForkServerTest, ServerDoesNotReadForAWhile_AllAreStarted) {
+  absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->Fork({Request(0)});
+  while (started_.empty() && !ended_) loop_->Run();
+  ASSERT_EQ(started_.size(), 1) << *ended_;
+  kill((*server)->pid(), SIGSTOP);
+  // More than the socket takes: 4 MiB, which the kernel doubles.
+  constexpr size_t kMany = 100;
+  ForkServer::Request large = Request(0);
+  large.environment.push_back("LARGE=" + std::string(100'000, 'x'));
+  (*server)->Fork(std::vector<ForkServer::Request>(kMany, large));
+  kill((*server)->pid(), SIGCONT);
+  while (started_.size() < 1 + kMany && !ended_) loop_->Run();
+  EXPECT_EQ(started_.size(), 1 + kMany) << *ended_;
+  for (const Child& child : children_) WaitFor(child);
+}
+
 TEST_F(ForkServerTest, CancelledBeforeItIsReady_IsNotStarted) {
   absl::StatusOr<std::unique_ptr<ForkServer>> server = Start("");
   ASSERT_TRUE(server.ok()) << server.status();
