@@ -1,7 +1,6 @@
 #include "launcher/fork_server/fork_server.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -34,8 +33,6 @@ namespace {
 
 constexpr size_t kMaxMessage = 64 * 1024;
 constexpr size_t kMaxReasonBytes = 500;
-// For a killed server to be gone.
-constexpr int kDeathWaitMillis = 1000;
 // A worker's stdout, stderr and gate.
 constexpr size_t kMostFds = 3;
 // Requests are sent in bursts, with these descriptors each.
@@ -347,9 +344,7 @@ void ForkServer::KillServer() {
   // It leads a session of its own, with what its imports have started.
   kill(-server_.pid, SIGKILL);
   SignalPidfd(server_.pidfd.get(), SIGKILL);
-  pollfd ended{server_.pidfd.get(), POLLIN, 0};
-  poll(&ended, 1, kDeathWaitMillis);
-  // ReapDeadOrphans reaps it.
+  // Not waited for: it may take seconds (a file system, much memory). ReapDeadOrphans reaps it.
   server_ = Child{};
 }
 
