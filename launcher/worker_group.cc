@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   group->watch_ = *std::move(watch);
   if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
   group->OpenLink();
+  (void)group->Program();  // the file system may stall, and there are no heartbeats yet; Start reports errors
   if (!group->settings_.config->preload.empty()) group->StartForkServer();
   return group;
 }
