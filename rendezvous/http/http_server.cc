@@ -103,7 +103,7 @@ Response ResponseTo(const error_code& error) {
 class Server::Impl {
  public:
   Impl(const rendezvous::Credentials& credentials, Handler handler, const ServerLimits& limits)
-      : credentials_(credentials), handler_(std::move(handler)), limits_(limits) {}
+      : credentials_(credentials), handler_(std::move(handler)), limits_(limits), tls_files_(credentials) {}
   ~Impl();
 
   absl::Status Start(const Endpoint& address);
@@ -132,6 +132,7 @@ class Server::Impl {
   asio::steady_timer accept_pause_{io_};  // for all of them
   asio::steady_timer gather_{io_};
   bool stopping_ = false;
+  rendezvous::TlsFiles tls_files_;
   rendezvous::TlsTexts tls_texts_;
   std::shared_ptr<asio::ssl::context> tls_context_;
   SteadyTime tls_checked_ = SteadyTime::InfinitePast();
@@ -408,7 +409,7 @@ absl::Status Server::Impl::RefreshCertificate() {
   const SteadyTime now = SteadyNow();
   if (now - tls_checked_ < kCertificateAge) return absl::OkStatus();
   tls_checked_ = now;
-  absl::StatusOr<rendezvous::TlsTexts> texts = rendezvous::ReadTls(credentials_, tls_texts_);
+  absl::StatusOr<rendezvous::TlsTexts> texts = tls_files_.Read();
   if (!texts.ok()) return texts.status();
   if (tls_context_ != nullptr && *texts == tls_texts_) return absl::OkStatus();
   auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);

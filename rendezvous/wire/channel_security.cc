@@ -16,7 +16,7 @@ constexpr unsigned kRefreshSeconds = 1;
 }  // namespace
 
 ClientSecurity::ClientSecurity(const Credentials& credentials, const std::string& host)
-    : credentials_(credentials), host_(host), tokens_(credentials), texts_(ReadTlsUnchecked(credentials)) {
+    : credentials_(credentials), host_(host), tokens_(credentials), tls_files_(credentials) {
   if (credentials.munge) munge_.emplace(credentials.munge_socket);
 }
 
@@ -25,8 +25,8 @@ std::shared_ptr<grpc::ChannelCredentials> ClientSecurity::ForChannel(grpc::Chann
   if (!credentials_.has_tls()) return grpc::InsecureChannelCredentials();
   // Connections go to addresses; what the certificate is for is what the server is called.
   arguments->SetSslTargetNameOverride(host.empty() ? host_ : host);
+  absl::StatusOr<TlsTexts> read = tls_files_.Read();
   MutexLock lock(&mutex_);
-  absl::StatusOr<TlsTexts> read = ReadTls(credentials_, texts_);
   if (read.ok()) texts_ = *std::move(read);
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = texts_.ca;

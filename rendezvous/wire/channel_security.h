@@ -23,7 +23,7 @@ inline constexpr char kBearer[] = "Bearer ";
 inline constexpr char kMunge[] = "Munge ";
 
 // How a client proves who it is, and whom it believes. Thread-safe. Files are read anew for every connection; while
-// they can't be read, or don't fit each other, what was read before goes on to be used.
+// they can't be read within 0.1 s, or don't fit each other, what was read before goes on to be used.
 class ClientSecurity {
  public:
   // REQUIRES: CheckCredentials found no fault. `host`: the server's name or address as it was given; with TLS the
@@ -51,6 +51,7 @@ class ClientSecurity {
   const std::string host_;
   Tokens tokens_;
   std::optional<Munge> munge_;
+  TlsFiles tls_files_;
   Mutex mutex_;
   TlsTexts texts_ ABSL_GUARDED_BY(mutex_);
 };

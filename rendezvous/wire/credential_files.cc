@@ -151,6 +151,21 @@ absl::StatusOr<TlsTexts> ReadTlsFiles(const Credentials& credentials) {
   return texts;
 }
 
+// Texts that are known are not parsed again: OpenSSL takes milliseconds for it.
+std::function<void(absl::StatusOr<TlsTexts>*)> TlsReader(const Credentials& credentials) {
+  if (!credentials.has_tls()) return nullptr;
+  return [credentials, known = TlsTexts()](absl::StatusOr<TlsTexts>* texts) mutable {
+    *texts = ReadTlsFiles(credentials);
+    if (!texts->ok() || **texts == known) return;
+    bool expired = false;
+    if (absl::Status status = CheckTls(**texts, credentials, &expired); !status.ok()) {
+      *texts = status;
+    } else {
+      known = **texts;
+    }
+  };
+}
+
 absl::Status CheckParts(const Credentials& credentials, CredentialSide side) {
   if (credentials.tls_cert.empty() != credentials.tls_key.empty()) {
     return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
@@ -198,16 +213,6 @@ absl::Status CheckCredentials(const Credentials& credentials, CredentialSide sid
   return absl::OkStatus();
 }
 
-absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials, const TlsTexts& known) {
-  absl::StatusOr<TlsTexts> texts = ReadTlsFiles(credentials);
-  if (!texts.ok() || *texts == known) return texts;
-  bool expired = false;
-  if (absl::Status status = CheckTls(*texts, credentials, &expired); !status.ok()) return status;
-  return texts;
-}
-
-TlsTexts ReadTlsUnchecked(const Credentials& credentials) { return ReadTlsFiles(credentials).value_or(TlsTexts()); }
-
 std::optional<absl::string_view> BearerToken(absl::string_view authorization) {
   constexpr absl::string_view kScheme = "bearer ";
   if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return std::nullopt;
@@ -216,6 +221,8 @@ std::optional<absl::string_view> BearerToken(absl::string_view authorization) {
 
 Tokens::Tokens(const Credentials& credentials)
     : file_(credentials.token_file), tokens_(GivenTokens(credentials), TokenReader(file_)) {}
+
+TlsFiles::TlsFiles(const Credentials& credentials) : texts_(TlsTexts(), TlsReader(credentials)) {}
 
 std::string Tokens::ToShow() {
   const std::vector<std::string> tokens = tokens_.Get().value;

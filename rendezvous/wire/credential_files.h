@@ -63,12 +63,18 @@ struct TlsTexts {
   friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
 };
 
-// As CheckCredentials, but does not look at dates. Texts that are those of `known` are not parsed again: OpenSSL takes
-// milliseconds for it.
-absl::StatusOr<TlsTexts> ReadTls(const Credentials& credentials, const TlsTexts& known);
+// The TLS files of Credentials. Thread-safe. Reads them whenever it is asked, but does not wait for a file system that
+// stalls, as Tokens.
+class TlsFiles {
+ public:
+  explicit TlsFiles(const Credentials& credentials);
 
-// Whatever is there; what can't be read is empty.
-TlsTexts ReadTlsUnchecked(const Credentials& credentials);
+  // As CheckCredentials, but does not look at dates.
+  absl::StatusOr<TlsTexts> Read() { return texts_.Get().value; }
+
+ private:
+  FileSnapshot<absl::StatusOr<TlsTexts>> texts_;
+};
 
 }  // namespace ddprun::rendezvous
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -218,6 +219,19 @@ TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
   log.AwaitReconnected();  // as soon as the server has seen the new files, too
   running.Succeed();
   EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+}
+
+TEST_F(TlsTest, FilesOfTheClientStall_ReconnectsWithWhatWasReadLast) {
+  TestServer server({.credentials = Of(ca_, "server", ca_)});
+  Credentials credentials = Of(ca_, "node1", ca_);
+  credentials.tls_ca = NewFolder("stalling") + "/ca.crt";
+  std::filesystem::copy_file(ca_.ca(), credentials.tls_ca);
+  ClientLog log;
+  const auto client = TestServer::GrpcTo(server.port(), credentials)(log.Handler());
+  log.Await<Connected>();
+  StallReaders(credentials.tls_ca);
+  server.Restart();
+  log.AwaitReconnected();
 }
 
 TEST(CallGuardTest, AddressOfPeer_EveryForm) {
