@@ -40,7 +40,7 @@ void ElasticRounds::Hear(const LauncherLine& line) {
     if (std::holds_alternative<LinkStop>(line)) {
       tracker_.Stop();
       // Nobody may be left to form it with. A group that is in use goes on until the ranks have agreed on the stop.
-      if (abort_ == nullptr) creation = creation_;
+      if (abort_ == nullptr) creation = std::exchange(creation_, std::nullopt);
     } else if (std::holds_alternative<LinkCheckpointNow>(line)) {
       checkpoint_wanted_ = true;
     } else if (const auto* re_form = std::get_if<LinkReForm>(&line)) {
@@ -70,7 +70,8 @@ bool ElasticRounds::BeginGroup(const std::stop_source& creation) {
 
 bool ElasticRounds::UseGroup(std::function<void(const std::string&)> abort) {
   MutexLock lock(&mutex_);
-  if (tracker_.suspended()) return false;
+  // A stop that came since the group was created has ended its waits for the store for good.
+  if (tracker_.suspended() || !creation_.has_value()) return false;
   abort_ = std::move(abort);
   return true;
 }

@@ -41,7 +41,8 @@ class ElasticRounds {
   // `creation`. False: the round is over, or this worker is being stopped.
   bool BeginGroup(const std::stop_source& creation);
   // It is in use. From now on a suspend calls `abort` with the reason, on a thread of its own, and before that requests
-  // the stop: it ends waits for the group's store. False: the round is over, and `abort` will not be called.
+  // the stop: it ends waits for the group's store. False: the round is over, or the stop of `creation` was requested,
+  // and `abort` will not be called.
   bool UseGroup(std::function<void(const std::string& reason)> abort);
   // It is not in use any more.
   void EndGroup();

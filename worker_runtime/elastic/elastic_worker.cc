@@ -99,7 +99,10 @@ absl::Status ElasticWorker::InitProcessGroup() {
   const auto abort = [weak](const std::string& reason) {
     if (const std::shared_ptr<ProcessGroup> group = weak.lock(); group != nullptr) group->Abort(reason);
   };
-  if (!rounds_.UseGroup(abort)) return ended;
+  if (!rounds_.UseGroup(abort)) {
+    LeaveGroup(std::string(ended.message()));
+    return ended;
+  }
   recovery_.group_formed = SteadyNow();
   return absl::OkStatus();
 }

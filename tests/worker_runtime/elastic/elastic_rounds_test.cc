@@ -158,6 +158,15 @@ TEST_F(ElasticRoundsTest, Section4_1_Stopped_TheCreationOfAGroupEnds) {
   EXPECT_FALSE(rounds_->BeginGroup(creation_));
 }
 
+// Its store can't be waited for any more, so the ranks could not save with it.
+TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupThatWasJustCreatedIsNotUsed) {
+  ASSERT_TRUE(rounds_->BeginGroup(creation_));
+  launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
+  Settle();
+  EXPECT_TRUE(creation_.stop_requested());
+  EXPECT_FALSE(rounds_->UseGroup([](const std::string&) { ADD_FAILURE() << "the creator aborts it"; }));
+}
+
 TEST_F(ElasticRoundsTest, Section4_1_Stopped_AGroupInUseGoesOn) {
   const std::future<std::string> aborted = Use();
   launcher_.Say(LinkStop{absl::Seconds(10), "received SIGTERM"});
