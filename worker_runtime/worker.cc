@@ -24,6 +24,8 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/preload/wait_to_be_forked.h"
 #include "worker_runtime/process_group/choose_device.h"
+#include "worker_runtime/process_group/nccl_loader.h"
+#include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 
 namespace ddprun {
 namespace {
@@ -93,12 +95,17 @@ void TellFailure(const Worker& worker, const absl::Status& status) {
 
 }  // namespace
 
+void SetEnvironment(const WorkerOptions& options) {
+  if (HostHasGpu()) SetNcclDefaults(absl::ToChronoMilliseconds(options.timeout));
+}
+
 ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device) {
   return {.backend = options.backend, .device = device, .timeout = options.timeout, .interface = options.interface};
 }
 
 void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   WaitToBeForked();
+  SetEnvironment(options);
   // A reader of our output that goes away must not end a training.
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();

@@ -37,6 +37,11 @@ struct WorkerOptions {
   bool elastic = false;
 };
 
+// Sets what LibTorch reads from the environment when it uses NCCL, unless the user has set it. RunWorker and
+// RunElasticWorker call it.
+// REQUIRES: the process has no other thread.
+void SetEnvironment(const WorkerOptions& options);
+
 // What the options say about process groups.
 ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device& device);
 

@@ -194,6 +194,7 @@ void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract:
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
   // As RunWorker does: what follows is this worker's.
   WaitToBeForked();
+  SetEnvironment(options);
   IgnoreWarnings();
   options.elastic = true;
   // RunWorker says what is wrong with it.

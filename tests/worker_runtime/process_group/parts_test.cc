@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <chrono>
 
 #include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/failure_report.h"
@@ -101,6 +104,18 @@ TEST(NcclPolicy, LaunchersDefaultIsReplaced_TheUsersChoiceStays) {
   for (const char* value : {static_cast<const char*>(nullptr), "", "1"})
     EXPECT_STREQ(NcclErrorHandlingToSet(value), "2");
   for (const char* value : {"0", "2", "3"}) EXPECT_EQ(NcclErrorHandlingToSet(value), nullptr) << value;
+}
+
+TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
+  setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", 1);
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 1);
+  for (const int timeout : {19001, 5000}) {
+    SetNcclDefaults(std::chrono::milliseconds(timeout));
+    EXPECT_STREQ(getenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"), "1");
+    EXPECT_STREQ(getenv("TORCH_NCCL_NONBLOCKING_TIMEOUT"), "20");
+    EXPECT_STREQ(getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "2");
+    EXPECT_STREQ(getenv("TORCH_NCCL_DUMP_ON_TIMEOUT"), "1") << "the user's choice";
+  }
 }
 
 // Ranks in a ring 0-1-2-3-4: rank 2 died, its neighbours saw it, theirs saw only them.

@@ -2,34 +2,14 @@
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
-#include <stdlib.h>
 
 #include <mutex>
-#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "worker_contract/environment.h"
 #include "worker_runtime/process_group/nccl_plugin/nccl_policy.h"
 
 namespace ddprun {
 namespace {
-
-// Errors of NCCL are to reach the caller, who aborts the group and may make another in the same process: LibTorch's
-// watchdog aborts the communicator and leaves the process alone (see worker_contract/environment.h), ProcessGroup finds
-// the error. What the user has set stays.
-void SetRecoveryDefaults(std::chrono::milliseconds timeout) {
-  static std::once_flag once;
-  std::call_once(once, [timeout] {
-    const char* const policy = NcclErrorHandlingToSet(getenv(worker_contract::kNcclAsyncErrorHandling));
-    if (policy != nullptr) setenv(worker_contract::kNcclAsyncErrorHandling, policy, /*overwrite=*/1);
-    setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 0);    // a second watchdog, which ends the process regardless
-    setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", 0);  // in the watchdog's thread, where nobody can catch them
-    setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
-    // For the creation of a communicator, whose ranks may never come. LibTorch has one such limit for the process.
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(timeout).count();
-    setenv("TORCH_NCCL_NONBLOCKING_TIMEOUT", std::to_string(seconds).c_str(), 0);
-  });
-}
 
 class Plugin : public NcclPlugin {
  public:
@@ -42,7 +22,8 @@ class Plugin : public NcclPlugin {
     const int devices = DeviceCount();
     TORCH_CHECK_VALUE(device.is_cuda() && device.index() >= 0 && device.index() < devices, "no device ", device,
                       ": this process sees ", devices, " GPU(s)");
-    SetRecoveryDefaults(timeout);
+    static std::once_flag once;  // in programs without RunWorker, which does it before there are threads
+    std::call_once(once, [timeout] { SetNcclDefaults(timeout); });
     UseDevice(device);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;
