@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 #include <vector>
@@ -154,7 +155,12 @@ absl::StatusOr<CommittedPoint> ElasticWorker::Sync(TrainingState& state, Elastic
     state_lost_ = true;
     committed_ = std::nullopt;
   }
-  DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
+  // Where all ranks hold it, the checksums that are compared below are all that needs to travel.
+  const bool all_hold_it =
+      std::all_of(points.begin(), points.end(), [&](const auto& point) { return point == farthest; });
+  if (!all_hold_it || state.sharded()) {
+    DDPRUN_RETURN_IF_ERROR(state.Broadcast(*group(), **source, /*take=*/behind));
+  }
   DDPRUN_RETURN_IF_ERROR(state.CheckSameOnAllRanks(*group()));
   std::optional<BucketLayout> layout;
   if (!layout_text.empty()) {

@@ -94,10 +94,10 @@ class ElasticWorker {
   absl::Status InitProcessGroup();
 
   // Collective, the first of a round: all ranks get the state of the one that has committed most (the largest step, and
-  // of that the largest part), the lowest among equals, and build `ddp` with its buckets. If no rank holds a state, all
-  // call `resume`, as at a start: it loads the newest checkpoint and returns its step, the same on all ranks, or
-  // nullopt if there is none. Returns the number of steps that the state contains, and commits it; see
-  // committed_part().
+  // of that the largest part), the lowest among equals, and build `ddp` with its buckets. Where all hold that state,
+  // only its checksums are compared, and nothing of it is sent. If no rank holds a state, all call `resume`, as at a
+  // start: it loads the newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
+  // Returns the number of steps that the state contains, and commits it; see committed_part().
   // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank
   // holds a state, there is no checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;

@@ -1,0 +1,94 @@
+// What travels when a round begins. Ranks are threads of this process.
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "tests/store/store_on_loop.h"
+#include "worker_runtime/base/status_macros.h"
+#include "worker_runtime/elastic/elastic_worker.h"
+#include "worker_runtime/nn/parameters.h"
+#include "worker_runtime/optim/adamw.h"
+
+namespace ddprun::testing {
+namespace {
+
+constexpr int kRanks = 2;
+
+WorkerEnv EnvOf(int rank, int port) {
+  WorkerEnv env;
+  env.rank = env.local_rank = rank;
+  env.world_size = env.local_world_size = kRanks;
+  env.master_addr = "127.0.0.1";
+  env.master_port = port;
+  env.agent_store = true;
+  env.round = 1;
+  return env;
+}
+
+// A rank's model, and its worker in a round.
+class Member {
+ public:
+  Member(int rank, int port)
+      : worker_{.env = EnvOf(rank, port)}, elastic_(worker_, {.timeout = absl::Minutes(1)}, rounds_) {}
+
+  ElasticWorker& elastic() { return elastic_; }
+  const torch::nn::Linear& layer() const { return layer_; }
+
+  // Takes part in a SyncState, and returns the number of collectives in it.
+  absl::StatusOr<uint64_t> Sync() {
+    const auto collectives = [this] { return worker_.group->c10d()->getDefaultBackend()->getSequenceNumberForGroup(); };
+    const uint64_t before = collectives();
+    DDPRUN_ASSIGN_OR_RETURN(step_, elastic_.SyncState(state_, ddp_, [] { return std::optional<int64_t>(0); }));
+    return collectives() - before;
+  }
+  void Commit() { elastic_.Commit(state_, ++step_); }
+  int64_t step() const { return step_; }
+
+ private:
+  torch::nn::Linear layer_{300, 300};
+  AdamW optimizer_{Parameters(layer_), torch::optim::AdamWOptions(0.01)};
+  TrainingState state_{*layer_, &optimizer_};
+  ElasticDdp<torch::nn::LinearImpl> ddp_{layer_.ptr()};
+  ElasticRounds rounds_{1};
+  Worker worker_;
+  ElasticWorker elastic_;
+  int64_t step_ = 0;
+};
+
+TEST(SyncState, AllRanksHoldTheState_NothingOfItIsSent) {
+  const launcher::StoreOnLoop store;
+  std::vector<absl::Status> results(kRanks);
+  const auto rank_body = [&](int rank) -> absl::Status {
+    Member member(rank, store.port());
+    DDPRUN_RETURN_IF_ERROR(member.elastic().InitProcessGroup());
+    DDPRUN_RETURN_IF_ERROR(member.Sync().status());  // all have rank 0's parameters
+    member.Commit();
+    const at::Tensor weight = member.layer()->weight.detach().clone();
+    DDPRUN_ASSIGN_OR_RETURN(const uint64_t equal, member.Sync());
+    EXPECT_EQ(member.step(), 1);
+    EXPECT_TRUE(at::equal(member.layer()->weight, weight));
+    // Rank 1 is a step behind.
+    if (rank == 0) member.Commit();
+    DDPRUN_ASSIGN_OR_RETURN(const uint64_t behind, member.Sync());
+    EXPECT_EQ(member.step(), 2);
+    EXPECT_TRUE(at::equal(member.layer()->weight, weight));
+    EXPECT_LT(equal, behind);
+    return member.elastic().group()->Shutdown();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = rank_body(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace ddprun::testing
