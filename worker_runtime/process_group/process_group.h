@@ -49,8 +49,8 @@ struct ProcessGroupOptions {
   std::stop_token cancel = {};
 
   // A rank that loses a peer waits for the others' reports, up to a second, so that its error names the first cause.
-  // Not needed where somebody else names it, such as the launcher of an elastic worker, and the next round would wait
-  // too.
+  // Not needed where the launcher names it, as for an elastic worker, whose next round would wait too. After a timeout
+  // it waits in any case, so that no rank is named that is only a little late.
   bool await_failure_reports = true;
 
   // Interface name, or address of this host, on which Gloo listens. Empty: the first interface of GLOO_SOCKET_IFNAME (a

@@ -157,9 +157,10 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
     board->Await(*first.rank, kHearOthers);
     reports = board->Read();
   }
+  // Ranks that are well would be taken for those that did not enter the collective: each gives up at its own time.
   // NCCL does not tell which connection broke: those that say nothing are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
-  if (options.await_failure_reports && (IsTimeout(so_far) || !so_far.rank.has_value())) {
+  if (IsTimeout(so_far) || (options.await_failure_reports && !so_far.rank.has_value())) {
     board->AwaitAll(kHearOthers);
     reports = board->Read();
   }

@@ -222,6 +222,25 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
   EXPECT_FALSE(first.ok());
 }
 
+// The launcher of an elastic worker names the rank that died, but not the one that is stopped.
+TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
+  std::atomic<int> over = 0;
+  const ProcessGroupOptions options{.timeout = absl::Seconds(1), .await_failure_reports = false};
+  EXPECT_FALSE(RunRanks(4, options, [&](int rank, std::shared_ptr<ProcessGroup> group) {
+                 if (rank == 1) {
+                   EXPECT_TRUE(Eventually([&] { return over == 3; }));
+                   return absl::CancelledError("the end of the test");
+                 }
+                 const absl::Status status = group->AllReduce(at::full({10}, 1.0));
+                 EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+                 EXPECT_THAT(Message(status), HasSubstr(": rank 1 (host "));
+                 EXPECT_THAT(Message(status), HasSubstr("did not enter this collective or is not responding"));
+                 ++over;
+                 EXPECT_TRUE(Eventually([&] { return over == 3; }));
+                 return absl::OkStatus();
+               }).ok());
+}
+
 TEST(ProcessGroup, DifferentOperations_AreNamed) {
   ProcessGroupOptions options;
   options.timeout = absl::Seconds(2);
