@@ -100,9 +100,8 @@ absl::StatusOr<Work> AsyncAllGatherIntoTensor(ProcessGroup& group, at::Tensor ou
   constexpr absl::string_view kOperation = "all_gather_into_tensor";
   if (absl::Status status = CheckParts(kOperation, output, input, group.size()); !status.ok()) return status;
   return WorkMaker::Make(group, kOperation, [&](c10d::ProcessGroup& c10d) {
-    std::vector<std::vector<at::Tensor>> outputs = {output.chunk(group.size())};
-    std::vector<at::Tensor> inputs = {input};
-    return c10d.allgather(outputs, inputs);
+    at::Tensor in = input;
+    return c10d._allgather_base(output, in);
   });
 }
 
@@ -112,11 +111,10 @@ absl::StatusOr<Work> AsyncReduceScatterTensor(ProcessGroup& group, at::Tensor ou
   if (absl::Status status = CheckParts(kOperation, input, output, group.size()); !status.ok()) return status;
   if (absl::Status status = CheckOp(kOperation, input, op); !status.ok()) return status;
   const auto start = [&](c10d::ProcessGroup& c10d) {
-    std::vector<at::Tensor> outputs = {output};
-    std::vector<std::vector<at::Tensor>> inputs = {input.chunk(group.size())};
+    at::Tensor in = input;
     c10d::ReduceScatterOptions options;
     options.reduceOp = SumFor(op);
-    return c10d.reduce_scatter(outputs, inputs, options);
+    return c10d._reduce_scatter_base(output, in, options);
   };
   return WorkMaker::Make(group, kOperation, start, op == ReduceOp::kAverage ? output : at::Tensor());
 }
