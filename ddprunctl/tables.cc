@@ -49,6 +49,13 @@ const v1::RankProgress* Slowest(const v1::Node& node) {
   return slowest;
 }
 
+// "exiting for 6m10s": a worker that has reported nothing for a minute.
+std::string PhaseCell(const v1::RankProgress* progress) {
+  if (progress == nullptr || progress->phase().empty()) return "-";
+  const bool stands = progress->ago().seconds() >= 60;
+  return absl::StrCat(Cell(progress->phase()), stands ? absl::StrCat(" for ", Ago(progress->ago())) : "");
+}
+
 std::vector<std::string> NodeRow(const v1::Node& node) {
   const v1::RankProgress* progress = Slowest(node);
   return {node.node_id(),
@@ -58,7 +65,7 @@ std::vector<std::string> NodeRow(const v1::Node& node) {
           node.group_rank() < 0 ? "-" : absl::StrCat(node.group_rank()),
           absl::StrCat(node.slots()),
           progress == nullptr ? "-" : absl::StrCat(progress->step()),
-          progress == nullptr || progress->phase().empty() ? "-" : Cell(progress->phase()),
+          PhaseCell(progress),
           progress == nullptr || !progress->has_loss() ? "-" : absl::StrFormat("%.5g", progress->loss()),
           Ago(node.last_heard())};
 }

@@ -109,6 +109,14 @@ TEST(CtlTablesTest, Nodes_ShowTheSlowestRank) {
             "j    aa11  node-a  running  1     8        11    back ward  -     200ms\n");
 }
 
+TEST(CtlTablesTest, RankThatStands_SaysForHowLong) {
+  v1::Node node = SampleNode();
+  v1::RankProgress* rank = node.mutable_progress(1);
+  rank->set_phase("exiting");
+  rank->mutable_ago()->set_seconds(370);
+  EXPECT_TRUE(absl::StrContains(NodesTable({{"j", node}}), " exiting for 6m10s "));
+}
+
 TEST(CtlTablesTest, StateOfANewerServer_IsItsNumber) {
   v1::Job job;
   job.set_state(static_cast<v1::Job::State>(77));
