@@ -35,7 +35,8 @@ class PreloadTorchTest : public ::testing::Test {
     std::string forked_err, started_err;
     const std::string forked = Run("--preload=auto", workers, what, exit_code, &forked_err);
     EXPECT_EQ(forked, Run("--preload=none", workers, what, exit_code, &started_err));
-    EXPECT_EQ(Count(forked_err, " imported os,random,sys,numpy,torch,torch.distributed,"), 1) << forked_err;
+    EXPECT_EQ(Count(forked_err, " imported faulthandler,os,random,sys,numpy,torch,torch.distributed,"), 1)
+        << forked_err;
     for (const char* refusal : {"imports for itself", "leaves out"})
       EXPECT_EQ(Count(forked_err, refusal), 0) << forked_err;
     return forked;

@@ -1,5 +1,6 @@
 """Trains a little with torch.distributed, loads data in child processes, and prints what must not depend on how the
 worker was started. The first argument names what to do."""
+import faulthandler
 import os
 import random
 import sys
@@ -40,7 +41,10 @@ def load():
 
 
 def compile_function():
-    compiled = torch.compile(lambda x: (x * 2).relu().sum())
+    # Without inductor's trial builds for the processor and its precompiled header: on a busy machine they take minutes.
+    # The first process pays for them, and those that start meanwhile wait at the file lock of the header.
+    options = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
+    compiled = torch.compile(lambda x: (x * 2).relu().sum(), options=options)
     say("compiled", compiled(torch.ones(8)).item())
 
 
@@ -69,5 +73,7 @@ def fail():
 
 
 if __name__ == "__main__":
+    # Half the time that the test waits: says where it hangs.
+    faulthandler.dump_traceback_later(60, repeat=True)
     functions = (train, load, compile_function, draw, environment, fail)
     {function.__name__.removesuffix("_function"): function for function in functions}[sys.argv[1]]()
