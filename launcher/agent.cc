@@ -291,6 +291,7 @@ void Agent::WatchHangs() {
   events.kill = [this](int32_t local_rank, const std::string& message, const std::string& traceback) {
     workers_->KillHung(local_rank, message, traceback);
   };
+  events.kill_finished = [this](int32_t local_rank) { workers_->KillFinished(local_rank); };
   hangs_ = std::make_unique<HangMonitor>(settings_.config.hang, loop_.get(), std::move(events));
 }
 

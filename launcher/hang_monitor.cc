@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/core/hang_text.h"
+#include "launcher/os/proc_files.h"
 #include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
@@ -15,6 +16,8 @@ namespace {
 // Each costs a copy of the process's page tables, and a page in the log.
 constexpr size_t kMostStacks = 8;
 constexpr size_t kMaxLineBytes = 500;
+// The part of the time for which a worker that does not exit uses a processor, beyond which it is at work.
+constexpr double kBusy = 0.01;
 // The least learned limits. What is not reported as a phase of its own, as a save, counts to the phase before: a false
 // alarm costs a few lines, a false restart costs the job.
 constexpr absl::Duration kLeastToReport = absl::Seconds(10);
@@ -45,6 +48,7 @@ void HangMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t s
   round_ = assignment.round;
   base_rank_ = assignment.base_rank;
   report_ = nullptr;
+  cpu_times_.clear();
   watch_.StartRound(slots, assignment.group_world_size > 1);
 }
 
@@ -69,8 +73,10 @@ void HangMonitor::OnDeadline(SteadyTime now) {
 void HangMonitor::Handle(ProgressEffects effects) {
   for (ProgressEffect& effect : effects) {
     if (!events_.at_work()) return;
-    if (auto* hang = std::get_if<effect::Hang>(&effect)) {
-      if (report_ == nullptr) Begin(std::move(*hang));
+    if (const auto* hang = std::get_if<effect::Hang>(&effect)) {
+      OnHang(*hang);
+    } else if (const auto* not_exited = std::get_if<effect::NotExited>(&effect)) {
+      OnNotExited(*not_exited);
     } else if (const auto* went_on = std::get_if<effect::WentOn>(&effect)) {
       events_.warn(WentOnText(*went_on, base_rank_));
     } else if (const auto* stragglers = std::get_if<effect::Stragglers>(&effect)) {
@@ -79,15 +85,43 @@ void HangMonitor::Handle(ProgressEffects effects) {
   }
 }
 
-void HangMonitor::Begin(effect::Hang hang) {
-  report_ = std::make_unique<Report>();
-  report_->round = round_;
+void HangMonitor::OnHang(const effect::Hang& hang) {
+  if (report_ != nullptr) return;
   // Those that hang come first.
   std::vector<int32_t> ranks;
   for (const Standing& standing : hang.behind) ranks.push_back(standing.local_rank);
   for (const Standing& standing : hang.waiting) ranks.push_back(standing.local_rank);
+  Report report{.line = HangText(hang, base_rank_)};
+  // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
+  const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
+  const bool doubtful = policy_.fixed_limit == absl::ZeroDuration() && (hang.elsewhere || others_are_done);
+  if (policy_.restart && !doubtful) report.hung = hang.behind;
+  Begin(std::move(report), std::move(ranks));
+}
+
+void HangMonitor::OnNotExited(const effect::NotExited& not_exited) {
+  const int32_t rank = not_exited.local_rank;
+  const pid_t pid = events_.process_of(rank);
+  if (pid == 0) return;
+  const absl::Duration cpu_time = CpuTimeOfSession(pid);
+  const absl::Duration used = cpu_time - std::exchange(cpu_times_[rank], cpu_time);
+  // It may save, or its children may.
+  if (not_exited.kill && used > kBusy * not_exited.stood) return;
+  const std::string line = NotExitedText(not_exited, base_rank_, pid);
+  if (not_exited.kill) {
+    events_.warn(line);
+    events_.kill_finished(rank);
+  } else if (report_ != nullptr) {
+    events_.warn(line);
+  } else {
+    Begin(Report{.line = line}, {rank});
+  }
+}
+
+void HangMonitor::Begin(Report report, std::vector<int32_t> ranks) {
+  report_ = std::make_unique<Report>(std::move(report));
+  report_->round = round_;
   ranks.resize(std::min(ranks.size(), kMostStacks));
-  report_->hang = std::move(hang);
   for (const int32_t rank : ranks) {
     const pid_t pid = events_.process_of(rank);
     if (pid == 0) continue;
@@ -107,18 +141,13 @@ void HangMonitor::End() {
   const std::shared_ptr<Report> report = std::move(report_);
   loop_->Post([report] {});
   if (report->round != round_ || !events_.at_work()) return;
-  const effect::Hang& hang = report->hang;
-  events_.warn(HangText(hang, base_rank_));
+  events_.warn(report->line);
   std::string stacks;
   for (const auto& [rank, text] : report->stacks) {
     absl::StrAppend(&stacks, "  rank ", base_rank_ + rank, " (pid ", events_.process_of(rank), "):\n", Indented(text));
   }
   events_.print(stacks);
-  if (!policy_.restart) return;
-  // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
-  const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
-  if (policy_.fixed_limit == absl::ZeroDuration() && (hang.elsewhere || others_are_done)) return;
-  for (const Standing& standing : hang.behind) {
+  for (const Standing& standing : report->hung) {
     events_.kill(standing.local_rank, HungText(standing), report->stacks[standing.local_rank]);
   }
 }

@@ -9,7 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "launcher/core/launch_config.h"
 #include "launcher/core/link_peer.h"
 #include "launcher/core/progress_watch.h"
@@ -35,6 +37,8 @@ class HangMonitor {
     std::function<void(const std::string& lines)> print;  // behind the last line
     // Kill this worker. It failed with this message and traceback.
     std::function<void(int32_t local_rank, const std::string& message, const std::string& traceback)> kill;
+    // Kill this worker, which has succeeded.
+    std::function<void(int32_t local_rank)> kill_finished;
   };
 
   HangMonitor(HangPolicy policy, EventLoop* loop, Events events);
@@ -48,15 +52,19 @@ class HangMonitor {
   void OnDeadline(SteadyTime now);
 
  private:
-  // A hang whose stacks are being collected.
+  // What is logged once the stacks have been collected.
   struct Report {
-    effect::Hang hang;
+    std::string line;
+    std::vector<Standing> hung;  // to be killed
     uint64_t round = 0;
     std::map<int32_t, std::unique_ptr<StackProbe>> probes;  // by local rank
     std::map<int32_t, std::string> stacks;
   };
   void Handle(ProgressEffects effects);
-  void Begin(effect::Hang hang);
+  void OnHang(const effect::Hang& hang);
+  void OnNotExited(const effect::NotExited& not_exited);
+  // Collects the stacks of some of these.
+  void Begin(Report report, std::vector<int32_t> ranks);
   void OnStacks(int32_t local_rank, const std::string& text);
   void End();
 
@@ -67,6 +75,7 @@ class HangMonitor {
   uint64_t round_ = 0;
   int32_t base_rank_ = 0;
   std::unique_ptr<Report> report_;
+  std::map<int32_t, absl::Duration> cpu_times_;  // by local rank, when last looked at
 };
 
 }  // namespace ddprun::launcher

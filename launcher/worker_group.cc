@@ -18,6 +18,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_contract/exit_codes.h"
+#include "worker_contract/phase_names.h"
 
 namespace ddprun::launcher {
 
@@ -97,7 +98,13 @@ void WorkerGroup::OpenLink() {
   events.on_closed = [this](pid_t pid) { OnLinkClosed(pid); };
   events.on_progress = [this](pid_t pid, const ReportedProgress& progress) {
     const auto found = workers_.find(pid);
-    if (found != workers_.end()) events_.on_progress(found->second.local_rank, progress);
+    if (found == workers_.end()) return;
+    ReportedProgress reported = progress;
+    // A child's exit is not the worker's.
+    if (reported.progress.phase == worker_contract::kExitingPhase && link_->SpeakerOf(pid) != pid) {
+      reported.progress.phase = worker_contract::kFinishedPhase;
+    }
+    events_.on_progress(found->second.local_rank, reported);
   };
   absl::StatusOr<std::unique_ptr<LinkServer>> link = LinkServer::Create(std::move(events), loop_);
   if (link.ok()) {
@@ -420,6 +427,13 @@ void WorkerGroup::KillHung(int32_t local_rank, const std::string& message, const
   Kill({local_rank});
 }
 
+void WorkerGroup::KillFinished(int32_t local_rank) {
+  const auto found = workers_.find(pids_[local_rank]);
+  if (found == workers_.end()) return;
+  found->second.finished = true;
+  Kill({local_rank});
+}
+
 void WorkerGroup::ReadReports() {
   if (link_ != nullptr) link_->ReadReports();
 }
@@ -448,7 +462,7 @@ WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
 WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
                                 const std::optional<ReportedProgress>& progress) const {
   WorkerEnd result{worker.local_rank, std::nullopt, std::nullopt};
-  if (end.ok()) return result;
+  if (end.ok() || worker.finished) return result;
   const WorkerError error = ParseErrorFile(worker.error_file.Read());
   WorkerFailure failure = NewFailure(worker.local_rank);
   failure.pid = end.pid;

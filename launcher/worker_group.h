@@ -96,6 +96,8 @@ class WorkerGroup {
 
   // Kills this worker with SIGKILL; it failed with this message and traceback, unless it left an error file.
   void KillHung(int32_t local_rank, const std::string& message, const std::string& traceback);
+  // Kills this worker with SIGKILL; it has succeeded.
+  void KillFinished(int32_t local_rank);
   // Reads what workers have said by now.
   void ReadReports();
   // The process that reports for a running worker: itself or one below it. 0: it does not run.
@@ -112,6 +114,7 @@ class WorkerGroup {
     OomSample oom_before;
     StartGate gate;
     bool signalled = false;  // by us
+    bool finished = false;   // however it ends, it has succeeded
     std::string hung;        // it was killed for that; what is said of it
     std::string hung_at;     // its stacks
   };

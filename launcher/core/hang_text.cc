@@ -83,6 +83,17 @@ std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank) {
                       ElapsedText(went_on.stood.stood), " in ", StandingText(went_on.stood));
 }
 
+std::string NotExitedText(const effect::NotExited& not_exited, int32_t base_rank, int64_t pid) {
+  const bool exiting = not_exited.killed_after < absl::InfiniteDuration();
+  std::string text = absl::StrCat("rank ", base_rank + not_exited.local_rank, " (pid ", pid, ") has ",
+                                  exiting ? "run to the end of its program" : "finished its training",
+                                  " and has not exited for ", ElapsedText(not_exited.stood));
+  if (not_exited.kill) return absl::StrCat(text, ": killed; it counts as finished");
+  if (!exiting) return text;
+  return absl::StrCat(text, "; it counts as finished, and is killed after ", ElapsedText(not_exited.killed_after),
+                      " if it is idle");
+}
+
 std::string StragglersText(const effect::Stragglers& stragglers, int32_t base_rank) {
   return absl::StrJoin(stragglers.ranks, "; ", [&](std::string* out, const Straggler& slow) {
     absl::StrAppendFormat(out,

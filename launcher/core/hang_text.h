@@ -27,6 +27,12 @@ std::string HungText(const Standing& standing);
 // "rank 3 has gone on after 4.2s in phase forward of step 120"
 std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank);
 
+// "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and is killed
+// after 10m0s if it is idle"
+// "rank 3 (pid 77) has finished its training and has not exited for 5m0s"
+// "rank 3 (pid 77) has run to the end of its program and has not exited for 10m0s: killed; it counts as finished"
+std::string NotExitedText(const effect::NotExited& not_exited, int32_t base_rank, int64_t pid);
+
 // "rank 3 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of this
 // node's ranks (300ms)"; several ranks: one after the other.
 std::string StragglersText(const effect::Stragglers& stragglers, int32_t base_rank);

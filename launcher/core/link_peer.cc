@@ -67,7 +67,7 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
     // A worker that ends with an error code says "finished" too: what it did in that step tells more.
     const bool says_more =
-        progress->phase != worker_contract::kFinishedPhase || !progress_ || progress_->progress.step != progress->step;
+        !worker_contract::IsAfterTraining(progress->phase) || !progress_ || progress_->progress.step != progress->step;
     reports_.push_back({std::move(*progress), now});
     if (says_more) progress_ = reports_.back();
   } else {

@@ -40,7 +40,7 @@ class LinkPeer {
 
   // The worker's hello has come.
   const std::optional<worker_contract::LinkHello>& hello() const { return hello_; }
-  // The last progress, but for "finished" in a step of which more is known.
+  // The last progress, but for "finished" and "exiting" in a step of which more is known.
   const std::optional<ReportedProgress>& progress() const { return progress_; }
   // All progress that has come since the last call, in its order.
   std::vector<ReportedProgress> TakeReports() { return std::exchange(reports_, {}); }

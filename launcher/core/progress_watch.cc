@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker_contract/phase_names.h"
-
 namespace ddprun::launcher {
 namespace {
 
@@ -55,6 +53,7 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
                                ProgressEffects* effects) {
   if (!in_round_ || !Exists(local_rank) || ranks_[local_rank].ended) return;
   Stalled(now);
+  if (Training()) trained_at_ = now;
   Rank& rank = ranks_[local_rank];
   const bool new_step = !rank.reported || rank.step != progress.step;
   if (rank.reported) Leave(local_rank, now, effects);
@@ -69,6 +68,7 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
   rank.entered.resize(phases_.size());
   if (new_step || phase != rank.phase) ++rank.entered[phase];
   rank.reported = rank.measured = true;
+  rank.overdue = false;
   rank.step = progress.step;
   rank.phase = phase;
   rank.since = rank.own_since = now;
@@ -138,19 +138,19 @@ void ProgressWatch::Place(SteadyTime now) {
 
 void ProgressWatch::OnEnded(int32_t local_rank, SteadyTime now) {
   if (!in_round_ || !Exists(local_rank)) return;
+  if (Training()) trained_at_ = now;
   ranks_[local_rank].ended = true;
   moved_at_ = now;
   if (Contains(told_, local_rank)) ForgetHang();
   Place(now);
 }
 
-bool ProgressWatch::Finished(const Rank& rank) const {
-  return phases_[rank.phase].name == worker_contract::kFinishedPhase;
-}
-
 bool ProgressWatch::Stalled(SteadyTime now) {
   if (now <= NextDeadline() + kStall) return false;
-  for (Rank& rank : ranks_) rank.measured = false;
+  for (Rank& rank : ranks_) {
+    rank.measured = false;
+    if (rank.reported && Finished(rank)) rank.since = now;
+  }
   moved_at_ = now;
   return true;
 }
@@ -181,7 +181,31 @@ SteadyTime ProgressWatch::HangsAt() const {
   return at;
 }
 
-SteadyTime ProgressWatch::NextDeadline() const { return tell_again_.running() ? tell_again_.at() : HangsAt(); }
+SteadyTime ProgressWatch::HangDeadline() const { return tell_again_.running() ? tell_again_.at() : HangsAt(); }
+
+absl::Duration ProgressWatch::ExitLimit() const {
+  return settings_.fixed_limit > absl::ZeroDuration() ? settings_.fixed_limit : kExit;
+}
+
+bool ProgressWatch::Training() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& rank) { return !rank.ended && !(rank.reported && Finished(rank)); });
+}
+
+SteadyTime ProgressWatch::ExitDeadline(const Rank& rank) const {
+  if (!rank.reported || rank.ended || !Finished(rank)) return SteadyTime::InfiniteFuture();
+  if (!rank.overdue) return rank.since + ExitLimit();
+  const bool exiting = phases_[rank.phase].name == worker_contract::kExitingPhase;
+  if (!exiting || Training()) return SteadyTime::InfiniteFuture();
+  return std::max(rank.since, trained_at_) + 2 * ExitLimit();
+}
+
+SteadyTime ProgressWatch::NextDeadline() const {
+  SteadyTime next = HangDeadline();
+  if (!in_round_) return next;
+  for (const Rank& rank : ranks_) next = std::min(next, ExitDeadline(rank));
+  return next;
+}
 
 Standing ProgressWatch::StandingOf(int32_t local_rank, SteadyTime now) const {
   const Rank& rank = ranks_[local_rank];
@@ -189,8 +213,21 @@ Standing ProgressWatch::StandingOf(int32_t local_rank, SteadyTime now) const {
   return {local_rank, rank.step, phase.name, now - rank.since, phase.durations.Percentile(0.5), Limit(rank)};
 }
 
+void ProgressWatch::OnExitDeadlines(SteadyTime now, ProgressEffects* effects) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (now < ExitDeadline(rank)) continue;
+    const bool kill = std::exchange(rank.overdue, true);
+    effects->emplace_back(
+        effect::NotExited{static_cast<int32_t>(i), now - rank.since, ExitDeadline(rank) - rank.since, kill});
+    if (kill) rank.since = now;
+  }
+}
+
 void ProgressWatch::OnDeadline(SteadyTime now, ProgressEffects* effects) {
   if (!in_round_ || now < NextDeadline() || Stalled(now)) return;
+  OnExitDeadlines(now, effects);
+  if (now < HangDeadline()) return;
   const bool again = tell_again_.Take(now);
   tell_interval_ = again ? std::min(2 * tell_interval_, kLongestInterval) : kFirstRepetition;
   tell_again_.Set(now + tell_interval_);

@@ -14,6 +14,7 @@
 #include "launcher/core/worker_set.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/base/timer.h"
+#include "worker_contract/phase_names.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
@@ -45,13 +46,20 @@ struct Hang {
 struct WentOn {
   Standing stood;  // before
 };
+// A worker has finished its training and still runs, and has reported nothing more for this long.
+struct NotExited {
+  int32_t local_rank = 0;
+  absl::Duration stood;
+  absl::Duration killed_after;  // infinite: never, it may have more to do than to exit
+  bool kill = false;            // now, if it is idle; else its time begins anew
+};
 // At most once a minute.
 struct Stragglers {
   std::vector<Straggler> ranks;  // not empty, the slowest first
 };
 }  // namespace effect
 
-using ProgressEffect = std::variant<effect::Hang, effect::WentOn, effect::Stragglers>;
+using ProgressEffect = std::variant<effect::Hang, effect::WentOn, effect::NotExited, effect::Stragglers>;
 using ProgressEffects = std::vector<ProgressEffect>;
 
 // PURE: finds hung and slow workers of one node by what they report (docs/worker_protocol.md 3.2).
@@ -68,7 +76,9 @@ using ProgressEffects = std::vector<ProgressEffect>;
 // as checkpoints and evaluations raise no alarm while they are new. Where workers report no phase, each step is one
 // phase.
 //
-// A rank in phase "finished" does not count, whatever it does after its training, until it reports another phase.
+// A rank in phase "finished" or "exiting" does not count, whatever it does after its training, until it reports another
+// phase. It is named once when it has reported nothing for kExit, or for the fixed limit. In phase "exiting" it is
+// killed after twice that time, and has succeeded; not before all others have finished: it may wait for them.
 //
 // If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes, is
 // "evaluation" or has no name, they may be waiting for another node, whose launcher knows more: the limit is doubled,
@@ -87,6 +97,7 @@ class ProgressWatch {
   static constexpr int kWarmUpSteps = 3;
   static constexpr int kLeastTimes = 10;
   static constexpr absl::Duration kElsewhere = absl::Minutes(1);
+  static constexpr absl::Duration kExit = absl::Minutes(5);
   static constexpr absl::Duration kStall = absl::Seconds(1);
 
   explicit ProgressWatch(Settings settings) : settings_(settings), stragglers_(0) {}
@@ -117,6 +128,7 @@ class ProgressWatch {
     SteadyTime since;          // in its phase
     SteadyTime own_since;      // since then it has waited for nobody
     bool measured = true;      // false: the launcher did not run meanwhile
+    bool overdue = false;      // it has finished, and was named
   };
   struct Phase {
     std::string name;
@@ -135,12 +147,19 @@ class ProgressWatch {
   // Brings running_ and behind_ up to date.
   void Place(SteadyTime now);
   void ForgetHang();
-  bool Finished(const Rank& rank) const;
+  bool Finished(const Rank& rank) const { return worker_contract::IsAfterTraining(phases_[rank.phase].name); }
   bool MayWaitElsewhere() const;
   // Whether this process did not run.
   bool Stalled(SteadyTime now);
   absl::Duration Limit(const Rank& rank) const;
   SteadyTime HangsAt() const;
+  SteadyTime HangDeadline() const;
+  absl::Duration ExitLimit() const;
+  // A rank has neither ended nor finished.
+  bool Training() const;
+  // When this rank is named, or killed, because it does not exit.
+  SteadyTime ExitDeadline(const Rank& rank) const;
+  void OnExitDeadlines(SteadyTime now, ProgressEffects* effects);
   Standing StandingOf(int32_t local_rank, SteadyTime now) const;
 
   const Settings settings_;
@@ -151,6 +170,7 @@ class ProgressWatch {
   LocalRanks running_;         // have reported, and not ended
   LocalRanks behind_;          // of these, those that have got least far
   SteadyTime moved_at_;        // one of them got on
+  SteadyTime trained_at_;      // the last rank finished or ended
   LocalRanks told_;            // their hang was reported, and they have not got on
   Timer tell_again_;
   absl::Duration tell_interval_;

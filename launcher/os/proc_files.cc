@@ -30,14 +30,32 @@ std::string ReadSmallFile(const std::string& path) {
   }
 }
 
-pid_t ParentOf(pid_t pid) {
+namespace {
+
+// Field `number` of /proc/PID/stat, as proc(5) counts them, from 3 on; 0 if it can't be read.
+int64_t FieldOfStat(absl::string_view stat, size_t number) {
   // "pid (name) state ppid ...": the name may hold blanks and brackets, what follows may not.
-  const std::string stat = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  const std::vector<absl::string_view> fields = absl::StrSplit(absl::string_view(stat).substr(name_end + 1), ' ');
-  int parent = 0;
-  return fields.size() > 2 && absl::SimpleAtoi(fields[2], &parent) ? parent : 0;
+  if (name_end == absl::string_view::npos) return 0;
+  const std::vector<absl::string_view> fields = absl::StrSplit(stat.substr(name_end + 1), ' ');
+  int64_t value = 0;
+  return fields.size() > number - 2 && absl::SimpleAtoi(fields[number - 2], &value) ? value : 0;
+}
+
+std::string StatOf(pid_t pid) { return ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")); }
+
+}  // namespace
+
+pid_t ParentOf(pid_t pid) { return static_cast<pid_t>(FieldOfStat(StatOf(pid), 4)); }
+
+absl::Duration CpuTimeOfSession(pid_t session) {
+  int64_t ticks = 0;
+  for (const pid_t pid : AllProcesses()) {
+    if (getsid(pid) != session) continue;
+    const std::string stat = StatOf(pid);
+    for (size_t field = 14; field <= 17; ++field) ticks += FieldOfStat(stat, field);
+  }
+  return absl::Seconds(static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK)));
 }
 
 std::vector<pid_t> AllProcesses() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace ddprun::launcher {
 
@@ -29,6 +30,9 @@ std::string VariableOfProcess(pid_t pid, absl::string_view name);
 
 // Whether process `pid` handles or ignores `signal`, so that it goes on if it gets it. False if that can't be read.
 bool SurvivesSignal(pid_t pid, int signal);
+
+// Processor time of all processes in this session, and of their children that they have waited for.
+absl::Duration CpuTimeOfSession(pid_t session);
 
 }  // namespace ddprun::launcher
 

@@ -122,7 +122,7 @@ time.sleep(4)
 
 // Exit handlers that were registered before the first report run after it.
 TEST_F(HangTest, OnHangRestart_AnExitIsNoHang) {
-  Launcher launcher(Flags(2, {"--on-hang=restart", "--hang-timeout=2"}, R"(
+  Launcher launcher(Flags(2, {"--on-hang=restart", "--hang-timeout=4"}, R"(
 import atexit
 atexit.register(time.sleep, 5)
 train(10, lambda step: time.sleep(0.005))
@@ -130,6 +130,72 @@ train(10, lambda step: time.sleep(0.005))
                     environment_);
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
+}
+
+// Both as a started and as a forked worker.
+class ExitTest : public HangTest, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Starts, ExitTest, ::testing::Values("--preload=none", "--preload=ddprun.worker"));
+
+TEST_P(ExitTest, ThreadThatNeverEnds_TheRankIsNamedAndCountsAsFinished) {
+  Launcher launcher(Flags(2, {GetParam(), "--hang-timeout=1"}, R"(
+import threading
+train(10, lambda step: None)
+if rank == 1: threading.Thread(target=threading.Event().wait).start()
+)"),
+                    environment_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  const std::string err = launcher.Err();
+  EXPECT_EQ(Count(err, "rank 1 (pid "), 3) << err;  // with its stack
+  EXPECT_EQ(Count(err, "; it counts as finished, and is killed after 2.0s if it is idle"), 1) << err;
+  EXPECT_EQ(Count(err, " in _shutdown"), 1) << err;
+  EXPECT_EQ(Count(err, ": killed; it counts as finished"), 1) << err;
+}
+
+TEST_P(ExitTest, ExitHandlerThatNeverEnds_TheRankCountsAsFinished) {
+  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1", "--on-hang=restart"}, R"(
+import atexit, threading
+atexit.register(threading.Event().wait)
+train(10, lambda step: None)
+)"),
+                    environment_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), ": killed; it counts as finished"), 1) << launcher.Err();
+}
+
+// Its exit code is not known before it has exited.
+TEST_P(ExitTest, SysExit_TheRankIsNamedAndNotKilled) {
+  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
+import sys, threading
+def wait(): open(os.environ["MEETING"] + "/go").read()
+
+os.mkfifo(os.environ["MEETING"] + "/go")
+train(10, lambda step: None)
+threading.Thread(target=wait).start()
+sys.exit(3)
+)"),
+                    environment_);
+  ASSERT_TRUE(launcher.WaitForErr(") has finished its training and has not exited for ")) << launcher.Err();
+  std::ofstream(dir_.File("go")) << "go";
+  EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), "counts as finished"), 0) << launcher.Err();
+}
+
+// It may save. It ends when it has been named and then spared.
+TEST_P(ExitTest, BusyThread_TheRankIsNotKilled) {
+  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
+import threading
+def save():
+    begin = time.process_time()
+    while time.process_time() < begin + 2.5: pass
+    print("saved", flush=True)
+
+train(10, lambda step: None)
+threading.Thread(target=save).start()
+)"),
+                    environment_);
+  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Out(), "saved"), 1) << launcher.Err();
+  EXPECT_EQ(Count(launcher.Err(), ": killed"), 0) << launcher.Err();
 }
 
 TEST_F(HangTest, OnHangRestart_NoRestartLeft_TheSummaryHasTheStack) {

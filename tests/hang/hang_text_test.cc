@@ -47,6 +47,20 @@ TEST(HangTextTest, FixedLimit_NothingIsUsual) {
   EXPECT_EQ(HungText(standing), "hung in phase forward of step 0 for 5.0s (limit 1.0s); killed (--on-hang=restart)");
 }
 
+TEST(HangTextTest, NotExited) {
+  effect::NotExited not_exited{1, absl::Minutes(5), absl::Minutes(10)};
+  EXPECT_EQ(NotExitedText(not_exited, 2, 77),
+            "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and "
+            "is killed after 10m0s if it is idle");
+  not_exited.stood = absl::Minutes(10);
+  not_exited.kill = true;
+  EXPECT_EQ(NotExitedText(not_exited, 2, 77),
+            "rank 3 (pid 77) has run to the end of its program and has not exited for 10m0s: killed; it counts as "
+            "finished");
+  EXPECT_EQ(NotExitedText({1, absl::Minutes(5), absl::InfiniteDuration()}, 2, 77),
+            "rank 3 (pid 77) has finished its training and has not exited for 5m0s");
+}
+
 TEST(HangTextTest, WentOnAndStragglers) {
   EXPECT_EQ(WentOnText({At(1, 9, "forward")}, 4), "rank 5 has gone on after 5.0s in phase forward of step 9");
   EXPECT_EQ(StragglersText({{{1, absl::Milliseconds(450), absl::Milliseconds(300)}}}, 4),

@@ -301,7 +301,7 @@ TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
   Report(1, 20, "finished");
   Take<effect::WentOn>();
   Wait(absl::Hours(1));
-  EXPECT_TRUE(effects_.empty());
+  EXPECT_EQ(Take<effect::NotExited>().size(), 2u);
   // Both train on.
   Train(21, 40);
   EXPECT_TRUE(effects_.empty());
@@ -310,6 +310,108 @@ TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
   const auto later = Take<effect::Hang>();
   ASSERT_GE(later.size(), 1u);
   EXPECT_EQ(Ranks(later[0].behind), LocalRanks{0});
+}
+
+TEST_F(ProgressWatchTest, FinishedRank_IsNamedOnceAndNeverKilled) {
+  Start(2);
+  Train(0, 19);
+  Report(1, 20, "finished");
+  watch_.OnEnded(0, now_);
+  Wait(absl::Minutes(5) - absl::Nanoseconds(1));
+  EXPECT_TRUE(effects_.empty());
+  Wait(absl::Nanoseconds(1));
+  const auto named = Take<effect::NotExited>();
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].local_rank, 1);
+  EXPECT_EQ(named[0].stood, absl::Minutes(5));
+  EXPECT_EQ(named[0].killed_after, absl::InfiniteDuration());
+  EXPECT_FALSE(named[0].kill);
+  EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(ProgressWatchTest, ExitingRank_IsNamedThenKilled) {
+  Start(2);
+  Train(0, 19);
+  Report(1, 20, "exiting");
+  watch_.OnEnded(0, now_);
+  Wait(absl::Minutes(9));
+  const auto named = Take<effect::NotExited>();
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].stood, absl::Minutes(5));
+  EXPECT_EQ(named[0].killed_after, absl::Minutes(10));
+  EXPECT_FALSE(named[0].kill);
+  Wait(absl::Minutes(1));
+  const auto killed = Take<effect::NotExited>();
+  ASSERT_EQ(killed.size(), 1u);
+  EXPECT_EQ(killed[0].stood, absl::Minutes(10));
+  EXPECT_TRUE(killed[0].kill);
+  // It was at work: ten minutes more, without another name.
+  Wait(absl::Minutes(10));
+  const auto again = Take<effect::NotExited>();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_TRUE(again[0].kill);
+  watch_.OnEnded(1, now_);
+  EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
+}
+
+TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
+  Start(3);  // the third reports nothing
+  slots_ = 2;
+  Train(0, 19);
+  Report(0, 20, "checkpoint");
+  Report(1, 20, "exiting");
+  Wait(absl::Minutes(20));
+  watch_.OnEnded(2, now_);
+  Wait(absl::Minutes(10));
+  const auto named = Take<effect::NotExited>();
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].local_rank, 1);
+  EXPECT_FALSE(named[0].kill);
+  Report(0, 20, "exiting");
+  Wait(absl::Minutes(10) - absl::Nanoseconds(1));
+  for (const auto& not_exited : Take<effect::NotExited>()) EXPECT_FALSE(not_exited.kill);
+  Wait(absl::Nanoseconds(1));
+  const auto killed = Take<effect::NotExited>();
+  ASSERT_EQ(killed.size(), 2u);
+  EXPECT_TRUE(killed[1].kill);
+  EXPECT_EQ(killed[1].stood, absl::Minutes(40));
+}
+
+// It saves, and says so.
+TEST_F(ProgressWatchTest, ExitingRankThatReports_BeginsAnew) {
+  Start(1);
+  Train(0, 19);
+  Report(0, 20, "exiting");
+  for (int minute = 0; minute < 60; minute += 4) {
+    Wait(absl::Minutes(4));
+    Report(0, 20, "exiting");
+  }
+  Report(0, 20, "checkpoint");
+  Wait(absl::Hours(1));
+  EXPECT_TRUE(effects_.empty());
+  Report(0, 20, "exiting");
+  Wait(absl::Minutes(10));
+  EXPECT_EQ(Take<effect::NotExited>().size(), 2u);
+}
+
+TEST_F(ProgressWatchTest, ExitingRank_ALauncherThatDidNotRunBeginsAnew) {
+  Start(1);
+  Train(0, 19);
+  Report(0, 20, "exiting");
+  now_ = now_ + absl::Hours(1);
+  watch_.OnDeadline(now_, &effects_);
+  Wait(absl::Minutes(4));
+  EXPECT_TRUE(effects_.empty());
+  Wait(absl::Minutes(1));
+  EXPECT_FALSE(Take<effect::NotExited>().at(0).kill);
+}
+
+TEST_F(ProgressWatchTest, ExitingRank_IsLeftAloneOnceTheRoundHasEnded) {
+  Start(1);
+  Report(0, 20, "exiting");
+  watch_.EndRound();
+  Wait(absl::Hours(1));
+  EXPECT_TRUE(effects_.empty());
 }
 
 TEST_F(ProgressWatchTest, AllEvaluateAndThereAreOtherNodes_TheCauseMayBeElsewhere) {
@@ -438,6 +540,19 @@ TEST_F(FixedLimitTest, FirstPhase_HasTheLimitToo) {
   ASSERT_EQ(hangs.size(), 1u);
   EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
   EXPECT_EQ(hangs[0].behind[0].limit, absl::Seconds(30));
+}
+
+TEST_F(FixedLimitTest, ExitingRank_HasTheLimitToo) {
+  Start(1);
+  Report(0, 0, "exiting");
+  Wait(absl::Seconds(29));
+  EXPECT_TRUE(effects_.empty());
+  Wait(absl::Seconds(31));
+  const auto found = Take<effect::NotExited>();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].stood, absl::Seconds(30));
+  EXPECT_EQ(found[1].stood, absl::Minutes(1));
+  EXPECT_TRUE(found[1].kill);
 }
 
 TEST_F(FixedLimitTest, LearnedDurations_DoNotMatter) {

@@ -38,6 +38,23 @@ TEST(ProcFilesTest, ParentOf_NoSuchProcess_Zero) {
   EXPECT_EQ(ParentOf(-1), 0);
 }
 
+TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
+  Pipe input, output;
+  SpawnRequest request =
+      RequestFor({"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; read line"});
+  request.stdin_fd = input.read.get();
+  request.stdout_fd = output.write.get();
+  const auto child = Spawn(request);
+  ASSERT_TRUE(child.ok());
+  ReadPids(output.read.get(), "ready");
+  const absl::Duration used = CpuTimeOfSession(child->pid);
+  EXPECT_GT(used, absl::ZeroDuration());
+  EXPECT_EQ(CpuTimeOfSession(child->pid), used) << "it waits";
+  input.write.reset();
+  WaitFor(*child);
+  EXPECT_EQ(CpuTimeOfSession(child->pid), absl::ZeroDuration());
+}
+
 TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
   EXPECT_THAT(AllProcesses(), Contains(getpid()));
   EXPECT_THAT(AllProcesses(), Contains(getppid()));

@@ -23,6 +23,7 @@ import contextlib
 import errno
 import json
 import math
+import opcode
 import os
 import select
 import signal
@@ -31,6 +32,7 @@ import struct
 import sys
 import threading
 import time
+import types
 from typing import Any, Callable, NamedTuple, Optional
 
 __all__ = [
@@ -104,6 +106,24 @@ def _wait(link: socket.socket, event: int, seconds: Optional[float] = None) -> N
     poller.poll(None if seconds is None else seconds * 1000)
 
 
+def _script_frame() -> Optional[types.FrameType]:
+    """The frame of the script or module that this process runs."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    script = None
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals is vars(sys.modules["__main__"]):
+            script = frame
+        frame = frame.f_back
+    return script
+
+
+def _has_returned(frame: Optional[types.FrameType]) -> bool:
+    """True if the script ended without an exception, SystemExit included: a frame remembers its last instruction."""
+    if frame is None or frame.f_globals is not vars(sys.modules["__main__"]):
+        return False  # another script ran it
+    return opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")
+
+
 class _Link:
     """A process's connection. Never blocks; after it is made the first error ends it for good.
 
@@ -129,7 +149,8 @@ class _Link:
         self.newest: Optional[dict[str, Any]] = None  # progress that found no room; a newer one takes its place
         self.received = b""
         self.stop_at: Optional[float] = None  # of time.monotonic()
-        self.reported: Optional[dict[str, Any]] = None  # the last progress
+        self.reported: Optional[dict[str, Any]] = None  # the last progress, unless that was the end
+        self.script: Optional[types.FrameType] = None
         self.allowance = _REPORTS_PER_SECOND
         self.last_report = time.monotonic()
 
@@ -146,8 +167,9 @@ class _Link:
             self.connecting.release()
 
     def connect(self) -> None:
-        atexit.unregister(_at_exit)
-        atexit.register(_at_exit)
+        if self.connect_at == -math.inf:
+            self.script = _script_frame()
+            _await_exit()
         self.connect_at = None
         address = os.environ.get("DDPRUN_WORKER_LINK", "")
         try:
@@ -295,7 +317,10 @@ class _Link:
         failed = getattr(sys, "last_type", None) is not None
         if self.socket is not None and self.reported is not None and not failed:
             self.newest = None
-            self.tell(_EXIT_PATIENCE, **{**self.reported, "phase": "finished"})
+            # The argument of sys.exit can't be known here.
+            phase = "exiting" if _has_returned(self.script) else "finished"
+            self.tell(_EXIT_PATIENCE, **{**self.reported, "phase": phase})
+            self.reported = None
 
     def on_line(self, line: bytes) -> None:
         try:
@@ -336,6 +361,14 @@ def _of_this_process() -> _Link:
     return _link
 
 
+def _await_exit() -> None:
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+    # Also before Python waits for threads; of Python 3.9.
+    with contextlib.suppress(AttributeError, RuntimeError):
+        threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+
+
 def _at_exit() -> None:
     link = _of_this_process()
     with link.lock:
@@ -352,7 +385,9 @@ def report_progress(
     it only where the program has it anyway.
 
     Report what happens rarely, such as a checkpoint, as a phase of its own, and "finished" after the last step: what
-    comes then is never taken for a hang. A process that exits says so by itself.
+    comes then is never taken for a hang. A process that exits says so by itself. If its script has run to the end and
+    it has not exited five minutes after the last report, the launcher names it. After ten minutes it kills it, unless
+    it is at work, as one that has succeeded. Progress that threads report while they save makes the time begin anew.
 
     Never blocks and never fails because of the launcher: reports beyond 500 a second, or that find the launcher busy,
     give way to newer ones. Raises ValueError if `step` or `samples` is not from 0 to 2**63 - 1. Thread-safe.
