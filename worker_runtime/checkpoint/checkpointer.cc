@@ -60,7 +60,7 @@ class Checkpointer::Impl {
 
   ~Impl() {
     CancelShards();
-    if (!unreported_.ok()) Warn(std::string(unreported_.message()));
+    WarnOfUnreported();
   }
 
   absl::Status Make();
@@ -81,6 +81,7 @@ class Checkpointer::Impl {
                         absl::FunctionRef<absl::Status(RankMeeting&)> part);
   void AwaitWriter();
   void CancelShards();
+  void WarnOfUnreported();
   absl::Status TakeUnreported(const absl::Status& now);
   absl::Status CheckAndGather(const Progress& progress, at::Tensor* random);
   absl::Status Gather(at::Tensor* random);
@@ -101,6 +102,7 @@ class Checkpointer::Impl {
   int64_t run_ = 0;           // 0: not known before the first Resume or Save
   int64_t highest_run_ = 0;   // in this rank's folder, then in all
   int64_t random_bytes_ = 0;  // of the rank that has most; 0: not asked yet
+  int former_writer_ = 0;     // a rank that was rank 0 in an earlier round and may still write; 0: none
   CheckpointStats stats_;     // but for last_write
   std::atomic<int64_t> last_write_nanoseconds_{0};
 
@@ -201,6 +203,12 @@ void Checkpointer::Impl::CancelShards() {
   shards_cancelled_ = false;
 }
 
+// On a rank whose calls do not return them, because all return rank 0's.
+void Checkpointer::Impl::WarnOfUnreported() {
+  const absl::Status earlier = std::exchange(unreported_, absl::OkStatus());
+  if (!earlier.ok()) Warn(std::string(earlier.message()));
+}
+
 // The outcome of a call on rank 0: its own, and the error of an earlier save.
 absl::Status Checkpointer::Impl::TakeUnreported(const absl::Status& now) {
   const absl::Status earlier = std::exchange(unreported_, absl::OkStatus());
@@ -227,8 +235,10 @@ absl::Status Checkpointer::Impl::Finish() {
       "Checkpointer::Finish", [] { return absl::OkStatus(); },
       [&](RankMeeting&) {
         AwaitWriter();
-        const absl::Status status = std::exchange(unreported_, absl::OkStatus());
-        return RankIn(group_.get()) == 0 ? status : absl::OkStatus();  // rank 0 has it
+        if (RankIn(group_.get()) == 0) return std::exchange(unreported_, absl::OkStatus());
+        if (state_.sharded()) unreported_ = absl::OkStatus();  // rank 0 has it
+        WarnOfUnreported();
+        return absl::OkStatus();
       });
 }
 
@@ -252,7 +262,9 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
   const at::Tensor mine = GetRandomState(state_.Accelerators());
   const bool alone = SizeOf(group_.get()) == 1;
   if (random_bytes_ == 0 || run_ == 0) {
-    at::Tensor most = at::tensor({mine.numel(), highest_run_, run_, round_.round, round_.launcher_round}, at::kLong);
+    const int64_t writer = writer_.valid() ? RankIn(group_.get()) : 0;
+    at::Tensor most =
+        at::tensor({mine.numel(), highest_run_, run_, round_.round, round_.launcher_round, writer}, at::kLong);
     if (!alone) {
       most = most.to(group_->device());
       if (absl::Status status = group_->AllReduce(most, ReduceOp::kMax); !status.ok()) return status;
@@ -263,6 +275,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     highest_run_ = agreed[1];
     run_ = agreed[2];
     round_ = {agreed[3], agreed[4]};
+    former_writer_ = static_cast<int>(agreed[5]);
     if (run_ == 0) BeginRun();
   }
   at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
@@ -291,6 +304,13 @@ void Checkpointer::Impl::BeginRun() {
 absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random) {
   const int rank = RankIn(group_.get());
   const bool sharded = state_.sharded();
+  if (const int writer = std::exchange(former_writer_, 0); writer != 0) {
+    // Its files would be taken for those of a writer that died.
+    if (rank == writer) AwaitWriter();
+    if (rank != 0) WarnOfUnreported();
+    const absl::Status done = meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout);
+    if (!done.ok()) return done;
+  }
   if (rank != 0 && !sharded) return absl::OkStatus();
   if (rank == 0) AwaitWriter();
   // Rank 0 tells it when it is done with the save before, and the others begin to write then.
@@ -326,9 +346,10 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
   return TakeUnreported(TorchTry("", [&]() -> absl::Status {
     absl::StatusOr<StateParts> parts = PartsOfRankZero(progress, random);
     if (!parts.ok()) return parts.status();
-    const auto write = [=, this](CheckpointPart model, CheckpointPart rest) {
+    // Rebind may change the round before the writer has begun.
+    const auto write = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
       const SteadyTime start = SteadyNow();
-      const absl::Status status = folder_.Save({run_, progress.step}, round_, std::move(model), std::move(rest),
+      const absl::Status status = folder_.Save({run, progress.step}, round, std::move(model), std::move(rest),
                                                options_.keep, sharded ? &shards : nullptr);
       last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
       return status;

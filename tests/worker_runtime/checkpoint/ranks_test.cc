@@ -8,10 +8,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -184,6 +186,48 @@ TEST(CheckpointRanks, Rebind_SurvivorAndNewcomers_ContinueTheRun) {
   EXPECT_EQ(CheckpointFolder(temp.path()).List().value(), (std::vector<CheckpointId>{{1, 2}, {1, 1}}));
   EXPECT_EQ(CheckpointFolder(temp.path()).Open({1, 2})->info.round, (CheckpointRound{1, 7}));
   EXPECT_EQ(CheckpointFolder(temp.path()).Open({1, 2})->info.world_size, 3);
+}
+
+// Rank 0 becomes rank 1 while it writes in the background.
+TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_ItsCheckpointIsFinishedFirst) {
+  for (const bool disk_is_full : {false, true}) {
+    TempDir temp;
+    std::atomic<int> saving = 0;
+    std::atomic<bool> next_began = false;
+    HookedFiles files([&](const std::string& operation, const std::string& path) {
+      next_began = next_began || operation == "remove" || absl::StrContains(path, "step_00000002");
+      if (operation != "sync" || !absl::StrContains(path, "step_00000001")) return absl::OkStatus();
+      while (saving < 2) std::this_thread::yield();
+      // Long enough for the next save to do what it must not do yet.
+      for (int i = 0; i < 200000 && !next_began; ++i) std::this_thread::yield();
+      return disk_is_full ? absl::ResourceExhaustedError("No space left on device") : absl::OkStatus();
+    });
+    torch::nn::Linear layer(2, 2);
+    std::vector<std::unique_ptr<Checkpointer>> members(2);
+    ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
+      auto made = Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = true, .files = &files});
+      if (!made.ok()) return made.status();
+      members[static_cast<size_t>(rank)] = *std::move(made);
+      return members[static_cast<size_t>(rank)]->Save({.step = 1});
+    });
+    ::testing::internal::CaptureStderr();
+    ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
+      Checkpointer& checkpointer = *members[static_cast<size_t>(1 - rank)];
+      checkpointer.Rebind(group, 2);
+      ++saving;
+      const absl::Status saved = checkpointer.Save({.step = 2});
+      return saved.ok() ? checkpointer.Finish() : saved;
+    });
+    const std::string err = ::testing::internal::GetCapturedStderr();
+    const std::vector<CheckpointId> both = {{1, 2}, {1, 1}}, one = {{1, 2}};
+    EXPECT_EQ(CheckpointFolder(temp.path()).List().value(), disk_is_full ? one : both);
+    if (disk_is_full) {
+      EXPECT_THAT(err, HasSubstr("checkpoint of step 1 was not saved"));
+    } else {
+      EXPECT_EQ(err, "");
+      EXPECT_EQ(CheckpointFolder(temp.path()).Open({1, 1})->info.round, (CheckpointRound{1, 0}));
+    }
+  }
 }
 
 // Nodes without a shared folder: only rank 0 has files.
