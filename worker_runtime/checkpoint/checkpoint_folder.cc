@@ -45,16 +45,24 @@ absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, Chec
   return absl::OkStatus();
 }
 
-absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) const {
+absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) {
   const absl::StatusOr<std::vector<CheckpointId>> ids = List();
   if (!ids.ok()) return ids.status();
+  const std::map<CheckpointId, FileIdentity> before = std::exchange(not_later_, {});
   for (const CheckpointId id : *ids) {
     if (id.run != run) continue;
-    const absl::StatusOr<StoredCheckpoint> other = Open(id);
-    if (!other.ok() || other->info.round <= round) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(other->model->path(), " was saved by workers that started later (round ", other->info.round.round,
-                     ", this is ", round.round, "): this process was replaced and must end"));
+    const absl::StatusOr<FileIdentity> identity = IdentityOf(Path(ModelFileName(id)));
+    const auto known = before.find(id);
+    if (!identity.ok() || known == before.end() || known->second != *identity) {
+      const absl::StatusOr<StoredCheckpoint> other = Open(id);
+      if (!other.ok() || !identity.ok()) continue;
+      if (other->info.round > round) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            other->model->path(), " was saved by workers that started later (round ", other->info.round.round,
+            ", this is ", round.round, "): this process was replaced and must end"));
+      }
+    }
+    not_later_[id] = *identity;
   }
   return absl::OkStatus();
 }
@@ -119,10 +127,22 @@ void CheckpointFolder::Prune(CheckpointId saved, int keep) {
   const absl::StatusOr<std::vector<std::string>> names = ListFolder(folder_);
   const absl::StatusOr<std::vector<CheckpointId>> ids = List();
   if (!names.ok() || !ids.ok()) return;
+  std::map<int64_t, std::set<std::string>> written;  // state files by step
+  for (const std::string& name : *names) {
+    const std::string state = StateFileOfShard(name).value_or(name);
+    const std::optional<CheckpointId> id = IdOfStateFile(state);
+    if (id && id->run == saved.run) written[id->step].insert(Path(state));
+  }
   std::vector<KnownCheckpoint> known;
-  std::map<int64_t, std::string> states;  // by step
+  std::map<int64_t, std::string> states;  // in use, by step
   for (const CheckpointId id : *ids) {
     if (id.run != saved.run) continue;
+    // Where all checkpoints are kept, only one that was written twice has a state file that is not in use.
+    if (const auto& of_step = written[id.step]; keep < 1 && of_step.size() == 1) {
+      known.push_back({id.step, true});
+      states[id.step] = *of_step.begin();
+      continue;
+    }
     const absl::StatusOr<StoredCheckpoint> stored = Open(id);
     known.push_back({id.step, stored.ok()});
     if (stored.ok() && stored->state != nullptr) states[id.step] = stored->state->path();

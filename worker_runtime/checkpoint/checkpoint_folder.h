@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,13 +88,14 @@ class CheckpointFolder {
   absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
                      const ShardedState* sharded);
   absl::Status OpenShards(StoredCheckpoint& checkpoint) const;
-  absl::Status CheckNotReplaced(int64_t run, CheckpointRound round) const;
+  absl::Status CheckNotReplaced(int64_t run, CheckpointRound round);
   void RemoveUnfinished(absl::string_view but_of_state_file);
   void Prune(CheckpointId saved, int keep);
   std::string Path(const std::string& name) const;
 
   const std::string folder_;
   FileSystem& files_;
+  std::map<CheckpointId, FileIdentity> not_later_;  // models that CheckNotReplaced need not read again
 };
 
 }  // namespace ddprun

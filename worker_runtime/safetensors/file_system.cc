@@ -126,6 +126,18 @@ FileSystem& FileSystem::Direct() {
   return *direct;
 }
 
+absl::StatusOr<FileIdentity> IdentityOf(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat found;
+  const bool known = fd >= 0 && ::fstat(fd, &found) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!known) return SystemError("read", path, error);
+  return FileIdentity{.inode = found.st_ino,
+                      .modified_nanoseconds = found.st_mtim.tv_sec * int64_t{1000000000} + found.st_mtim.tv_nsec,
+                      .bytes = static_cast<uint64_t>(found.st_size)};
+}
+
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder) {
   DIR* const stream = ::opendir(folder.c_str());
   if (stream == nullptr) return SystemError("read folder", folder, errno);

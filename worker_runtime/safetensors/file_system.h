@@ -1,6 +1,7 @@
 #ifndef DDPRUN_WORKER_RUNTIME_SAFETENSORS_FILE_SYSTEM_H_
 #define DDPRUN_WORKER_RUNTIME_SAFETENSORS_FILE_SYSTEM_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,17 @@ class FileSystem {
   // a writer in the background would take from the training.
   static FileSystem& Direct();
 };
+
+// Differs for two files that have had the same path one after the other, without reading them. Opens the file, which
+// makes NFS ask its server. Errors as above.
+struct FileIdentity {
+  uint64_t inode = 0;
+  int64_t modified_nanoseconds = 0;
+  uint64_t bytes = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+absl::StatusOr<FileIdentity> IdentityOf(const std::string& path);
 
 // Names in a directory, without "." and "..", in no particular order.
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& folder);

@@ -2,16 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
@@ -77,6 +80,52 @@ TEST(CheckpointFolder, Save_ManySteps_KeepsTheNewestAndNothingElse) {
   EXPECT_THAT(Steps(temp.path()), ElementsAre(400, 500, 600));
   EXPECT_EQ(StateFiles(temp.path()), 3u);
   EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(6));
+}
+
+// Names in a folder that are opened while `body` runs.
+std::vector<std::string> OpenedIn(const std::string& folder, absl::FunctionRef<void()> body) {
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  EXPECT_GE(inotify_add_watch(watch, folder.c_str(), IN_OPEN), 0);
+  body();
+  std::vector<std::string> names;
+  alignas(inotify_event) char events[65536];
+  for (ssize_t size; (size = ::read(watch, events, sizeof events)) > 0;) {
+    for (const char* at = events; at < events + size;) {
+      const auto* const event = reinterpret_cast<const inotify_event*>(at);
+      if (event->len > 0) names.emplace_back(event->name);
+      at += sizeof *event + event->len;
+    }
+  }
+  ::close(watch);
+  return names;
+}
+
+TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
+  TempDir temp;
+  CheckpointFolder folder(temp.path());
+  for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(SaveSample(folder, step, /*keep=*/0).ok());
+  // A state whose model was not written, and one that another took the place of.
+  Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 4})), "old");
+  Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 9})), "alone");
+  const std::vector<std::string> opened =
+      OpenedIn(temp.path(), [&] { ASSERT_TRUE(SaveSample(folder, 6, /*keep=*/0).ok()); });
+  for (const std::string& name : opened) {
+    const std::optional<CheckpointId> id = IdOfStateFile(name);
+    // The newest is read once, by the next save.
+    EXPECT_TRUE(!id || id->step >= 4) << name;
+  }
+  EXPECT_THAT(Steps(temp.path()), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(StateFiles(temp.path()), 6u);
+  for (int64_t step = 1; step <= 6; ++step) EXPECT_TRUE(folder.OpenWhole({1, step}).ok()) << step;
+}
+
+// A later round has saved the same step again: the file is another one than the one that was read before.
+TEST(CheckpointFolder, Save_AKnownStepIsSavedAgainByALaterRound_IsRefused) {
+  TempDir temp;
+  CheckpointFolder folder(temp.path()), later(temp.path());
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(SaveSample(folder, step, 0, 400, {7, 0}).ok());
+  ASSERT_TRUE(SaveSample(later, 1, 0, 400, {8, 0}).ok());
+  EXPECT_EQ(SaveSample(folder, 3, 0, 400, {7, 0}).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(CheckpointFolder, FindNewest_DamagedNewer_AreNamedAndSkipped) {
