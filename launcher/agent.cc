@@ -136,6 +136,7 @@ absl::Status Agent::SetUp() {
   store.on_ranks_joined = [this](int joined) {
     Step([&](auto& m, auto now, auto* e) { m.OnRanksJoined(joined, now, e); });
   };
+  store.on_registering = [this] { Step([](auto& m, auto now, auto* e) { m.OnRegistering(now, e); }); };
   store.on_store_reached = [this](const absl::Status& status) {
     Step([&](auto& m, auto now, auto* e) { m.OnStoreReached(status, now, e); });
   };

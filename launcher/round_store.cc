@@ -98,14 +98,19 @@ void RoundStore::Register(const std::vector<pid_t>& pids) {
 }
 
 void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node) {
+  events_.on_registering();
   absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
       RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
   if (!client.ok()) return events_.on_store_reached(client.status());
   registration_ = *std::move(client);
   const absl::Status watched = loop_->AddFd(registration_->PollFd(), EPOLLIN, [this](uint32_t) {
     const RegistrationClient::State state = registration_->OnReady();
-    const bool refused = state == RegistrationClient::State::kBackingOff;
-    if (refused || state == RegistrationClient::State::kRegistered) events_.on_store_reached(registration_->status());
+    if (state == RegistrationClient::State::kBackingOff) {
+      events_.on_store_reached(registration_->status());
+    } else if (state != RegistrationClient::State::kConnecting) {
+      // Its launcher may take long to answer, but the workers reach it.
+      events_.on_store_reached(absl::OkStatus());
+    }
   });
   if (watched.ok()) return;
   registration_ = nullptr;

@@ -32,7 +32,9 @@ class RoundStore {
   struct Events {
     // The number of ranks that have joined this node's store has changed.
     std::function<void(int joined)> on_ranks_joined;
-    // The store of another node took the registration (OK), or can't be reached at the moment.
+    // Registration at the store of another node begins.
+    std::function<void()> on_registering;
+    // A connection to that store was made (OK), or it can't be reached at the moment.
     std::function<void(const absl::Status& status)> on_store_reached;
     // One line about ranks that have joined and wait for a key for long.
     std::function<void(const std::string& text)> on_long_wait;

@@ -348,6 +348,10 @@ void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
   if (state_ == State::kRunning) reports_.OnRanksJoined(joined, now);
 }
 
+void AgentMachine::OnRegistering(SteadyTime now, Effects*) {
+  if (state_ == State::kRunning) reports_.OnRegistering(now);
+}
+
 void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Effects*) {
   reports_.OnStoreReached(status, now);
 }

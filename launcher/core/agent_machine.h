@@ -107,7 +107,10 @@ class AgentMachine {
   // How many of the round's ranks have come to the store that this launcher hosts.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
 
-  // The round's store, on another node, has answered this launcher, or why it can't be reached.
+  // The workers run, and the round's store, on another node, is asked to serve them.
+  void OnRegistering(SteadyTime now, Effects* effects);
+
+  // That store was reached by this launcher, or why it can't be.
   void OnStoreReached(const absl::Status& status, SteadyTime now, Effects* effects);
 
   // See WaitReports.

@@ -61,8 +61,6 @@ void WaitReports::StartRound(const rendezvous::Assignment& assignment, SteadyTim
   round_ = assignment;
   round_started_ = now;
   ranks_joined_ = 0;
-  store_problem_ = absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout));
-  if (assignment.group_rank > 0) store_late_.Set(now + kStoreTimeout);
 }
 
 void WaitReports::OnRanksJoined(int joined, SteadyTime now) {
@@ -76,8 +74,13 @@ void WaitReports::OnRanksJoined(int joined, SteadyTime now) {
   }
 }
 
+void WaitReports::OnRegistering(SteadyTime now) {
+  store_problem_ = absl::StrCat("no answer for ", absl::FormatDuration(kStoreTimeout));
+  store_late_.Set(now + kStoreTimeout);
+}
+
 void WaitReports::OnStoreReached(const absl::Status& status, SteadyTime now) {
-  if (!store_late_.running()) return;
+  if (store_problem_.empty()) return;
   if (status.ok()) return store_late_.Clear();
   store_late_.Set(std::min(store_late_.at(), now + kStoreRefusalWait));
   store_problem_ = std::string(status.message());
@@ -86,6 +89,7 @@ void WaitReports::OnStoreReached(const absl::Status& status, SteadyTime now) {
 void WaitReports::EndRound() {
   missing_.Clear();
   store_late_.Clear();
+  store_problem_.clear();
 }
 
 void WaitReports::Clear() {
@@ -103,7 +107,10 @@ std::string WaitReports::StoreText() const {
 }
 
 void WaitReports::OnDeadline(SteadyTime now, AgentEffects* effects) {
-  if (store_late_.Take(now)) effects->push_back(effect::Print{LogLevel::kWarning, StoreText()});
+  if (store_late_.Take(now)) {
+    effects->push_back(effect::Print{LogLevel::kWarning, StoreText()});
+    store_problem_.clear();
+  }
   if (missing_.Take(now)) {
     missing_.Set(now + kNextReports);
     effects->push_back(effect::ReportMissingRanks{});

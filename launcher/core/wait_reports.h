@@ -45,6 +45,8 @@ class WaitReports {
   // A round begins: nothing is waited for but its workers, whose ranks and store are looked at.
   void StartRound(const rendezvous::Assignment& assignment, SteadyTime now);
   void OnRanksJoined(int joined, SteadyTime now);
+  // The workers run, and another node's store is asked to serve them: only from now on can it be late.
+  void OnRegistering(SteadyTime now);
   void OnStoreReached(const absl::Status& status, SteadyTime now);
   // The workers have ended or are to end: their ranks and store are of no interest any more.
   void EndRound();
@@ -65,10 +67,10 @@ class WaitReports {
   rendezvous::Assignment round_;
   SteadyTime round_started_;
   int ranks_joined_ = 0;
-  std::string store_problem_;
-  Timer next_report_;  // of what is waited for
-  Timer missing_;      // report of missing ranks
-  Timer store_late_;   // report of store_problem_
+  std::string store_problem_;  // empty: nothing is to be reported of the store
+  Timer next_report_;          // of what is waited for
+  Timer missing_;              // report of missing ranks
+  Timer store_late_;           // report of store_problem_
 };
 
 }  // namespace ddprun::launcher

@@ -257,6 +257,7 @@ TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
   second.master_port = 41141;
   second.master_host = "head";
   Say(rendezvous::Assign{second});
+  machine_.OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
   EXPECT_EQ(Due(), "");
   EXPECT_EQ(printed_.find("here (10.0.0.2) can't reach the store of round 1 at [fd77::1]:41141 on head: no answer for "
@@ -274,11 +275,13 @@ TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
   Assignment second = Round(1);
   second.group_rank = 1;
   Say(rendezvous::Assign{second});
+  machine_.OnRegistering(now_, &effects_);
   machine_.OnStoreReached(absl::OkStatus(), now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
   End({{0, Failure(0)}, {1, Failure(1)}});
   second.round = 2;
   Say(rendezvous::Assign{second});
+  machine_.OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
   machine_.OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(1)) << "the round may be over";

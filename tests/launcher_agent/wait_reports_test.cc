@@ -84,6 +84,7 @@ TEST_F(WaitReportsTest, RanksMissing_FirstTenSecondsAfterTheStart_LaterThreeAfte
 
 TEST_F(WaitReportsTest, StoreOfAnotherNode_NoAnswerOrARefusal_IsReportedOnce) {
   reports_.StartRound(Round(1), kStart);
+  reports_.OnRegistering(kStart);
   EXPECT_EQ(reports_.NextDeadline(), At(5));
   reports_.OnStoreReached(absl::UnavailableError("connection refused"), At(1));
   EXPECT_EQ(reports_.NextDeadline(), At(2)) << "the round may be over";
@@ -96,8 +97,27 @@ TEST_F(WaitReportsTest, StoreOfAnotherNode_NoAnswerOrARefusal_IsReportedOnce) {
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
+TEST_F(WaitReportsTest, StoreOfAnotherNode_WorkersStartSlowly_IsNotLateBeforeItIsAsked) {
+  reports_.StartRound(Round(1), kStart);
+  EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
+  reports_.OnRegistering(At(60));
+  EXPECT_EQ(reports_.NextDeadline(), At(65));
+}
+
+TEST_F(WaitReportsTest, StoreOfAnotherNode_ConnectedButNoAnswer_IsReached) {
+  reports_.StartRound(Round(1), kStart);
+  reports_.OnRegistering(kStart);
+  reports_.OnStoreReached(absl::OkStatus(), At(1));
+  EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
+  reports_.OnStoreReached(absl::UnavailableError("another program answers there"), At(7));
+  const std::vector<std::string> lines = Due(At(8));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("another program answers there"), std::string::npos) << lines[0];
+}
+
 TEST_F(WaitReportsTest, EndRound_ItsStoreAndRanksAreOfNoInterest) {
   reports_.StartRound(Round(1), kStart);
+  reports_.OnRegistering(kStart);
   reports_.OnRanksJoined(1, kStart);
   reports_.EndRound();
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
