@@ -124,6 +124,7 @@ std::string HostsTable(const v1::ListHostsResponse& hosts) {
 
 std::string DescribeJob(const v1::Job& job) {
   std::string text = Table({{"job", Cell(job.job_id())},
+                            {"owner", job.owner().empty() ? "-" : Cell(job.owner())},
                             {"state", StateName(v1::Job::State_Name(job.state()), job.state())},
                             {"reason", Cell(job.reason())},
                             {"round", absl::StrCat(job.round())},

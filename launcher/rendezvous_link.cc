@@ -12,6 +12,7 @@
 #include "rendezvous/base/loopback.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
+#include "rendezvous/server/call_guard.h"
 #include "rendezvous/wire/credential_files.h"
 
 namespace ddprun::launcher {
@@ -157,7 +158,7 @@ absl::Status RendezvousLink::Host() {
   driver_ = std::move(driver);
   hosting_ = true;
   ++generation_;
-  client_ = rendezvous::NewLocalClient(driver_.get(), ForwardToLoop());
+  client_ = rendezvous::NewLocalClient(driver_.get(), ForwardToLoop(), OwnName(config_->credentials));
   return absl::OkStatus();
 }
 

@@ -66,8 +66,8 @@ class LocalSession final : public Session {
 
 class LocalClient final : public Client {
  public:
-  LocalClient(Driver* driver, Handler handler)
-      : driver_(driver), handler_(std::move(handler)), queue_(std::make_shared<TaskQueue>()) {
+  LocalClient(Driver* driver, Handler handler, std::string user)
+      : driver_(driver), handler_(std::move(handler)), user_(std::move(user)), queue_(std::make_shared<TaskQueue>()) {
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -109,7 +109,10 @@ class LocalClient final : public Client {
 
   void Do(LauncherMessage message) {
     if (!join_first_.Admits(message)) return;
-    if (Join* join = std::get_if<Join>(&message)) join->in_process = true;
+    if (Join* join = std::get_if<Join>(&message)) {
+      join->in_process = true;
+      join->user = user_;
+    }
     driver_->OnMessage(session_, message);
   }
   void Do(ServerMessage message) { handler_(std::move(message)); }
@@ -130,6 +133,7 @@ class LocalClient final : public Client {
 
   Driver* const driver_;
   const Handler handler_;
+  const std::string user_;
   const std::shared_ptr<TaskQueue> queue_;
   uint64_t stream_ = 0;  // counts sessions
   JoinFirst join_first_;
@@ -139,8 +143,8 @@ class LocalClient final : public Client {
 
 }  // namespace
 
-std::unique_ptr<Client> NewLocalClient(Driver* driver, Client::Handler handler) {
-  return std::make_unique<LocalClient>(driver, std::move(handler));
+std::unique_ptr<Client> NewLocalClient(Driver* driver, Client::Handler handler, std::string user) {
+  return std::make_unique<LocalClient>(driver, std::move(handler), std::move(user));
 }
 
 }  // namespace ddprun::rendezvous

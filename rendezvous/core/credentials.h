@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+
 namespace ddprun::rendezvous {
 
 // Variables that give the token where no flag does.
@@ -27,6 +29,29 @@ struct Credentials {
 
   bool has_token() const { return !token.empty() || !token_file.empty(); }
   bool has_tls() const { return !tls_cert.empty() || !tls_ca.empty(); }
+};
+
+// What a token allows (docs/security.md). Each role may also do what the roles before it may.
+enum class Role { kRead, kLauncher, kAdmin };
+inline constexpr Role kRoles[] = {Role::kRead, Role::kLauncher, Role::kAdmin};
+
+inline absl::string_view Name(Role role) {
+  switch (role) {
+    case Role::kRead: return "read";
+    case Role::kLauncher: return "launcher";
+    case Role::kAdmin: return "admin";
+  }
+  return "unknown";
+}
+
+// The caller of a server, as far as it has proved who it is.
+struct Caller {
+  Role role = Role::kAdmin;
+  std::string name;     // of its token, or the user of its MUNGE credential; empty: it has none
+  std::string address;  // the name in its certificate, else its host's address
+
+  // For people.
+  const std::string& actor() const { return name.empty() ? address : name; }
 };
 
 }  // namespace ddprun::rendezvous

@@ -13,6 +13,7 @@ namespace ddprun::rendezvous {
 EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   EndedJob ended;
   ended.view.job_id = std::move(record.job_id);
+  ended.view.owner = std::move(record.owner);
   ended.view.state = record.verdict->succeeded ? JobState::kFinished : JobState::kFailed;
   ended.view.reason = record.verdict->reason;
   ended.view.round = record.round.number;

@@ -39,6 +39,7 @@ Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
     : job_id_(first.job_id),
       settings_(first.settings),
       settings_host_(first.host),
+      owner_(first.user),
       created_(now),
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
@@ -63,6 +64,7 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
     : job_id_(std::move(record.job_id)),
       settings_(record.settings),
       settings_host_(std::move(record.settings_host)),
+      owner_(std::move(record.owner)),
       created_(server_began - record.age),
       recover_from_(record.round.number),
       restarts_before_(record.restarts_charged),
@@ -400,10 +402,7 @@ void Job::Say(Event event, const Turn& turn) {
 }
 
 void Job::Say(Event::Kind kind, std::string detail, const Turn& turn) {
-  Event event;
-  event.kind = kind;
-  event.detail = std::move(detail);
-  Say(std::move(event), turn);
+  Say(Event{.kind = kind, .detail = std::move(detail)}, turn);
 }
 
 void Job::Say(Event::Kind kind, const Node& node, std::string detail, const Turn& turn) {
@@ -427,6 +426,7 @@ void Job::SayCreated(const Turn& turn) {
 JobView Job::View(SteadyTime now, bool with_nodes) const {
   JobView view;
   view.job_id = job_id_;
+  view.owner = owner_;
   view.state = state_;
   view.reason = ReasonAt(now);
   view.round = round_.number();
@@ -438,15 +438,13 @@ JobView Job::View(SteadyTime now, bool with_nodes) const {
   view.age = now - created_;
   view.verdict = verdict_;
   view.goodput = goodput_.At(now);
-  if (!with_nodes) {
-    progress_.Show(now, &view);
-    return view;
-  }
-  view.nodes.reserve(members_.size());
-  for (const auto& node : members_.nodes()) {
-    view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
-                                  ShownState(*node, state_), node->group_rank, node->connected, now - node->last_heard,
-                                  node->in_round() ? node->base_rank : 0});
+  if (with_nodes) {
+    view.nodes.reserve(members_.size());
+    for (const auto& node : members_.nodes()) {
+      view.nodes.push_back(NodeView{node->node_id, node->host, node->address, node->slots, node->role,
+                                    ShownState(*node, state_), node->group_rank, node->connected,
+                                    now - node->last_heard, node->in_round() ? node->base_rank : 0});
+    }
   }
   progress_.Show(now, &view);
   return view;
@@ -457,6 +455,7 @@ JobRecord Job::Record(SteadyTime now) const {
   record.job_id = job_id_;
   record.settings = settings_;
   record.settings_host = settings_host_;
+  record.owner = owner_;
   record.age = now - created_;
   record.restarts_charged = budget_.used();
   record.highest_round = round_.highest();

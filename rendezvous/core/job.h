@@ -56,8 +56,7 @@ class Job {
   static constexpr absl::Duration kStopTimeout = absl::Minutes(10);
   // How long a silent node is waited for where a lost one ends the job: so long a launcher tries to reach the server.
   static constexpr absl::Duration kReturnTime = absl::Seconds(30);
-  // That are remembered, so that they hear that they were kicked, or the verdict, when they come back; a record has as
-  // many spares as lost nodes.
+  // Limits on remembered nodes, which are told the outcome when they reconnect. A record has kMaxLost spares, too.
   static constexpr size_t kMaxKicked = 1000;
   static constexpr size_t kMaxLost = 256;
 
@@ -107,6 +106,7 @@ class Job {
 
   SteadyTime NextDeadline() const;
 
+  const std::string& owner() const { return owner_; }
   JobState state() const { return state_; }
   bool ended() const { return IsEnd(state_); }
   size_t nodes() const { return members_.size(); }
@@ -249,6 +249,7 @@ class Job {
   const std::string job_id_;
   const JobSettings settings_;       // that nodes bring; but size_ says how many nodes
   const std::string settings_host_;  // whose settings they are
+  const std::string owner_;          // as JobRecord has it
   const SteadyTime created_;
   const uint64_t recover_from_;
   const int32_t restarts_before_;     // charged to the job that is taken up, if it is

@@ -115,6 +115,7 @@ struct JobRecord {
   std::string job_id;
   JobSettings settings;
   std::string settings_host;  // whose settings they are
+  std::string owner;          // name of the caller whose launcher joined first; empty: not known
   absl::Duration age;         // since its first node joined
   int32_t restarts_charged = 0;
   uint64_t highest_round = 0;  // given out or reported; at least round.number

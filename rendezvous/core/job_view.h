@@ -56,6 +56,7 @@ struct GoodputView {
 
 struct JobView {
   std::string job_id;
+  std::string owner;  // as JobRecord has it
   JobState state = JobState::kWaiting;
   std::string reason;  // why it is in this state
   uint64_t round = 0;  // the newest one given out; 0 before the first

@@ -142,11 +142,11 @@ struct Join {
   std::string store_secret;  // random, fresh with each store; for the nodes of its round only
   // By which it goes at present: the job's, or what a Welcome said. Zero: a launcher that goes by the job's always.
   absl::Duration heartbeat_timeout;
-  std::vector<Survivor>
-      survivors;            // of an idle node, by local rank; those of a node that is not idle are not looked at
-  bool can_reform = false;  // as in Ready
-  std::string peer;         // the address that it comes from; set by the server, empty if unknown
-  bool in_process = false;  // of the server's own process: it sends no heartbeats; never set by a remote node
+  std::vector<Survivor> survivors;  // of an idle node, by local rank; ignored in other phases
+  bool can_reform = false;          // as in Ready
+  std::string peer;                 // the address that it comes from; set by the server, empty if unknown
+  std::string user;                 // Caller::name; set by the server
+  bool in_process = false;          // of the server's own process: it sends no heartbeats; never set by a remote node
   // Of a node in the server's own process: the process of `current`'s server_node has ended, and with it its workers.
   bool server_node_ended = false;
 

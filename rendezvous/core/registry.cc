@@ -146,10 +146,17 @@ absl::StatusOr<Registry::Live::iterator> Registry::FindLive(const std::string& j
   return absl::FailedPreconditionError(absl::StrCat("job ", job_id, " has ended: ", ended->view.reason));
 }
 
-absl::Status Registry::OnCommand(const Command& command, const std::string& actor, SteadyTime now, Effects* effects) {
+absl::Status Registry::OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects) {
+  const std::string& actor = caller.actor();
   const auto of_job = [&](const std::string& job_id, auto call) {
     const absl::StatusOr<Live::iterator> it = FindLive(job_id);
     if (!it.ok()) return it.status();
+    const std::string& owner = (*it)->second.job->owner();
+    if (caller.role != Role::kAdmin && (caller.name.empty() || caller.name != owner)) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the token of ", caller.name, " has role ", Name(caller.role), "; job ", job_id,
+                       owner.empty() ? " has no owner" : " is owned by ", owner, ", so this call requires role admin"));
+    }
     const absl::Status status = call((*it)->second.job.get(), MakeTurn(now, effects));
     Settle(*it, now);
     return status;

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/command.h"
+#include "rendezvous/core/credentials.h"
 #include "rendezvous/core/effect.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/core/job.h"
@@ -65,12 +66,13 @@ class Registry {
   void OnStreamClosed(const std::string& job_id, const std::string& node_id, uint64_t incarnation, SteadyTime now,
                       Effects* effects);
 
-  // Somebody commands something; `actor` says who. What can't be done changes nothing:
+  // `caller` commands something. What can't be done changes nothing:
+  //   PERMISSION_DENIED    the caller is no admin, and does not own the job.
   //   NOT_FOUND            no such job, node or drained host.
   //   INVALID_ARGUMENT     a value out of bounds, or a name that several nodes have.
   //   FAILED_PRECONDITION  the job has ended.
   //   UNAVAILABLE          not at this moment; the text says what to wait for.
-  absl::Status OnCommand(const Command& command, const std::string& actor, SteadyTime now, Effects* effects);
+  absl::Status OnCommand(const Command& command, const Caller& caller, SteadyTime now, Effects* effects);
 
   // Does what is due at `now`; to be called at NextDeadline().
   void OnDeadline(SteadyTime now, Effects* effects);

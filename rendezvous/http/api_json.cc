@@ -112,6 +112,7 @@ json ToJson(const NodeView& node) {
 json ToJson(const JobView& job, absl::Time start) {
   const rendezvous::JobSettings& settings = job.settings;
   json value = {{"job_id", job.job_id},
+                {"owner", job.owner},
                 {"state", Underscored(rendezvous::Name(job.state))},
                 {"reason", job.reason},
                 {"round", job.round},

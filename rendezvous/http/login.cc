@@ -25,14 +25,14 @@ Login::Login(const rendezvous::Credentials& credentials) : required_(credentials
 bool Login::Allows(const Request& request, SteadyTime now) {
   if (!required_) return true;
   const std::string authorization(request.Header("authorization"));
-  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token);
+  if (const auto token = rendezvous::BearerToken(authorization)) return tokens_.Accept(*token).has_value();
   const std::string cookie = request.Cookie(CookieName(request));
   if (cookie.empty()) return false;
   while (!sessions_.empty() && sessions_.front().until <= now) sessions_.pop_front();
   const std::string digest = SecretDigest(cookie);
   for (const Session& session : sessions_) {
     // Digests of what a stranger can't guess: comparing them plainly tells nothing.
-    if (session.digest == digest) return tokens_.Accept(session.token);
+    if (session.digest == digest) return tokens_.Accept(session.token).has_value();
   }
   return false;
 }

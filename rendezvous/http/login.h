@@ -13,8 +13,9 @@
 
 namespace ddprun::http {
 
-// Who may see what the server shows: those that show a token, in each request or once for a cookie. Cookies are known
-// to this process only, so they end with it; and with the token that they were given for. Thread-compatible.
+// Who may see what the server shows: those that show a token of any role, in each request or once for a cookie.
+// Cookies are known to this process only, so they end with it; and with the token that they were given for.
+// Thread-compatible.
 class Login {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(12);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,7 +36,6 @@ std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
   return names;
 }
 
-// Of this process: a MUNGE credential that was let pass is of the same user.
 std::string UserName() {
   std::array<char, 4096> buffer;
   passwd entry;
@@ -49,7 +47,9 @@ std::string UserName() {
 }  // namespace
 
 CallGuard::CallGuard(const Credentials& credentials) : credentials_(credentials), tokens_(credentials) {
-  if (credentials.munge && !credentials.has_token()) munge_.emplace(credentials.munge_socket);
+  if (!credentials.munge || credentials.has_token()) return;
+  munge_.emplace(credentials.munge_socket);
+  munge_user_ = UserName();
 }
 
 bool CallGuard::demanding() const {
@@ -60,33 +60,28 @@ bool CallGuard::checks_callers() const {
   return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && has_munge_);
 }
 
-std::string CallGuard::ActorOf(const grpc::ServerContextBase& context) const {
-  const std::vector<std::string> names = NamesOf(*context.auth_context());
-  if (!names.empty()) return OneLine(names[0], kMaxNamesBytes);
-  if (munge_ && has_munge_) return UserName();
-  return AddressOfPeer(context.peer());
-}
-
-void CallGuard::Check(const grpc::ServerContextBase& context, Done done) {
+void CallGuard::Check(const grpc::ServerContextBase& context, Role needed, Done done) {
   const std::string peer = AddressOfPeer(context.peer());
+  const std::vector<std::string> names = NamesOf(*context.auth_context());
+  Caller caller{.address = names.empty() ? peer : OneLine(names[0], kMaxNamesBytes)};
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find(kAuthorization);
   const std::string authorization =
       shown == metadata.end() ? "" : std::string(shown->second.data(), shown->second.size());
-  absl::Status status = CheckName(context);
-  if (status.ok() && munge_) return CheckMunge(authorization, peer, std::move(done));
-  if (status.ok() && credentials_.has_token()) status = CheckToken(authorization);
-  Finish(peer, status, done);
+  absl::Status status = CheckNames(names);
+  if (status.ok() && munge_) return CheckMunge(authorization, peer, std::move(caller), std::move(done));
+  if (status.ok() && credentials_.has_token()) status = CheckToken(authorization, needed, &caller);
+  if (!status.ok()) return Finish(peer, status, done);
+  Finish(peer, std::move(caller), done);
 }
 
 void CallGuard::Stop() {
   if (munge_) munge_->Stop();
 }
 
-absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const {
+absl::Status CallGuard::CheckNames(const std::vector<std::string>& names) const {
   const auto& allowed = credentials_.tls_allowed_names;
   if (allowed.empty()) return absl::OkStatus();
-  const std::vector<std::string> names = NamesOf(*context.auth_context());
   const auto is_allowed = [&](const std::string& name) {
     return std::any_of(allowed.begin(), allowed.end(),
                        [&](const std::string& other) { return absl::EqualsIgnoreCase(name, other); });
@@ -95,25 +90,39 @@ absl::Status CallGuard::CheckName(const grpc::ServerContextBase& context) const 
   return absl::PermissionDeniedError("no name in the client certificate is allowed (--tls-allowed-names)");
 }
 
-absl::Status CallGuard::CheckToken(const std::string& authorization) {
+absl::Status CallGuard::CheckToken(const std::string& authorization, Role needed, Caller* caller) {
   if (authorization.empty()) return absl::UnauthenticatedError("no token given; this server requires one");
   const std::optional<absl::string_view> token = BearerToken(authorization);
-  return token.has_value() ? tokens_.Check(*token) : absl::UnauthenticatedError("invalid token");
+  const absl::StatusOr<Caller> holder =
+      token.has_value() ? tokens_.Check(*token) : absl::UnauthenticatedError("invalid token");
+  if (!holder.ok()) return holder.status();
+  if (holder->role < needed) {
+    return absl::PermissionDeniedError(absl::StrCat("the token of ", holder->name, " has role ", Name(holder->role),
+                                                    "; this call requires role ", Name(needed),
+                                                    needed == Role::kAdmin ? "" : " or admin"));
+  }
+  caller->role = holder->role;
+  caller->name = holder->name;
+  return absl::OkStatus();
 }
 
-void CallGuard::CheckMunge(const std::string& authorization, const std::string& peer, Done done) {
+void CallGuard::CheckMunge(const std::string& authorization, const std::string& peer, Caller caller, Done done) {
   absl::string_view credential = authorization;
   if (!absl::ConsumePrefix(&credential, kMunge)) credential = "";
   // One that is missing is checked as well: whether munge works here is not known before the first answer.
-  munge_->Verify(std::string(credential), [this, peer, done = std::move(done),
+  munge_->Verify(std::string(credential), [this, peer, caller = std::move(caller), done = std::move(done),
                                            missing = credential.empty()](absl::Status status) {
     if (missing && absl::IsUnauthenticated(status)) {
       status = absl::UnauthenticatedError(kNoMunge);
     } else if (absl::IsUnavailable(status)) {
       status = absl::UnavailableError(absl::StrCat("munge on the server's host does not answer: ", status.message()));
     }
-    PostTo(queue_, [this, peer, done, status = std::move(status)] {
-      Finish(peer, PassWithoutMunge(status) ? absl::OkStatus() : status, done);
+    PostTo(queue_, [this, peer, caller, done, status = std::move(status)]() mutable {
+      if (!PassWithoutMunge(status)) {
+        if (!status.ok()) return Finish(peer, status, done);
+        caller.name = munge_user_;
+      }
+      Finish(peer, std::move(caller), done);
     });
   });
 }
@@ -129,11 +138,19 @@ bool CallGuard::PassWithoutMunge(const absl::Status& status) {
   return absent;
 }
 
-void CallGuard::Finish(const std::string& peer, const absl::Status& status, const Done& done) {
+void CallGuard::Finish(const std::string& peer, absl::StatusOr<Caller> caller, const Done& done) {
+  const absl::Status& status = caller.status();
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
     log_.Warn(absl::StrCat("refused a call from ", peer, ": ", status.message()));
   }
-  done(status);
+  done(std::move(caller));
+}
+
+std::string OwnName(const Credentials& credentials) {
+  if (!credentials.has_token()) return credentials.munge ? UserName() : "";
+  Tokens tokens(credentials);
+  const std::optional<Caller> holder = tokens.Accept(tokens.ToShow());
+  return holder.has_value() ? holder->name : "";
 }
 
 std::string AddressOfPeer(const std::string& peer) {

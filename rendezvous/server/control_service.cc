@@ -68,25 +68,26 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
   return ends.empty() ? refused : absl::OkStatus();
 }
 
-void ControlService::Do(const grpc::ServerContextBase& context, const Command& command,
+void ControlService::Do(const std::string& peer, const Caller& caller, const Command& command,
                         std::function<void(absl::Status)> answer) {
   if (!guard_->checks_callers()) {
-    if (absl::Status status = CheckUser(context.peer()); !status.ok()) return answer(status);
+    if (absl::Status status = CheckUser(peer); !status.ok()) return answer(status);
   }
-  driver_->OnCommand(command, guard_->ActorOf(context), std::move(answer));
+  driver_->OnCommand(command, caller, std::move(answer));
 }
 
 template <typename Request>
-void ControlService::Serve(RequestMethod<Request> method, std::function<Command(const Request&)> command_of) {
+void ControlService::Serve(RequestMethod<Request> method, Role needed,
+                           std::function<Command(const Request&)> command_of) {
   UnaryCall<Request, v1::CommandResponse>::ServeLater(
-      calls_, guard_,
+      calls_, guard_, needed,
       [this, method](grpc::ServerContext* context, Request* request,
                      grpc::ServerAsyncResponseWriter<v1::CommandResponse>* responder,
                      void* tag) { (service_.*method)(context, request, responder, queue_, queue_, tag); },
-      [this, command_of = std::move(command_of)](const grpc::ServerContextBase& context, const Request& request,
-                                                 v1::CommandResponse*,
+      [this, command_of = std::move(command_of)](const grpc::ServerContextBase& context, const Caller& caller,
+                                                 const Request& request, v1::CommandResponse*,
                                                  std::function<void(const grpc::Status&)> answer) {
-        Do(context, command_of(request),
+        Do(context.peer(), caller, command_of(request),
            [answer = std::move(answer)](const absl::Status& status) { answer(ToGrpcStatus(status)); });
       });
 }
@@ -98,17 +99,18 @@ void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* call
   guard_ = guard;
   acceptor_ = acceptor;
   using Service = v1::Control::AsyncService;
-  Serve<v1::StopJobRequest>(&Service::RequestStopJob,
+  // Of launchers the registry looks whether they own the job.
+  Serve<v1::StopJobRequest>(&Service::RequestStopJob, Role::kLauncher,
                             [](const v1::StopJobRequest& request) { return StopJob{request.job_id()}; });
-  Serve<v1::ResizeJobRequest>(&Service::RequestResizeJob, [](const v1::ResizeJobRequest& request) {
+  Serve<v1::ResizeJobRequest>(&Service::RequestResizeJob, Role::kLauncher, [](const v1::ResizeJobRequest& request) {
     return ResizeJob{request.job_id(), request.min_nodes(), request.max_nodes()};
   });
-  Serve<v1::KickNodeRequest>(&Service::RequestKickNode, [](const v1::KickNodeRequest& request) {
+  Serve<v1::KickNodeRequest>(&Service::RequestKickNode, Role::kLauncher, [](const v1::KickNodeRequest& request) {
     return KickNode{request.job_id(), request.node()};
   });
-  Serve<v1::DrainHostRequest>(&Service::RequestDrainHost,
+  Serve<v1::DrainHostRequest>(&Service::RequestDrainHost, Role::kAdmin,
                               [](const v1::DrainHostRequest& request) { return DrainHost{request.host()}; });
-  Serve<v1::UndrainHostRequest>(&Service::RequestUndrainHost,
+  Serve<v1::UndrainHostRequest>(&Service::RequestUndrainHost, Role::kAdmin,
                                 [](const v1::UndrainHostRequest& request) { return UndrainHost{request.host()}; });
   UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>::Serve(
       calls, guard,

@@ -50,8 +50,9 @@ class ControlService {
                                                             grpc::CompletionQueue*, grpc::ServerCompletionQueue*,
                                                             void*);
   template <typename Request>
-  void Serve(RequestMethod<Request> method, std::function<Command(const Request&)> command_of);
-  void Do(const grpc::ServerContextBase& context, const Command& command, std::function<void(absl::Status)> answer);
+  void Serve(RequestMethod<Request> method, Role needed, std::function<Command(const Request&)> command_of);
+  void Do(const std::string& peer, const Caller& caller, const Command& command,
+          std::function<void(absl::Status)> answer);
   // Whether the other end of a call without credentials is this server's user or root.
   //   PERMISSION_DENIED  it is not, or the kernel does not say.
   absl::Status CheckUser(const std::string& peer);

@@ -412,7 +412,7 @@ void Driver::StopWaiting() {
   everyone_left_.NotifyAll();
 }
 
-void Driver::OnCommand(const Command& command, const std::string& actor, std::function<void(absl::Status)> answer) {
+void Driver::OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer) {
   // Whose record has the effect.
   const std::string job_id = std::visit(
       [](const auto& c) -> std::string {
@@ -436,7 +436,7 @@ void Driver::OnCommand(const Command& command, const std::string& actor, std::fu
       actions_.push_back(std::move(action));
     } else {
       Effects effects;
-      action.answered = registry_.OnCommand(command, actor, NowLocked(), &effects);
+      action.answered = registry_.OnCommand(command, caller, NowLocked(), &effects);
       QueueEffectsLocked(std::move(effects));
       // A refusal, too: that a job has ended may be in a record that is not safe yet.
       QueueInOrderLocked(job_id, std::move(action));

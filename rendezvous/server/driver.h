@@ -77,7 +77,7 @@ class Driver {
   // (of hosts: the server) has handed to the store is safe: what was answered holds after a crash. Also:
   //   UNAVAILABLE        no records can be kept at present, or this server does not lead any more: nothing was done.
   //   DEADLINE_EXCEEDED  it is not known whether the command takes effect, because its record can't be kept.
-  void OnCommand(const Command& command, const std::string& actor, std::function<void(absl::Status)> answer);
+  void OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer);
 
   // Commands that wait for a record are answered that their effect is not known. Later ones are refused.
   void StopCommands();

@@ -24,7 +24,8 @@ void EventStream::OnAccepted(bool ok) {
   }
   AwaitNext(control_);
   pending_ = 2;  // OnDone, and the check
-  control_->guard_->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
+  control_->guard_->Check(context_, Role::kRead,
+                          [this](const absl::StatusOr<Caller>& caller) { OnChecked(caller.status()); });
 }
 
 void EventStream::OnChecked(const absl::Status& status) {

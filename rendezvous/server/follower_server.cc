@@ -58,7 +58,8 @@ class FollowerCall {
     if (!calls_->acceptor->StreamBegan(peer_)) {
       return Refuse(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
     }
-    calls_->guard->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
+    calls_->guard->Check(context_, Role::kRead,
+                         [this](const absl::StatusOr<Caller>& caller) { OnChecked(caller.status()); });
   }
 
   void OnChecked(const absl::Status& status) {

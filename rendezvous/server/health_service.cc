@@ -50,7 +50,8 @@ class HealthWatch {
     }
     AwaitNext(health_);
     pending_ = 2;  // OnDone, and what OnChecked starts
-    health_->guard_->Check(context_, [this](const absl::Status& status) { OnChecked(status); });
+    health_->guard_->Check(context_, Role::kRead,
+                           [this](const absl::StatusOr<Caller>& caller) { OnChecked(caller.status()); });
   }
 
   void OnChecked(const absl::Status& status) {

@@ -110,12 +110,14 @@ void LauncherStream::OnAccepted(bool ok) {
   if (!streams_->acceptor->StreamBegan(peer_)) {
     return End(absl::ResourceExhaustedError("too many streams without a Join on one connection"));
   }
-  streams_->guard->Check(call_->context, [self = self_](const absl::Status& status) { self->OnChecked(status); });
+  streams_->guard->Check(call_->context, Role::kLauncher,
+                         [self = self_](const absl::StatusOr<Caller>& caller) { self->OnChecked(caller); });
 }
 
-void LauncherStream::OnChecked(absl::Status status) {
-  if (status.ok()) status = streams_->Add(self_, peer_.host);
+void LauncherStream::OnChecked(const absl::StatusOr<Caller>& caller) {
+  const absl::Status status = caller.ok() ? streams_->Add(self_, peer_.host) : caller.status();
   if (status.ok()) {
+    user_ = caller->name;
     ReadNext();
   } else {
     End(status);
@@ -160,7 +162,10 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
         streams_->Joined(this);
         streams_->acceptor->SessionBegan(peer_);
       }
-      if (Join* join = std::get_if<Join>(&*message)) join->peer = peer_.host;
+      if (Join* join = std::get_if<Join>(&*message)) {
+        join->peer = peer_.host;
+        join->user = user_;
+      }
       streams_->driver->OnMessage(shared_from_this(), *message);
       return;
     }

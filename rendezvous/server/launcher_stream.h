@@ -98,7 +98,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   static constexpr size_t kMaxQueuedBytes = 4 << 20;
 
   void OnAccepted(bool ok);
-  void OnChecked(absl::Status status);
+  void OnChecked(const absl::StatusOr<Caller>& caller);
   void OnMetadataSent(bool ok);
   void OnRead(bool ok);
   void OnWritten(bool ok);
@@ -131,6 +131,7 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   bool reading_ = false;
   bool finished_ = false;
   PeerAddress peer_;
+  std::string user_;           // as Join has it
   bool driver_knows_ = false;  // OnMessage was called
   bool closed_told_ = false;   // OnClosed was called
 

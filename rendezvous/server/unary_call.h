@@ -23,22 +23,29 @@ class UnaryCall {
   using Await = std::function<void(grpc::ServerContext*, Request*, Responder*, void* tag)>;
   using Handle = std::function<grpc::Status(const Request&, Response*)>;
   // Fills in the answer and calls `answer` once, now or later, from any thread.
-  using HandleLater = std::function<void(const grpc::ServerContextBase&, const Request&, Response*,
+  using HandleLater = std::function<void(const grpc::ServerContextBase&, const Caller&, const Request&, Response*,
                                          std::function<void(const grpc::Status&)> answer)>;
 
+  // For callers with any role.
   static void Serve(CallCounter* calls, CallGuard* guard, Await await, Handle handle) {
-    ServeLater(calls, guard, std::move(await),
-               [handle = std::move(handle)](const grpc::ServerContextBase&, const Request& request, Response* response,
-                                            const auto& answer) { answer(handle(request, response)); });
+    ServeLater(
+        calls, guard, Role::kRead, std::move(await),
+        [handle = std::move(handle)](const grpc::ServerContextBase&, const Caller&, const Request& request,
+                                     Response* response, const auto& answer) { answer(handle(request, response)); });
   }
   // For what depends on who calls, or takes its time.
-  static void ServeLater(CallCounter* calls, CallGuard* guard, Await await, HandleLater handle) {
-    (new UnaryCall(calls, guard, std::move(await), std::move(handle)))->Start();
+  static void ServeLater(CallCounter* calls, CallGuard* guard, Role needed, Await await, HandleLater handle) {
+    (new UnaryCall(calls, guard, needed, std::move(await), std::move(handle)))->Start();
   }
 
  private:
-  UnaryCall(CallCounter* calls, CallGuard* guard, Await await, HandleLater handle)
-      : calls_(calls), guard_(guard), token_(calls), await_(std::move(await)), handle_(std::move(handle)) {}
+  UnaryCall(CallCounter* calls, CallGuard* guard, Role needed, Await await, HandleLater handle)
+      : calls_(calls),
+        guard_(guard),
+        token_(calls),
+        needed_(needed),
+        await_(std::move(await)),
+        handle_(std::move(handle)) {}
 
   void Start() { await_(&context_, &request_, &responder_, static_cast<Completion*>(&accepted_tag_)); }
 
@@ -47,10 +54,10 @@ class UnaryCall {
       delete this;
       return;
     }
-    ServeLater(calls_, guard_, await_, handle_);
-    guard_->Check(context_, [this](const absl::Status& status) {
-      if (!status.ok()) return Answer(ToGrpcStatus(status));
-      handle_(context_, request_, &response_, [this](const grpc::Status& answer) { Answer(answer); });
+    ServeLater(calls_, guard_, needed_, await_, handle_);
+    guard_->Check(context_, needed_, [this](const absl::StatusOr<Caller>& caller) {
+      if (!caller.ok()) return Answer(ToGrpcStatus(caller.status()));
+      handle_(context_, *caller, request_, &response_, [this](const grpc::Status& answer) { Answer(answer); });
     });
   }
 
@@ -67,6 +74,7 @@ class UnaryCall {
   CallCounter* const calls_;
   CallGuard* const guard_;
   const CallCounter::Token token_;
+  const Role needed_;
   const Await await_;
   const HandleLater handle_;
   grpc::ServerContext context_;

@@ -147,6 +147,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   record.settings = FromProto(proto.settings(), fields.Inside("settings"));
   if (auto problem = CheckSettings(record.settings)) fields.Fail("settings", *problem);
   record.settings_host = fields.Name("settings_host", proto.settings_host(), kMaxNameBytes);
+  record.owner = proto.owner();
   record.age = lenient.Duration("age", proto.has_age(), proto.age());
   record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
   record.highest_round = proto.highest_round();
@@ -195,6 +196,7 @@ std::string ToBytes(const JobRecord& record) {
   proto.set_job_id(record.job_id);
   *proto.mutable_settings() = ToProto(record.settings);
   proto.set_settings_host(record.settings_host);
+  proto.set_owner(FitText(record.owner, kMaxNameBytes));
   SetDuration(record.age, proto.mutable_age());
   proto.set_restarts_charged(record.restarts_charged);
   proto.set_highest_round(record.highest_round);

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -20,7 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/secret.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -62,40 +65,78 @@ absl::Status CheckToken(absl::string_view token, const std::string& where) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
+// TOKEN or ROLE:NAME TOKEN.
+absl::StatusOr<Token> ParseToken(absl::string_view line, const std::string& where) {
+  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  Token token{.secret = std::string(words.back())};
+  if (words.size() > 1) {
+    const std::pair<absl::string_view, absl::string_view> holder = absl::StrSplit(words[0], absl::MaxSplits(':', 1));
+    const auto* const role =
+        std::find_if(std::begin(kRoles), std::end(kRoles), [&](Role known) { return Name(known) == holder.first; });
+    token.holder.name = std::string(holder.second);
+    const bool is_name = std::all_of(token.holder.name.begin(), token.holder.name.end(),
+                                     [](char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; });
+    if (words.size() > 2 || role == std::end(kRoles) || token.holder.name.empty() || !is_name ||
+        token.holder.name.size() > kMaxNameBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where,
+                       ": a line must be TOKEN or ROLE:NAME TOKEN, where ROLE is read, launcher or admin and "
+                       "NAME has letters, digits and ._- only"));
+    }
+    token.holder.role = *role;
+  }
+  if (absl::Status status = CheckToken(token.secret, where); !status.ok()) return status;
+  return token;
+}
+
+absl::StatusOr<std::vector<Token>> ReadTokens(const std::string& path) {
   absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  std::vector<std::string> tokens;
+  std::vector<Token> tokens;
+  std::set<std::string> secrets;
+  int number = 0;
   for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    const std::string where = absl::StrCat(path, ":", ++number);
     line = absl::StripAsciiWhitespace(line);
     if (line.empty()) continue;
-    if (absl::Status status = CheckToken(line, path); !status.ok()) return status;
-    tokens.emplace_back(line);
+    absl::StatusOr<Token> token = ParseToken(line, where);
+    if (!token.ok()) return token.status();
+    if (!secrets.insert(token->secret).second) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": the token is in a line before; remove one of the two"));
+    }
+    tokens.push_back(*std::move(token));
   }
   if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("no token in ", path));
   return tokens;
 }
 
+bool SameFile(const struct stat& a, const struct stat& b) {
+  return a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec &&
+         a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
 // Reads the file if it has changed.
-std::function<void(std::vector<std::string>*)> TokenReader(const std::string& path) {
+std::function<void(std::vector<Token>*)> TokenReader(const std::string& path) {
   if (path.empty()) return nullptr;
-  return [path, last = std::optional<struct stat>()](std::vector<std::string>* tokens) mutable {
+  // The file as it was when it was last used, and when it was last logged as unusable.
+  struct stat none = {};
+  return [path, used = none, logged = none](std::vector<Token>* tokens) mutable {
     struct stat now;
-    if (stat(path.c_str(), &now) != 0) return;
-    if (last && now.st_ino == last->st_ino && now.st_size == last->st_size &&
-        now.st_mtim.tv_sec == last->st_mtim.tv_sec && now.st_mtim.tv_nsec == last->st_mtim.tv_nsec) {
-      return;
+    if (stat(path.c_str(), &now) != 0 || SameFile(now, used)) return;
+    absl::StatusOr<std::vector<Token>> read = ReadTokens(path);
+    if (read.ok()) {
+      *tokens = *std::move(read);
+      used = now;
+    } else if (!SameFile(now, logged)) {
+      Log(LogLevel::kWarning, absl::StrCat(read.status().message(), "; the tokens that were read before remain valid"));
+      logged = now;
     }
-    absl::StatusOr<std::vector<std::string>> read = ReadTokens(path);
-    if (!read.ok()) return;
-    *tokens = *std::move(read);
-    last = now;
   };
 }
 
-std::vector<std::string> GivenTokens(const Credentials& credentials) {
+std::vector<Token> GivenTokens(const Credentials& credentials) {
   if (!credentials.token_file.empty() || credentials.token.empty()) return {};
-  return {credentials.token};
+  return {Token{credentials.token, {}}};
 }
 
 void WarnIfReadable(const std::string& path, std::vector<std::string>* warnings) {
@@ -225,17 +266,25 @@ Tokens::Tokens(const Credentials& credentials)
 TlsFiles::TlsFiles(const Credentials& credentials) : texts_(TlsTexts(), TlsReader(credentials)) {}
 
 std::string Tokens::ToShow() {
-  const std::vector<std::string> tokens = tokens_.Get().value;
-  return tokens.empty() ? "" : tokens.front();
+  const std::vector<Token> tokens = tokens_.Get().value;
+  return tokens.empty() ? "" : tokens.front().secret;
 }
 
-absl::Status Tokens::Check(absl::string_view shown) {
+absl::StatusOr<Caller> Tokens::Check(absl::string_view shown) {
   const auto [tokens, current] = tokens_.Get();
-  bool accepted = false;
-  for (const std::string& token : tokens) accepted |= SecretsEqual(token, shown);
-  if (accepted) return absl::OkStatus();
+  std::optional<Caller> holder;
+  for (const Token& token : tokens) {
+    if (SecretsEqual(token.secret, shown)) holder = token.holder;
+  }
+  if (holder.has_value()) return *std::move(holder);
   if (current) return absl::UnauthenticatedError("invalid token");
   return absl::UnavailableError(absl::StrCat("can't check the token: the file system of ", file_, " does not answer"));
+}
+
+std::optional<Caller> Tokens::Accept(absl::string_view shown) {
+  absl::StatusOr<Caller> holder = Check(shown);
+  if (!holder.ok()) return std::nullopt;
+  return *std::move(holder);
 }
 
 }  // namespace ddprun::rendezvous

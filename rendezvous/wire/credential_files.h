@@ -33,9 +33,15 @@ absl::Status CheckCredentials(const Credentials& credentials, CredentialSide sid
 // has another scheme.
 std::optional<absl::string_view> BearerToken(absl::string_view authorization);
 
-// The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; what
-// can't be read, or is no token, leaves the tokens as they are. Does not wait for a file system that stalls: the tokens
-// that were read last are used (rendezvous/base/file_snapshot.h).
+// A token, and who has it: the role and the name in its line of the file. A line without them is an admin's.
+struct Token {
+  std::string secret;
+  Caller holder;
+};
+
+// The tokens of Credentials. Thread-safe. Looks at the file whenever it is asked, and reads it if it has changed; a
+// file that can't be used leaves the tokens as they are, and is logged once. Does not wait for a file system that
+// stalls: the tokens that were read last are used (rendezvous/base/file_snapshot.h).
 class Tokens {
  public:
   explicit Tokens(const Credentials& credentials);
@@ -43,15 +49,15 @@ class Tokens {
   // What to show to the other side.
   std::string ToShow();
 
-  // Compares `shown` with all of them in constant time.
+  // Who has the token that the other side shows. Compares it with all of them in constant time.
   //   UNAUTHENTICATED  it is none of them.
   //   UNAVAILABLE      it is none of the tokens that were read last, and the file can't be read now.
-  absl::Status Check(absl::string_view shown);
-  bool Accept(absl::string_view shown) { return Check(shown).ok(); }
+  absl::StatusOr<Caller> Check(absl::string_view shown);
+  std::optional<Caller> Accept(absl::string_view shown);
 
  private:
   const std::string file_;
-  FileSnapshot<std::vector<std::string>> tokens_;
+  FileSnapshot<std::vector<Token>> tokens_;
 };
 
 // The PEM texts of this side.

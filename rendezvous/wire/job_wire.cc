@@ -64,6 +64,7 @@ v1::Goodput ToProto(const GoodputView& times) {
 v1::Job ToProto(const JobView& job, absl::Time start) {
   v1::Job proto;
   proto.set_job_id(job.job_id);
+  proto.set_owner(FitText(job.owner, kMaxNameBytes));
   proto.set_state(StateToProto(job.state));
   proto.set_reason(FitText(job.reason, kMaxTextBytes));
   proto.set_round(job.round);

@@ -59,7 +59,7 @@ void BM_Restart(benchmark::State& state) {
     state.PauseTiming();
     Registry registry(SteadyTime::InfinitePast());
     Effects effects;
-    if (state.range(1) != 0) (void)registry.OnCommand(DrainHost{"elsewhere"}, "operator", now, &effects);
+    if (state.range(1) != 0) (void)registry.OnCommand(DrainHost{"elsewhere"}, {}, now, &effects);
     for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
     effects.clear();
     state.ResumeTiming();

@@ -105,6 +105,7 @@ std::string Render(const JobView& view) {
   std::string text = absl::StrCat("job ", view.job_id, ": ", Name(view.state), ", round ", view.round, ", restarts ",
                                   view.restart_count, ", nodes ", view.node_count, ", world ", view.world_size,
                                   ", age ", absl::FormatDuration(view.age));
+  if (!view.owner.empty()) absl::StrAppend(&text, ", owner ", view.owner);
   if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code);
   if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
   for (const NodeView& node : view.nodes) {

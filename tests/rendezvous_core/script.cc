@@ -102,6 +102,8 @@ Script::Launcher& Script::At(const std::string& name) {
 void Script::Command(const Words& words) {
   const std::string& command = words.plain[0];
   const std::string name = words.plain.size() > 1 ? words.plain[1] : "";
+  const std::optional<std::string> launcher_user = words.Text("as");
+  caller_ = launcher_user ? Caller{Role::kLauncher, *launcher_user, ""} : Caller{.name = "root"};
   if (command == "settings") return ApplySettings(words);
   if (command == "advance") return Advance(Duration(name));
   if (command == "events") {
@@ -185,7 +187,7 @@ void Script::Command(const Words& words) {
 }
 
 void Script::Do(const rendezvous::Command& command) {
-  const absl::Status status = registry_->OnCommand(command, "root", now_, &effects_);
+  const absl::Status status = registry_->OnCommand(command, caller_, now_, &effects_);
   if (!status.ok()) absl::StrAppend(&output_, status.ToString(), "\n");
 }
 
@@ -223,6 +225,7 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
   join.slots = words.Number("slots", join.slots);
   join.host = words.Text("host").value_or(join.host);
   join.role = words.Text("role").value_or(join.role);
+  join.user = words.Text("user").value_or(join.user);
   join.topology = words.Text("topology").value_or(join.topology);
   join.store_port = words.Number("port", join.store_port);
   if (words.named.count("rank") > 0) join.node_rank = words.Number("rank", 0);

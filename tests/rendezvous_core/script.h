@@ -63,6 +63,7 @@ class Script {
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;
+  Caller caller_;               // of the command
   bool keeps_records_ = false;  // the server has a state folder
   bool shows_events_ = false;
   absl::Duration longest_life_;  // of a server with it

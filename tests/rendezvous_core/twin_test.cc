@@ -125,7 +125,7 @@ class SideBySide {
     const Command command = RandomCommand(&commands_);
     history_.push_back(absl::StrCat(absl::FormatDuration(now_.since_start()), " command ", command.index()));
     Effects effects;
-    const absl::Status status = registry_->OnCommand(command, "operator", now_, &effects);
+    const absl::Status status = registry_->OnCommand(command, {.name = "operator"}, now_, &effects);
     EXPECT_TRUE(status.ok() || effects.empty()) << status;
     After("", effects, {});
   }

@@ -1,6 +1,7 @@
 // The pure parts of rendezvous/http, and which request gets which answer.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -145,6 +146,7 @@ TEST(MetricsTextTest, AlertsAndDashboard_UseExportedNames) {
 
 TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   JobView job = SampleJob("j");
+  job.owner = "alice";
   job.reason = "bad \xff bytes";
   job.verdict = rendezvous::Verdict{.reason = "r", .first_cause = rendezvous::WorkerFailure{.rank = 5, .signal = 9}};
   const std::string text = JobJson(job, absl::UnixEpoch());
@@ -152,6 +154,7 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   const json value = json::parse(text);
   EXPECT_EQ(value["nodes"][0]["node_id"].get<std::string>().size(), 12);
   EXPECT_EQ(value["nodes"][0]["state"], "running");
+  EXPECT_EQ(value["owner"], "alice");
   EXPECT_EQ(value["state"], "running");
   EXPECT_EQ(value["age_seconds"], 90);
   EXPECT_EQ(value["begin"], "1970-01-01T00:00:07.000Z");
@@ -264,7 +267,8 @@ TEST_F(EventStreamTest, MissedEvents_AreCounted) {
 
 class HttpApiTest : public ::testing::Test {
  protected:
-  HttpApi Api(const std::string& token = "", bool any_host = false) {
+  HttpApi Api(const std::string& token = "", bool any_host = false) { return ApiWith({.token = token}, any_host); }
+  HttpApi ApiWith(const rendezvous::Credentials& credentials, bool any_host = false) {
     Sources sources;
     sources.list_jobs = [](absl::string_view after, size_t limit) {
       std::vector<JobView> jobs;
@@ -279,7 +283,7 @@ class HttpApiTest : public ::testing::Test {
     sources.server = [this] { return server_; };
     sources.counts = [] { return EventCounts(); };
     sources.events = &events_;
-    return HttpApi(sources, {.token = token}, any_host);
+    return HttpApi(sources, credentials, any_host);
   }
   static Request Get(const std::string& target) {
     return {.method = "GET", .target = target, .headers = {{"host", "localhost:8080"}}};
@@ -399,6 +403,18 @@ TEST_F(HttpApiTest, Login_ServersAtOneHostName_HaveCookiesOfTheirOwn) {
     Request request = Get("/api/v1/jobs");
     request.headers = {{"host", host}, {"cookie", cookies()}};
     EXPECT_EQ(api->Handle(request).status, 200) << host << " " << cookies();
+  }
+}
+
+TEST_F(HttpApiTest, TokenOfAnyRole_MaySeeAll) {
+  const testing::TempDir folder;
+  std::ofstream(folder.File("token")) << "read:a token-of-the-page\nlauncher:a token-of-launchers\n";
+  HttpApi api = ApiWith({.token_file = folder.File("token")});
+  for (const char* token :
+       {"token-of-the-page", "token-of-launchers", "read:a token-of-the-page", "no-token-of-ours"}) {
+    Request request = Get("/api/v1/jobs");
+    request.headers.emplace_back("authorization", absl::StrCat("Bearer ", token));
+    EXPECT_EQ(api.Handle(request).status, absl::StartsWith(token, "token-of-") ? 200 : 401) << token;
   }
 }
 

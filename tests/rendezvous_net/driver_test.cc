@@ -254,7 +254,7 @@ class CommandTest : public ::testing::Test {
       driver_.OnMessage(session, NodeJoin(host, PatientSettings(2)));
     }
     MakeAllSafe();
-    driver_.OnCommand(DrainHost{"elsewhere"}, "operator", [](const absl::Status&) {});
+    driver_.OnCommand(DrainHost{"elsewhere"}, {}, [](const absl::Status&) {});
     MakeAllSafe();
   }
   ~CommandTest() override {
@@ -265,7 +265,7 @@ class CommandTest : public ::testing::Test {
     while (store_.unsafe() > 0) store_.MakeOneSafe();
   }
   void Command(const rendezvous::Command& command) {
-    driver_.OnCommand(command, "operator", [this](const absl::Status& status) { answers_.push_back(status.code()); });
+    driver_.OnCommand(command, {}, [this](const absl::Status& status) { answers_.push_back(status.code()); });
   }
 
   using Codes = std::vector<absl::StatusCode>;

@@ -19,9 +19,10 @@ TEST(RecordBytesTest, EveryFieldComesBack) {
   }
 }
 
-// Of a server from before what failures have cost was kept.
-TEST(RecordBytesTest, OlderRecord_FailuresHaveCostNothing) {
+// Of a server from before owners, and before what failures have cost was kept.
+TEST(RecordBytesTest, OlderRecord_NoOwnerAndFailuresHaveCostNothing) {
   JobRecord older = LiveRecord("a", 5);
+  older.owner.clear();
   older.restarts = RestartRecord();
   older.cooldowns.clear();
   older.failing_node.clear();
@@ -71,7 +72,7 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.goodput->times.lost = absl::Seconds(1'750'284'837);
   extreme.goodput->highest_step = INT64_MIN;
   extreme.verdict->exit_code = -1;
-  extreme.kicked[0].actor = "\xff";
+  extreme.kicked[0].actor = extreme.owner = "\xff";
   for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
     *failure =
         WorkerFailure{.host = std::string(1000, 'x'), .rank = -7, .local_rank = 1 << 30, .pid = -1, .signal = 99};

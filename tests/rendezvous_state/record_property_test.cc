@@ -69,6 +69,7 @@ class ExtremeServer {
   }
 
   void Exaggerate(LauncherMessage* message) {
+    if (auto* join = std::get_if<Join>(message)) join->user = AnyText();
     if (auto* join = std::get_if<Join>(message); join != nullptr && join->current && OneIn(3)) {
       join->current->restart_count = AnyOf({0, 1, kMaxRestarts, INT32_MAX - 1, INT32_MAX});
     }

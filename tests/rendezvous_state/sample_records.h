@@ -16,6 +16,7 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.settings.max_restarts = 4;
   record.settings.reconnect_grace = absl::Milliseconds(70);
   record.settings_host = "node-a";
+  record.owner = "alice";
   record.age = absl::Seconds(90);
   record.restarts_charged = 2;
   record.highest_round = round + 1;

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/security/certificates.h"
 
 namespace ddprun::rendezvous {
@@ -20,6 +23,7 @@ using testing::WriteFile;
 
 const char kOld[] = "an-old-token-of-this-test";
 const char kNew[] = "a-new-token-of-this-test";
+const char kOther[] = "another-token-of-this-test";
 
 std::string Problem(const Credentials& credentials, CredentialSide side = CredentialSide::kBoth) {
   std::vector<std::string> warnings;
@@ -68,11 +72,63 @@ TEST(TokensTest, FileStalls_WhatWasReadLastCounts) {
   StallReaders(path);
   EXPECT_TRUE(tokens.Accept(kOld));
   EXPECT_EQ(tokens.ToShow(), kOld);
-  EXPECT_TRUE(absl::IsUnavailable(tokens.Check(kNew))) << tokens.Check(kNew);
+  EXPECT_EQ(tokens.Check(kNew).status().code(), absl::StatusCode::kUnavailable);
   std::ofstream(path) << kNew;
   while (!tokens.Accept(kNew)) {
   }
   EXPECT_FALSE(tokens.Accept(kOld));
+}
+
+TEST(TokensTest, Lines_GiveRoleAndName) {
+  const std::string path = NewFolder("tokens") + "/token";
+  WriteFile(path, absl::StrCat("launcher:alice ", kNew, "\n", kOld, "\n  read:grafana-1.x_y\t", kOther, " \n"));
+  Tokens tokens(Credentials{.token_file = path});
+  EXPECT_EQ(tokens.ToShow(), kNew);
+  const std::optional<Caller> alice = tokens.Accept(kNew), nameless = tokens.Accept(kOld), page = tokens.Accept(kOther);
+  ASSERT_TRUE(alice && nameless && page);
+  EXPECT_EQ(alice->role, Role::kLauncher);
+  EXPECT_EQ(alice->name, "alice");
+  EXPECT_EQ(nameless->role, Role::kAdmin);
+  EXPECT_EQ(nameless->name, "");
+  EXPECT_EQ(page->role, Role::kRead);
+  EXPECT_EQ(page->name, "grafana-1.x_y");
+  EXPECT_FALSE(tokens.Accept(absl::StrCat("launcher:alice ", kNew)));
+}
+
+TEST(TokensTest, FileBecomesUnusable_OneWarning_TokensRemain) {
+  const std::string path = NewFolder("tokens") + "/token";
+  WriteFile(path, absl::StrCat("read:page ", kOld));
+  Tokens tokens(Credentials{.token_file = path});
+  WriteFile(path, absl::StrCat("read:page ", kOld, "\nroot:ops ", kNew));
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(tokens.Accept(kOld));
+  EXPECT_TRUE(tokens.Accept(kOld));
+  EXPECT_FALSE(tokens.Accept(kNew));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(absl::StrContains(log, absl::StrCat(path, ":2: a line must be TOKEN or ROLE:NAME TOKEN"))) << log;
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+}
+
+TEST(CheckCredentialsTest, TokenLines_ProblemsAreNamedWithTheLineWithoutTheToken) {
+  const std::string path = NewFolder("tokens") + "/token";
+  const std::string lines[][2] = {{"root:ops ", "ROLE is read, launcher or admin"},
+                                  {"Admin:ops ", "ROLE is read, launcher or admin"},
+                                  {"admin ", "ROLE is read, launcher or admin"},
+                                  {"admin: ", "NAME has letters, digits and ._- only"},
+                                  {"admin:a/b ", "NAME has letters, digits and ._- only"},
+                                  {"admin:ops too ", "must be TOKEN or ROLE:NAME TOKEN"},
+                                  {absl::StrCat(kOld, " "), "must be TOKEN or ROLE:NAME TOKEN"},
+                                  {"admin:ops x", "1 characters"}};
+  for (const auto& [line, why] : lines) {
+    WriteFile(path, absl::StrCat("\n", line, line.back() == ' ' ? kNew : "", "\n"));
+    const std::string problem = Problem({.token_file = path});
+    EXPECT_TRUE(absl::StartsWith(problem, absl::StrCat(path, ":2: "))) << problem;
+    EXPECT_TRUE(absl::StrContains(problem, why)) << line << ": " << problem;
+    EXPECT_FALSE(absl::StrContains(problem, kNew) || absl::StrContains(problem, kOld)) << problem;
+  }
+  WriteFile(path, absl::StrCat("read:page ", kNew, "\n", kNew));
+  EXPECT_EQ(Problem({.token_file = path}),
+            absl::StrCat(path, ":2: the token is in a line before; remove one of the two"));
 }
 
 TEST(CheckCredentialsTest, Token_ProblemsAreNamedWithoutTheToken) {

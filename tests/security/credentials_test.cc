@@ -1,15 +1,23 @@
 // A server with credentials: who has them gets in, who has not gets nothing.
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"
+#include "rendezvous/server/driver.h"
+#include "rendezvous/server/event_log.h"
+#include "rendezvous/server/server.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/test_launcher.h"
@@ -114,6 +122,149 @@ TEST(TokenTest, FileStalls_RunningJobGoesOnAndKnownTokensAreServed) {
   RunJob(&other);
   running.Succeed();
   EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+}
+
+// What each role may do, and who is named as the one who did it.
+class RolesTest : public ::testing::Test {
+ protected:
+  static std::string TokenOf(const std::string& name) { return absl::StrCat("the-token-of-", name); }
+  static std::string TokenFile() {
+    std::string path = NewFolder("roles") + "/token", text;
+    for (const char* line : {"read:page", "launcher:alice", "launcher:bob", "read:alice", "admin:ops"}) {
+      absl::StrAppend(&text, line, " ", TokenOf(line), "\n");
+    }
+    WriteFile(path, absl::StrCat(text, kOld, "\n"));
+    return path;
+  }
+
+  RolesTest() : driver_(Driver::Host::kDaemon, SavedState(), nullptr, &events_) {
+    auto server = Server::Start(&driver_, {"127.0.0.1:0"}, {.credentials = {.token_file = TokenFile()}});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    const auto channel =
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials());
+    control_ = v1::Control::NewStub(channel);
+    queries_ = v1::Rendezvous::NewStub(channel);
+  }
+
+  TestLauncher::NewClient ClientWith(const std::string& token) const {
+    return TestServer::GrpcTo(server_->port(), {.token = token});
+  }
+
+  template <typename Stub, typename Request, typename Response>
+  grpc::Status Call(const std::string& token, const std::unique_ptr<Stub>& stub,
+                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*), Request request) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+    Response response;
+    return (stub.get()->*method)(&context, request, &response);
+  }
+  grpc::Status Resize(const std::string& token) {
+    v1::ResizeJobRequest request;
+    request.set_job_id("job");
+    request.set_min_nodes(1);
+    request.set_max_nodes(1);
+    return Call(token, control_, &v1::Control::Stub::ResizeJob, request);
+  }
+  grpc::Status Kick(const std::string& token) {
+    v1::KickNodeRequest request;
+    request.set_job_id("job");
+    request.set_node("no such node");
+    return Call(token, control_, &v1::Control::Stub::KickNode, request);
+  }
+  grpc::Status Stop(const std::string& token) {
+    v1::StopJobRequest request;
+    request.set_job_id("job");
+    return Call(token, control_, &v1::Control::Stub::StopJob, request);
+  }
+  template <typename Request>
+  grpc::Status OfHost(const std::string& token,
+                      grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                v1::CommandResponse*)) {
+    Request request;
+    request.set_host("node7");
+    return Call(token, control_, method, request);
+  }
+  grpc::Status Watch(const std::string& token) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
+    v1::Event event;
+    const auto stream = control_->WatchEvents(&context, v1::WatchEventsRequest());
+    while (stream->Read(&event)) {
+    }
+    return stream->Finish();
+  }
+
+  EventLog events_;
+  Driver driver_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Control::Stub> control_;
+  std::unique_ptr<v1::Rendezvous::Stub> queries_;
+};
+
+TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
+  TestLauncher running(ClientWith(TokenOf("launcher:alice")), "job", "node1", PatientSettings(1));
+  running.ConnectAndJoin();
+  running.AwaitRound();
+  EXPECT_EQ(driver_.GetJob("job")->owner, "alice");
+  const struct {
+    std::string token;
+    bool joins, owns, drains;
+  } rows[] = {{TokenOf("read:page"), false, false, false},
+              {TokenOf("read:alice"), false, false, false},  // the owner's name is not enough
+              {TokenOf("launcher:bob"), true, false, false},
+              {TokenOf("launcher:alice"), true, true, false},
+              {TokenOf("admin:ops"), true, true, true},
+              {kOld, true, true, true}};
+  const auto code = [](bool allowed, grpc::StatusCode then = grpc::StatusCode::OK) {
+    return allowed ? then : grpc::StatusCode::PERMISSION_DENIED;
+  };
+  for (const auto& [token, joins, owns, drains] : rows) {
+    SCOPED_TRACE(token);
+    EXPECT_TRUE(Call(token, queries_, &v1::Rendezvous::Stub::ListJobs, v1::ListJobsRequest()).ok());
+    v1::GetJobRequest get;
+    get.set_job_id("job");
+    EXPECT_TRUE(Call(token, queries_, &v1::Rendezvous::Stub::GetJob, get).ok());
+    EXPECT_TRUE(Call(token, control_, &v1::Control::Stub::ListHosts, v1::ListHostsRequest()).ok());
+    EXPECT_TRUE(Watch(token).ok());
+    if (joins) {
+      TestLauncher other(ClientWith(token), token, "node1", PatientSettings(1));
+      RunJob(&other);
+    } else {
+      EXPECT_TRUE(absl::StrContains(RefusalOf(server_->port(), {.token = token}).reason,
+                                    "has role read; this call requires role launcher or admin"));
+    }
+    EXPECT_EQ(Resize(token).error_code(), code(owns));
+    EXPECT_EQ(Kick(token).error_code(), code(owns, grpc::StatusCode::NOT_FOUND));
+    EXPECT_EQ(OfHost(token, &v1::Control::Stub::DrainHost).error_code(), code(drains));
+    EXPECT_EQ(OfHost(token, &v1::Control::Stub::UndrainHost).error_code(), code(drains));
+    if (owns) continue;
+    EXPECT_EQ(Stop(token).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  }
+  EXPECT_EQ(OfHost(TokenOf("launcher:bob"), &v1::Control::Stub::DrainHost).error_message(),
+            "the token of bob has role launcher; this call requires role admin");
+  EXPECT_EQ(Stop(TokenOf("launcher:bob")).error_message(),
+            "the token of bob has role launcher; job job is owned by alice, so this call requires role admin");
+  EXPECT_EQ(Stop("no-token-of-this-file").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(Stop(TokenOf("launcher:alice")).ok());
+  EXPECT_EQ(running.Await<Finish>().verdict.reason, "stopped by alice");
+  std::vector<std::string> drained_by;
+  for (const auto& logged : events_.Read(0, 1000)) {
+    if (logged->event.kind == Event::Kind::kHostDrained) drained_by.push_back(logged->event.actor);
+  }
+  EXPECT_EQ(drained_by, (std::vector<std::string>{"ops", "127.0.0.1"}));
+}
+
+// The launcher that hosts the server shows no token to itself.
+TEST_F(RolesTest, HostsOwnLauncher_OwnsItsJob) {
+  const std::string own = OwnName({.token_file = TokenFile()});
+  EXPECT_EQ(own, "page");
+  EXPECT_EQ(OwnName({.token = kOld}), "");
+  TestLauncher launcher([&](Client::Handler handler) { return NewLocalClient(&driver_, std::move(handler), own); },
+                        "job", "node1", PatientSettings(1));
+  launcher.ConnectAndJoin();
+  launcher.AwaitRound();
+  EXPECT_EQ(driver_.GetJob("job")->owner, "page");
 }
 
 class TlsTest : public ::testing::Test {
