@@ -1,6 +1,11 @@
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,6 +25,8 @@ namespace {
 constexpr char kStateKey[] = "ddprun.state_file";
 // The number of ranks that hold a part of the state, in the model's metadata, if there are several.
 constexpr char kShardsKey[] = "ddprun.state_ranks";
+// Has a random text, which tells directories of the same path on several hosts apart.
+constexpr char kIdFile[] = ".folder_id";
 
 }  // namespace
 
@@ -29,6 +36,31 @@ CheckpointFolder::CheckpointFolder(std::string folder, FileSystem& files)
 std::string CheckpointFolder::Path(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
 
 absl::Status CheckpointFolder::Make() { return MakeFolder(folder_); }
+
+absl::StatusOr<int64_t> CheckpointFolder::Identify() {
+  const std::string path = Path(kIdFile);
+  const auto read = [&path] {
+    std::string id;
+    std::ifstream(path) >> id;
+    return id;
+  };
+  std::string id = read();
+  if (id.empty()) {
+    // A link gets its name only if no other process was first, and has all of the content then.
+    const std::string own = absl::StrCat(path, ".", RandomId(), ".tmp");
+    const absl::StatusOr<int> fd = files_.Create(own);
+    if (!fd.ok()) return fd.status();
+    absl::Status status = files_.Write(*fd, RandomId(), own);
+    if (status.ok()) status = files_.Sync(*fd, own);
+    files_.Close(*fd);
+    const int failed = status.ok() && ::link(own.c_str(), path.c_str()) != 0 ? errno : 0;
+    files_.Remove(own).IgnoreError();
+    if (!status.ok()) return status;
+    id = read();
+    if (id.empty()) return absl::UnavailableError(absl::StrCat("can't create ", path, ": ", std::strerror(failed)));
+  }
+  return static_cast<int64_t>(Checksum(id));
+}
 
 absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
                                     int keep, const ShardedState* sharded) {

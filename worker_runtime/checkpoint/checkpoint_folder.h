@@ -59,6 +59,10 @@ class CheckpointFolder {
   // Creates the directory if it does not exist.
   absl::Status Make();
 
+  // A number that is equal for all processes that see this directory, from a file in it that is created if missing.
+  // Errors: those of FileSystem.
+  absl::StatusOr<int64_t> Identify();
+
   // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and files that were never completed. Replaces
   // a checkpoint of the same step. When this returns OK, the checkpoint is on disk. Other runs' files are not touched.
   // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of

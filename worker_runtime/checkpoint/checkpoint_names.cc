@@ -1,6 +1,8 @@
 #include "worker_runtime/checkpoint/checkpoint_names.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/match.h"
@@ -112,6 +114,20 @@ std::optional<int> ChooseOffer(const std::vector<CheckpointOffer>& offers) {
     if (offer.found && (!best || newer(offers[static_cast<size_t>(*best)]))) best = static_cast<int>(rank);
   }
   return best;
+}
+
+std::vector<int> RanksOfCopies(const std::vector<CheckpointPlace>& places, int copies) {
+  std::vector<int> chosen;
+  std::set<int64_t> folders = {places[0].folder}, hosts = {places[0].host};
+  for (const bool same_host : {false, true}) {
+    for (size_t rank = 1; rank < places.size() && std::ssize(chosen) + 1 < copies; ++rank) {
+      if (folders.contains(places[rank].folder) || (!same_host && hosts.contains(places[rank].host))) continue;
+      folders.insert(places[rank].folder);
+      hosts.insert(places[rank].host);
+      chosen.push_back(static_cast<int>(rank));
+    }
+  }
+  return chosen;
 }
 
 }  // namespace ddprun

@@ -65,6 +65,16 @@ struct CheckpointOffer {
 // Nullopt: no rank has one.
 std::optional<int> ChooseOffer(const std::vector<CheckpointOffer>& offers);
 
+// Where a rank can write, as numbers that are equal if the place is.
+struct CheckpointPlace {
+  int64_t folder = 0;
+  int64_t host = 0;
+};
+
+// The ranks besides rank 0 that write a copy, `copies` - 1 of them or as many as there are other folders: one per
+// folder, on other hosts first, then the lowest.
+std::vector<int> RanksOfCopies(const std::vector<CheckpointPlace>& places, int copies);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_WORKER_RUNTIME_CHECKPOINT_CHECKPOINT_NAMES_H_

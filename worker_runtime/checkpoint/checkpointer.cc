@@ -16,6 +16,7 @@
 #include "rendezvous/base/version.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
+#include "worker_runtime/checkpoint/checkpoint_copies.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpoint_loader.h"
 #include "worker_runtime/checkpoint/checkpoint_names.h"
@@ -83,11 +84,12 @@ class Checkpointer::Impl {
   void CancelShards();
   void WarnOfUnreported();
   absl::Status TakeUnreported(const absl::Status& now);
-  absl::Status CheckAndGather(const Progress& progress, at::Tensor* random);
+  absl::Status CheckAndGather(const Progress& progress, at::Tensor* random, StateParts* parts);
   absl::Status Gather(at::Tensor* random);
+  bool WritesCopy() const { return std::ranges::count(copy_ranks_, RankIn(group_.get())) > 0; }
   void BeginRun();
-  absl::Status SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random);
-  absl::StatusOr<StateParts> PartsOfRankZero(const Progress& progress, const at::Tensor& random) const;
+  absl::Status SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random, StateParts parts);
+  absl::StatusOr<StateParts> WholeParts(const Progress& progress, const at::Tensor& random) const;
   absl::Status SaveParts(int64_t step, StateParts parts, Write write, Finished finished);
 
   std::shared_ptr<ProcessGroup> group_;       // nullptr: alone
@@ -96,14 +98,16 @@ class Checkpointer::Impl {
   const CheckpointerOptions options_;
   CheckpointFolder folder_;
 
-  std::string run_id_;        // of the options or the launcher
-  int restart_count_ = 0;     // the launcher's
-  CheckpointRound round_;     // of this start of the workers
-  int64_t run_ = 0;           // 0: not known before the first Resume or Save
-  int64_t highest_run_ = 0;   // in this rank's folder, then in all
-  int64_t random_bytes_ = 0;  // of the rank that has most; 0: not asked yet
-  int former_writer_ = 0;     // a rank that was rank 0 in an earlier round and may still write; 0: none
-  CheckpointStats stats_;     // but for last_write
+  std::string run_id_;           // of the options or the launcher
+  int restart_count_ = 0;        // the launcher's
+  CheckpointRound round_;        // of this start of the workers
+  int64_t run_ = 0;              // 0: not known before the first Resume or Save
+  int64_t highest_run_ = 0;      // in this rank's folder, then in all
+  int64_t random_bytes_ = 0;     // of the rank that has most; 0: not asked yet
+  int former_writer_ = 0;        // a rank that was rank 0 in an earlier round and may still write; 0: none
+  CheckpointPlace place_;        // of this rank; unknown if one copy is enough
+  std::vector<int> copy_ranks_;  // the ranks besides rank 0 that write the same checkpoint
+  CheckpointStats stats_;        // but for last_write
   std::atomic<int64_t> last_write_nanoseconds_{0};
 
   // The writer's while it runs.
@@ -121,8 +125,13 @@ absl::Status Checkpointer::Impl::Wall(absl::string_view operation, absl::Functio
 }
 
 absl::Status Checkpointer::Impl::Make() {
-  if (RankIn(group_.get()) == 0) {
+  if (RankIn(group_.get()) == 0 || options_.copies > 1) {
     if (absl::Status status = folder_.Make(); !status.ok()) return status;
+  }
+  if (options_.copies > 1) {
+    const absl::StatusOr<CheckpointPlace> place = PlaceOf(folder_);
+    if (!place.ok()) return place.status();
+    place_ = *place;
   }
   run_id_ = options_.run_id;
   if (const absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment(); env.ok()) {
@@ -158,7 +167,7 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
           : absl::StrCat("no rank has a checkpoint in ", folder_.folder(), ", but this is round ",
                          round_.launcher_round, " (restart ", restart_count_,
                          "); if that folder is on each host's own disk, checkpoints are lost with the host of rank 0: "
-                         "use a folder that all hosts share");
+                         "use a folder that all hosts share, or CheckpointerOptions::copies");
   if (!lost.empty() && options_.require_checkpoint) return NonRestartable(absl::NotFoundError(lost));
   if (RankIn(group_.get()) != 0) return info;
   for (const std::string& skipped : info.skipped) Warn(absl::StrCat("skipped: ", skipped));
@@ -220,10 +229,11 @@ absl::Status Checkpointer::Impl::TakeUnreported(const absl::Status& now) {
 absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const SteadyTime start = SteadyNow();
   at::Tensor random;
+  StateParts parts;
   const absl::Status status = Together(
       "Checkpointer::Save",
-      [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random); }); },
-      [&](RankMeeting& meeting) { return SavePart(meeting, progress, random); });
+      [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random, &parts); }); },
+      [&](RankMeeting& meeting) { return SavePart(meeting, progress, random, std::move(parts)); });
   stats_.saves += 1;
   stats_.last_stall = SteadyNow() - start;
   stats_.total_stall += stats_.last_stall;
@@ -242,8 +252,8 @@ absl::Status Checkpointer::Impl::Finish() {
       });
 }
 
-// Collective.
-absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Tensor* random) {
+// Collective. `parts` is set if there are copies, on the ranks that write.
+absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Tensor* random, StateParts* parts) {
   // In the background, rank 0 checks the copy: this would wait for the device.
   if (!options_.allow_non_finite && !options_.async) {
     const absl::Status finite = TorchTry("", [&]() -> absl::Status {
@@ -253,6 +263,15 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
     if (absl::Status status = OutcomeOfAll(group_.get(), finite); !status.ok()) return status;
   }
   if (absl::Status status = Gather(random); !status.ok() || group_ == nullptr) return status;
+  if (!copy_ranks_.empty()) {
+    const absl::Status made = TorchTry("", [&]() -> absl::Status {
+      if (RankIn(group_.get()) != 0 && !WritesCopy()) return absl::OkStatus();
+      absl::StatusOr<StateParts> mine = WholeParts(progress, *random);
+      if (mine.ok()) *parts = *std::move(mine);
+      return mine.status();
+    });
+    if (absl::Status status = TakeRankZeros(*group_, made, *parts); !status.ok()) return status;
+  }
   // Gather came after all earlier collectives: one of them that was aborted on a GPU has left garbage in the state.
   return group_->Health();
 }
@@ -277,6 +296,11 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     round_ = {agreed[3], agreed[4]};
     former_writer_ = static_cast<int>(agreed[5]);
     if (run_ == 0) BeginRun();
+    if (options_.copies > 1) {
+      absl::StatusOr<std::vector<int>> ranks = PlaceCopies(group_.get(), place_, options_.copies);
+      if (!ranks.ok()) return ranks.status();
+      copy_ranks_ = *std::move(ranks);
+    }
   }
   at::Tensor padded = at::zeros({random_bytes_}, at::kByte);
   padded.slice(0, 0, mine.numel()).copy_(mine);
@@ -300,10 +324,14 @@ void Checkpointer::Impl::BeginRun() {
                     ModelFileName({run_, 0}), " and so on, which the next Resume continues"));
 }
 
-// On rank 0 all that is written; on the others their part of a sharded state, whose outcome rank 0 gets.
-absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random) {
+// Rank 0 writes everything; the others a copy of it, or their part of a sharded state. Rank 0 gets their outcomes.
+absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& progress, const at::Tensor& random,
+                                          StateParts parts) {
   const int rank = RankIn(group_.get());
   const bool sharded = state_.sharded();
+  const bool copied = !copy_ranks_.empty();
+  const bool together = sharded || copied;
+  const int64_t step = progress.step;
   if (const int writer = std::exchange(former_writer_, 0); writer != 0) {
     // Its files would be taken for those of a writer that died.
     if (rank == writer) AwaitWriter();
@@ -311,30 +339,36 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
     const absl::Status done = meeting.AwaitOutcome(writer, absl::OkStatus(), options_.disk_timeout);
     if (!done.ok()) return done;
   }
-  if (rank != 0 && !sharded) return absl::OkStatus();
+  if (rank != 0 && !together) return absl::OkStatus();
   if (rank == 0) AwaitWriter();
-  // Rank 0 tells it when it is done with the save before, and the others begin to write then.
+  // Rank 0 sends a name when it is done with the save before, and the others begin to write then: that of the sharded
+  // state's file, or, with copies, one that only identifies this save.
   ShardedState shards;
-  if (sharded) {
+  if (together) {
     const absl::StatusOr<std::string> file =
-        meeting.AwaitText(0, CheckpointFolder::NewStateFile({run_, progress.step}), options_.disk_timeout);
+        meeting.AwaitText(0, CheckpointFolder::NewStateFile({run_, step}), options_.disk_timeout);
     if (!file.ok()) return file.status();
     shards.state_file = *file;
     shards.ranks = group_->size();
   }
-  const ShardOutcomes outcomes(sharded ? group_->store() : nullptr, shards.state_file, shards.ranks);
+  if (rank != 0 && !sharded && !WritesCopy()) return absl::OkStatus();
+  std::vector<int> helpers = copy_ranks_;
+  for (int other = 1; sharded && other < shards.ranks; ++other) helpers.push_back(other);
+  const ShardOutcomes outcomes(together ? group_->store() : nullptr, shards.state_file, std::move(helpers));
   if (rank != 0) {
     AwaitWriter();
     unreported_ = absl::OkStatus();  // rank 0 has it
     const absl::Status status = TorchTry("", [&]() -> absl::Status {
-      absl::StatusOr<StatePart> part = state_.OptimizerPart();
-      if (!part.ok()) return part.status();
-      const auto write = [=, this](CheckpointPart, CheckpointPart rest) {
-        return folder_.SaveShard(shards.state_file, rank, shards.ranks, std::move(rest));
+      if (sharded) {
+        absl::StatusOr<StatePart> part = state_.OptimizerPart();
+        if (!part.ok()) return part.status();
+        parts.rest = *std::move(part);
+      }
+      const auto write = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
+        if (sharded) return folder_.SaveShard(shards.state_file, rank, shards.ranks, std::move(rest));
+        return folder_.Save({run, step}, round, std::move(model), std::move(rest), options_.keep);
       };
-      StateParts mine;
-      mine.rest = *std::move(part);
-      return SaveParts(progress.step, std::move(mine), write,
+      return SaveParts(step, std::move(parts), write,
                        [=](const absl::Status& written) { outcomes.Post(rank, written); });
     });
     if (!status.ok() || !options_.async) outcomes.Post(rank, status);
@@ -344,22 +378,25 @@ absl::Status Checkpointer::Impl::SavePart(RankMeeting& meeting, const Progress& 
     shards.await_shards = [=, this] { return outcomes.Await(options_.disk_timeout, shards_cancelled_); };
   }
   return TakeUnreported(TorchTry("", [&]() -> absl::Status {
-    absl::StatusOr<StateParts> parts = PartsOfRankZero(progress, random);
-    if (!parts.ok()) return parts.status();
+    absl::StatusOr<StateParts> whole = copied ? std::move(parts) : WholeParts(progress, random);
+    if (!whole.ok()) return whole.status();
     // Rebind may change the round before the writer has begun.
     const auto write = [=, this, run = run_, round = round_](CheckpointPart model, CheckpointPart rest) {
       const SteadyTime start = SteadyNow();
-      const absl::Status status = folder_.Save({run, progress.step}, round, std::move(model), std::move(rest),
-                                               options_.keep, sharded ? &shards : nullptr);
+      const absl::Status status = folder_.Save({run, step}, round, std::move(model), std::move(rest), options_.keep,
+                                               sharded ? &shards : nullptr);
+      const absl::Status copies = copied ? outcomes.Await(options_.disk_timeout, shards_cancelled_) : absl::OkStatus();
       last_write_nanoseconds_ = absl::ToInt64Nanoseconds(SteadyNow() - start);
-      return status;
+      if (!status.ok() || copies.ok()) return status;
+      return absl::Status(copies.code(), absl::StrCat("checkpoint of step ", step,
+                                                      " is on rank 0's disk, but a copy failed: ", copies.message()));
     };
-    return SaveParts(progress.step, *std::move(parts), write, [](const absl::Status&) {});
+    return SaveParts(step, *std::move(whole), write, [](const absl::Status&) {});
   }));
 }
 
-absl::StatusOr<StateParts> Checkpointer::Impl::PartsOfRankZero(const Progress& progress,
-                                                               const at::Tensor& random) const {
+// A state that is not sharded; of one that is, rank 0's.
+absl::StatusOr<StateParts> Checkpointer::Impl::WholeParts(const Progress& progress, const at::Tensor& random) const {
   if (progress.step < 0)
     return absl::InvalidArgumentError(absl::StrCat("step is ", progress.step, ", but must not be negative"));
   CheckpointInfo info;
@@ -415,7 +452,7 @@ absl::Status Checkpointer::Impl::SaveParts(int64_t step, StateParts parts, Write
 }
 
 void Checkpointer::Impl::Rebind(std::shared_ptr<ProcessGroup> group, int64_t launcher_round) {
-  if (state_.sharded()) CancelShards();
+  if (state_.sharded() || !copy_ranks_.empty()) CancelShards();
   group_ = std::move(group);
   round_.launcher_round = launcher_round;
   random_bytes_ = 0;  // all must ask each other again
@@ -430,6 +467,13 @@ CheckpointStats Checkpointer::Impl::stats() const {
 absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::Create(std::shared_ptr<ProcessGroup> group,
                                                                    TrainingState& state, CheckpointerOptions options) {
   if (options.folder.empty()) return absl::InvalidArgumentError("CheckpointerOptions::folder is not set");
+  if (options.copies < 1 || (options.copies > 1 && options.shared_folder)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("CheckpointerOptions::copies is ", options.copies, ", but must be ",
+                     options.copies < 1 ? "at least 1"
+                                        : "1 with shared_folder: copies are for folders on each node's own disk, and "
+                                          "not for the state of a ZeroRedundancyOptimizer"));
+  }
   if (state.sharded() && !options.shared_folder) {
     return absl::InvalidArgumentError(
         "each rank writes its part of a ZeroRedundancyOptimizer's state: set CheckpointerOptions::shared_folder, in a "

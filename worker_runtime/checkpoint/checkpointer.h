@@ -43,6 +43,12 @@ struct CheckpointerOptions {
   // state, and reads what is its part then, so the number of ranks may change.
   bool shared_folder = false;
 
+  // Number of folders on different nodes that each have all checkpoints, for a `folder` on each node's own disk: with
+  // 2, the loss of any one node loses none. Rank 0 and the lowest ranks of other nodes write, and Save succeeds if all
+  // of them do. Every rank creates the folder; with fewer folders than copies, rank 0 prints a warning. Must be the
+  // same on all ranks, and 1 with shared_folder.
+  int copies = 1;
+
   // Where no rank has a checkpoint in a later round of a job than the first, Resume returns an error that the launcher
   // does not restart (NonRestartable), instead of a warning and step 0. For jobs whose loss must not go unnoticed; one
   // that fails before its first checkpoint then ends.
@@ -88,16 +94,17 @@ struct CheckpointStats {
 // Python.
 //
 // Resume, Save and Finish are collective: all ranks must call them in the same order, and all return the same result.
-// Only rank 0 writes, unless the state is sharded (ZeroRedundancyOptimizer). Errors of the process group are returned
-// unchanged. DeadlineExceeded: some ranks (named in the message) did not call the same function within the group's
-// timeout, or a disk took longer than `disk_timeout`.
+// Only rank 0 writes, unless there are `copies` or the state is sharded (ZeroRedundancyOptimizer). Errors of the
+// process group are returned unchanged. DeadlineExceeded: some ranks (named in the message) did not call the same
+// function within the group's timeout, or a disk took longer than `disk_timeout`.
 //
 // Threads: one at a time, and it must be the training thread (Save is ordered after the work on its CUDA streams).
 class Checkpointer {
  public:
   // `state` must outlive the Checkpointer; the module must be on its training devices. `group` nullptr: a single
   // process. Not collective. Rank 0 creates the directory.
-  // Errors: InvalidArgument: options.folder is not set, or shared_folder is not but must be; those of MakeFolder.
+  // Errors: InvalidArgument: options.folder is not set, shared_folder is not but must be, or copies is invalid; those
+  // of FileSystem.
   static absl::StatusOr<std::unique_ptr<Checkpointer>> Create(std::shared_ptr<ProcessGroup> group, TrainingState& state,
                                                               CheckpointerOptions options);
 

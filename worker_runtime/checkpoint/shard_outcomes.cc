@@ -19,8 +19,8 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 
 }  // namespace
 
-ShardOutcomes::ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, int ranks)
-    : store_(std::move(store)), save_(std::move(save)), ranks_(ranks) {}
+ShardOutcomes::ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, std::vector<int> ranks)
+    : store_(std::move(store)), save_(std::move(save)), ranks_(std::move(ranks)) {}
 
 std::string ShardOutcomes::KeyOf(int rank) const { return absl::StrCat("shard/", save_, "/", rank); }
 
@@ -34,13 +34,13 @@ void ShardOutcomes::Post(int rank, const absl::Status& outcome) const {
 absl::Status ShardOutcomes::Await(absl::Duration timeout, const std::atomic<bool>& cancelled) const {
   const SteadyTime start = SteadyNow();
   return TorchTry("wait for the shards of the other ranks", [&]() -> absl::Status {
-    for (int rank = 1; rank < ranks_; ++rank) {
+    for (const int rank : ranks_) {
       for (absl::Duration pause = kFirstPause; !store_->check({KeyOf(rank)});
            pause = std::min(2 * pause, kLongestPause)) {
         if (cancelled) return absl::CancelledError("the group of ranks has changed");
         if (SteadyNow() - start >= timeout) {
           return absl::DeadlineExceededError(
-              absl::StrCat("rank ", rank, " has not written its shard within ", absl::FormatDuration(timeout)));
+              absl::StrCat("rank ", rank, " has not written its files within ", absl::FormatDuration(timeout)));
         }
         absl::SleepFor(pause);
       }

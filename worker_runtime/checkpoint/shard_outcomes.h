@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -15,17 +16,18 @@ class Store;
 
 namespace ddprun {
 
-// How rank 0 learns, through the store, that the other ranks have written their shards of one save. Not collective:
-// each rank calls it when its disk is done, from any thread.
+// How rank 0 learns, through the store, that other ranks have written their files of one save: shards or copies. Not
+// collective: each rank calls it when its disk is done, from any thread.
 class ShardOutcomes {
  public:
   // `save`: a name that is the same on all ranks and new in this store.
-  ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, int ranks);
+  // `ranks`: those that post.
+  ShardOutcomes(c10::intrusive_ptr<c10d::Store> store, std::string save, std::vector<int> ranks);
 
-  // On all ranks but 0. An error of the store is not reported: rank 0 then sees that of its own.
+  // On one of `ranks`. An error of the store is not reported: rank 0 then sees that of its own.
   void Post(int rank, const absl::Status& outcome) const;
 
-  // On rank 0. OK if all others have posted OK, else the error of one, with its rank. Does not block other uses of the
+  // On rank 0. OK if all of them have posted OK, else the error of one, with its rank. Does not block other uses of the
   // store meanwhile.
   // Errors: DeadlineExceeded names a rank that has posted nothing; Cancelled: `cancelled` became true; those of the
   // store.
@@ -36,7 +38,7 @@ class ShardOutcomes {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::string save_;
-  const int ranks_;
+  const std::vector<int> ranks_;
 };
 
 }  // namespace ddprun

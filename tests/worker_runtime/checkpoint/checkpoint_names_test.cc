@@ -95,6 +95,18 @@ TEST(ChooseOffer, NewestRunThenStepThenRoundThenLowestRank_Wins) {
   EXPECT_EQ(ChooseOffer({offer(1, 5, 3, 1), offer(1, 5, 4, 0), offer(1, 5, 4, 2), offer(1, 5, 4, 2)}), 2);
 }
 
+TEST(CheckpointNames, RanksOfCopies_OtherFoldersOnOtherHostsFirst) {
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(RanksOfCopies({{1, 1}}, 2), Ranks());
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {1, 2}, {1, 3}}, 2), Ranks());  // shared
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {1, 1}, {2, 2}, {2, 2}, {3, 3}}, 1), Ranks());
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {1, 1}, {2, 2}, {2, 2}, {3, 3}}, 2), Ranks{2});
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {1, 1}, {2, 2}, {2, 2}, {3, 3}}, 9), (Ranks{2, 4}));
+  // A folder per rank.
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {2, 1}, {3, 2}, {4, 2}}, 2), Ranks{2});
+  EXPECT_EQ(RanksOfCopies({{1, 1}, {2, 1}, {3, 2}, {4, 2}}, 3), (Ranks{2, 1}));
+}
+
 TEST(CheckpointInfo, Metadata_RoundTrip_KeepsAll) {
   CheckpointInfo info;
   info.progress = {.step = 1200,

@@ -1,0 +1,223 @@
+// Each node has a folder on its own disk, and the ranks of two of them write every checkpoint.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/adamw.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_net.h"
+#include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/checkpoint/checkpoint_folder.h"
+#include "worker_runtime/checkpoint/checkpointer.h"
+#include "worker_runtime/state/training_state.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using testing::ExpectRanksSucceed;
+using ::testing::HasSubstr;
+using testing::HookedFiles;
+using testing::TempDir;
+
+using Group = std::shared_ptr<ProcessGroup>;
+using Ids = std::vector<CheckpointId>;
+
+constexpr char kModel[] = "/step_00000002.safetensors";
+
+// A state of which parameters and moments are the same on all ranks, and nothing else is.
+struct Training {
+  explicit Training(int rank) : ema(at::full({3}, rank)), best(rank), state(*layer, &optimizer) {
+    const at::NoGradGuard no_grad;
+    layer->running_mean.fill_(rank);
+    EXPECT_TRUE(state.AddTensor("ema", ema).ok() && state.AddValue("best", &best).ok());
+  }
+
+  void Step() {
+    for (at::Tensor& parameter : layer->parameters()) parameter.mutable_grad() = parameter.detach() * 2 + 1;
+    optimizer.step();
+  }
+  std::string Bits() const { return absl::StrCat(testing::Bits(*layer), ema.sum().item<double>(), " ", best); }
+
+  torch::nn::BatchNorm1d layer{3};
+  torch::optim::AdamW optimizer{layer->parameters(), torch::optim::AdamWOptions(0.1)};
+  at::Tensor ema;
+  double best;
+  TrainingState state;
+};
+
+// What rank 0 has after so many steps.
+std::string Expected(int64_t steps) {
+  Training training(0);
+  for (int64_t step = 0; step < steps; ++step) training.Step();
+  return training.Bits();
+}
+
+// Resumes at step `from` and goes on to `until`, saving each step.
+absl::Status Train(const Group& group, const CheckpointerOptions& options, int64_t from, int64_t until) {
+  Training training(group->rank());
+  auto checkpointer = Checkpointer::Create(group, training.state, options);
+  if (!checkpointer.ok()) return checkpointer.status();
+  const auto resumed = (*checkpointer)->Resume();
+  if (!resumed.ok()) return resumed.status();
+  EXPECT_EQ(resumed->progress.step, from);
+  if (from > 0) {
+    EXPECT_EQ(training.Bits(), Expected(from)) << "rank " << group->rank();
+  }
+  for (int64_t step = from + 1; step <= until; ++step) {
+    training.Step();
+    if (absl::Status saved = (*checkpointer)->Save({.step = step}); !saved.ok()) return saved;
+  }
+  if (from > 0) {
+    EXPECT_EQ(training.Bits(), Expected(until)) << "rank " << group->rank();
+  }
+  return (*checkpointer)->Finish();
+}
+
+class Nodes {
+ public:
+  std::string Folder(int node) const { return temp_.File(absl::StrCat("node", node)); }
+  Ids Saved(int node) const { return CheckpointFolder(Folder(node)).List().value(); }
+  void Lose(int node) { std::filesystem::remove_all(Folder(node)); }
+  CheckpointerOptions Options(int node, bool async = false) const {
+    return {.folder = Folder(node), .keep = 2, .async = async, .copies = 2};
+  }
+
+ private:
+  TempDir temp_;
+};
+
+TEST(CheckpointCopies, NodeOfRankZeroIsLost_OthersResumeWithTheSameBits) {
+  for (const bool async : {false, true}) {
+    Nodes nodes;
+    // Two ranks per node.
+    ExpectRanksSucceed(6, [&](int rank, Group group) { return Train(group, nodes.Options(rank / 2, async), 0, 3); });
+    EXPECT_EQ(nodes.Saved(0), (Ids{{1, 3}, {1, 2}}));
+    EXPECT_EQ(nodes.Saved(1), (Ids{{1, 3}, {1, 2}}));
+    EXPECT_EQ(nodes.Saved(2), Ids());
+    nodes.Lose(0);
+    // A new node has rank 0, and its folder and the survivor's get the copies; then the survivor is lost, too.
+    const int second[] = {3, 1, 2};
+    ExpectRanksSucceed(3,
+                       [&](int rank, Group group) { return Train(group, nodes.Options(second[rank], async), 3, 4); });
+    EXPECT_EQ(nodes.Saved(3), (Ids{{1, 4}}));
+    EXPECT_EQ(nodes.Saved(1), (Ids{{1, 4}, {1, 3}}));
+    nodes.Lose(1);
+    const int third[] = {2, 3};
+    ExpectRanksSucceed(2, [&](int rank, Group group) { return Train(group, nodes.Options(third[rank], async), 4, 5); });
+  }
+}
+
+TEST(CheckpointCopies, OneCopy_IsLostWithTheNode) {
+  Nodes nodes;
+  const auto train = [&](int rank, Group group) {
+    CheckpointerOptions options = nodes.Options(rank);
+    options.copies = 1;
+    return Train(group, options, 0, 2);
+  };
+  ExpectRanksSucceed(2, train);
+  EXPECT_EQ(std::filesystem::exists(nodes.Folder(1)), false);
+  nodes.Lose(0);
+  ExpectRanksSucceed(2, train);
+}
+
+TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
+  Nodes nodes;
+  const auto train = [&](int64_t from, int64_t until) {
+    ExpectRanksSucceed(2, [&](int rank, Group group) { return Train(group, nodes.Options(rank), from, until); });
+  };
+  train(0, 2);
+  ASSERT_TRUE(std::filesystem::remove(nodes.Folder(0) + kModel));
+  train(2, 2);
+  // Rank 0's is damaged, and the copy is not; then both are, and the step before is loaded.
+  for (const int64_t from : {2, 1}) {
+    if (from == 2) std::filesystem::copy_file(nodes.Folder(1) + kModel, nodes.Folder(0) + kModel);
+    const std::string path = nodes.Folder(from == 2 ? 0 : 1) + kModel;
+    std::string content = testing::ReadFile(path);
+    content.back() ^= 1;
+    std::ofstream(path, std::ios::binary) << content;
+    train(from, from);
+  }
+}
+
+TEST(CheckpointCopies, DiskOfACopyIsFull_SaveSaysWhichRank) {
+  for (const bool async : {false, true}) {
+    Nodes nodes;
+    std::vector<std::string> errors(2);
+    ExpectRanksSucceed(2, [&](int rank, Group group) {
+      HookedFiles files([&](const std::string& operation, const std::string& path) {
+        const bool fails = rank == 1 && operation == "sync" && path.find("step_") != std::string::npos;
+        return fails ? absl::ResourceExhaustedError("No space left on device") : absl::OkStatus();
+      });
+      CheckpointerOptions options = nodes.Options(rank, async);
+      options.files = &files;
+      errors[static_cast<size_t>(rank)] = std::string(Train(group, options, 0, 1).message());
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("step 1 is on rank 0's disk, but a copy failed: rank 1: "),
+                                   HasSubstr("No space left on device"))));
+    EXPECT_EQ(nodes.Saved(0), (Ids{{1, 1}}));
+    EXPECT_EQ(nodes.Saved(1), Ids());
+    ExpectRanksSucceed(2, [&](int rank, Group group) { return Train(group, nodes.Options(rank, async), 1, 2); });
+    EXPECT_EQ(nodes.Saved(1), (Ids{{1, 2}}));
+  }
+}
+
+// Rank 0's node is lost; the process that wrote the copy survives as rank 0 and a new node joins.
+TEST(CheckpointCopies, Rebind_NewNode_GetsTheNextCopy) {
+  Nodes nodes;
+  Training training(1);
+  std::unique_ptr<Checkpointer> survivor;
+  ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
+    Training other(rank);
+    auto made = Checkpointer::Create(group, rank == 1 ? training.state : other.state, nodes.Options(rank, true));
+    if (!made.ok()) return made.status();
+    const absl::Status saved = (*made)->Save({.step = 1});
+    if (rank == 1) survivor = *std::move(made);
+    return saved;
+  });
+  ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
+    if (rank == 1) {
+      Training other(0);
+      auto made = Checkpointer::Create(group, other.state, nodes.Options(2, true));
+      if (!made.ok()) return made.status();
+      const absl::Status saved = (*made)->Save({.step = 2});
+      return saved.ok() ? (*made)->Finish() : saved;
+    }
+    survivor->Rebind(group, 7);
+    const absl::Status saved = survivor->Save({.step = 2});
+    return saved.ok() ? survivor->Finish() : saved;
+  });
+  EXPECT_EQ(nodes.Saved(1), (Ids{{1, 2}, {1, 1}}));
+  EXPECT_EQ(nodes.Saved(2), (Ids{{1, 2}}));
+}
+
+TEST(CheckpointCopies, OneFolderForAll_OneCopyAndAWarning) {
+  Nodes nodes;
+  ::testing::internal::CaptureStderr();
+  ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, nodes.Options(0), 0, 1); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("WARNING: only 1 of 2 copies"));
+  EXPECT_EQ(ListFolder(nodes.Folder(0)).value().size(), 3u);  // model, state, and the folder's id
+}
+
+TEST(CheckpointCopies, WithSharedFolder_IsAnError) {
+  Training training(0);
+  const CheckpointerOptions options = {.folder = "unused", .shared_folder = true, .copies = 2};
+  const absl::Status status = Checkpointer::Create(nullptr, training.state, options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("copies is 2"), HasSubstr("ZeroRedundancyOptimizer")));
+}
+
+}  // namespace
+}  // namespace ddprun
