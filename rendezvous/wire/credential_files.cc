@@ -1,6 +1,7 @@
 #include "rendezvous/wire/credential_files.h"
 
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sys/stat.h>
@@ -204,6 +205,8 @@ std::function<void(absl::StatusOr<TlsTexts>*)> TlsReader(const Credentials& cred
     } else {
       known = **texts;
     }
+    // OpenSSL's state of this thread: a process that exits before the thread has ended would leak it.
+    OPENSSL_thread_stop();
   };
 }
 

@@ -99,6 +99,7 @@ TEST(TokensTest, FileBecomesUnusable_OneWarning_TokensRemain) {
   const std::string path = NewFolder("tokens") + "/token";
   WriteFile(path, absl::StrCat("read:page ", kOld));
   Tokens tokens(Credentials{.token_file = path});
+  EXPECT_TRUE(tokens.Accept(kOld));
   WriteFile(path, absl::StrCat("read:page ", kOld, "\nroot:ops ", kNew));
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(tokens.Accept(kOld));
