@@ -472,9 +472,10 @@ def keep_process(on_suspend: Callable[[Suspend], None]) -> bool:
         _link.hang_up()
     _link = _Link(connects=True, on_suspend=on_suspend)
     give_up = time.monotonic() + _SEND_PATIENCE
+    _link.connect_if_due()
     while _link.connect_at is not None and time.monotonic() < give_up:
+        time.sleep(0.05)
         _link.connect_if_due()
-        time.sleep(0.05 if _link.connect_at is not None else 0)
     _link.connect_at = None  # the launcher must know before the first group whether the process is kept
     if _link.socket is None:
         return False
