@@ -12,11 +12,9 @@
 namespace ddprun::launcher {
 
 // PURE: what the server is told of the workers' progress: the newest report of each rank, at most one message in
-// rendezvous::kProgressInterval, and nothing where nobody takes it. Thread-compatible.
+// rendezvous::kProgressInterval. Thread-compatible.
 class ProgressReports {
  public:
-  // The server has greeted this launcher.
-  void OnWelcome(const rendezvous::Welcome& welcome);
   // Reports of an earlier round are not told any more. May be called again for the same round.
   void BeginRound(uint64_t round);
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at);
@@ -32,7 +30,6 @@ class ProgressReports {
     SteadyTime at;
   };
 
-  bool server_takes_ = false;
   uint64_t round_ = 0;
   std::map<int32_t, Report> fresh_;  // by local rank
   SteadyTime not_before_ = SteadyTime::InfinitePast();

@@ -71,7 +71,6 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
     join.store_port = next_port_++;
     join.incarnation = 0;
     join.can_reform = !OneIn(plain_);
-    if (!OneIn(8)) join.capabilities = {kCanBeLeftOut};
     launcher->left_out = launcher->owes_answer = false;
   }
   ++join.incarnation;
@@ -203,7 +202,7 @@ void RandomLaunchers::Hear(const Effects& effects) {
       join.survivors.clear();
       launcher->keep = stop->keep_workers;
     }
-    if (std::holds_alternative<RoundWithoutYou>(tell->message)) launcher->left_out = launcher->owes_answer = true;
+    if (std::holds_alternative<ExcludedFromRound>(tell->message)) launcher->left_out = launcher->owes_answer = true;
     if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;
     if (std::holds_alternative<Finish>(tell->message)) {
       if (!OneIn(3)) launcher->joined = false;  // the others lost it on the way

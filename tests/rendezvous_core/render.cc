@@ -8,11 +8,7 @@ namespace {
 
 struct Renderer {
   std::string operator()(const Welcome& m) const {
-    std::string text = absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
-    if (m.heartbeat_timeout > absl::ZeroDuration()) {
-      absl::StrAppend(&text, ", timeout ", absl::FormatDuration(m.heartbeat_timeout));
-    }
-    return text;
+    return absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
   }
   std::string operator()(const HeartbeatAck&) const { return "ack"; }
   std::string operator()(const Waiting& m) const {
@@ -41,8 +37,8 @@ struct Renderer {
     return absl::StrCat("finish ", v.succeeded ? "succeeded" : "failed", ", exit ", v.exit_code, " (", v.reason, ")",
                         v.first_cause ? absl::StrCat(" cause on ", v.first_cause->host) : "");
   }
-  std::string operator()(const RoundWithoutYou& m) const {
-    return absl::StrCat("round_without_you: ", m.round, " (", m.reason, ")");
+  std::string operator()(const ExcludedFromRound& m) const {
+    return absl::StrCat("excluded_from_round: ", m.round, " (", m.reason, ")");
   }
   std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason); }
 };

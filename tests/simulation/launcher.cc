@@ -358,7 +358,7 @@ void Launcher::Handle(const ClientEvent& event) {
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher;
-    if (std::holds_alternative<rendezvous::RoundWithoutYou>(*message)) ++left_out_;
+    if (std::holds_alternative<rendezvous::ExcludedFromRound>(*message)) ++left_out_;
     return Step([&](Machine* m, Machine::Effects* e) { m->OnServerMessage(*message, now, e); });
   }
   const auto& lost = std::get<Disconnected>(event);
