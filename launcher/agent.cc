@@ -57,8 +57,8 @@ std::vector<std::string> Environment() {
 // Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
 void TellOuterLauncher(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
-  if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
-  const absl::Status status = WriteErrorFile(path, FormatErrorFile(*verdict.first_cause));
+  if (path == nullptr || *path == '\0' || !verdict.has_first_cause()) return;
+  const absl::Status status = WriteErrorFile(path, FormatErrorFile(verdict.first_cause()));
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
@@ -104,16 +104,16 @@ absl::Status Agent::SetUp() {
   }
 
   AgentSettings agent;
-  agent.join.job_id = config.job_id;
-  agent.join.node_id = settings_.launcher_id;
-  agent.join.session_secret = RandomSecret();
-  agent.join.host = host_;
-  agent.join.address = place_.master;
-  agent.join.slots = config.slots;
-  agent.join.role = config.role;
-  agent.join.node_rank = config.node_rank;
-  agent.join.topology = config.topology;
-  agent.join.settings = config.settings;
+  agent.join.set_job_id(config.job_id);
+  agent.join.set_node_id(settings_.launcher_id);
+  agent.join.set_session_secret(RandomSecret());
+  agent.join.set_host(host_);
+  agent.join.set_address(place_.master);
+  agent.join.set_slots(config.slots);
+  agent.join.set_role(config.role);
+  if (config.node_rank) agent.join.set_node_rank(*config.node_rank);
+  agent.join.set_topology(config.topology);
+  *agent.join.mutable_settings() = config.settings;
   agent.server = RendezvousLink::ServerName(config);
   agent.expected_hosts = config.expected_hosts;
   agent.shutdown_timeout = config.shutdown_timeout;
@@ -149,7 +149,7 @@ absl::Status Agent::SetUp() {
                               LauncherIdForWorkers(inherited_id == nullptr ? "" : inherited_id, settings_.launcher_id),
                               host_,
                               Environment(),
-                              config.settings.max_nodes > 1 ? InterfaceOf(place_.address) : ""};
+                              config.settings.max_nodes() > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
     // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
@@ -193,7 +193,8 @@ absl::Status Agent::SetUp() {
 
 absl::Status Agent::FindPlace() {
   const LaunchConfig& config = settings_.config;
-  const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
+  const absl::Duration patience =
+      config.endpoint_appears_late ? ToDuration(config.settings.join_timeout()) : absl::ZeroDuration();
   const SteadyTime give_up = SteadyNow() + patience;
   for (bool first = true;; first = false) {
     std::optional<absl::StatusOr<HostPlace>> found;
@@ -237,7 +238,7 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
-      may_take_over_ = welcome->by_launcher;
+      may_take_over_ = welcome->by_launcher();
     }
     return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
   }
@@ -303,7 +304,7 @@ void Agent::AskForEndTime() {
     workers_->SetJobEnd(end);
   };
   if (config.batch->end_time) return note(*config.batch->end_time);
-  if (config.settings.max_nodes > kMostNodesThatAsk) return;
+  if (config.settings.max_nodes() > kMostNodesThatAsk) return;
   absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return;
   SpawnRequest request;
@@ -392,7 +393,7 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
   store_->BeginRound(spawn.assignment);
   hangs_->BeginRound(spawn.assignment, settings_.config.slots);
   progress_->BeginRound(spawn.assignment, settings_.config.slots);
-  reports_.BeginRound(spawn.assignment.round);
+  reports_.BeginRound(spawn.assignment.round());
   workers_->Start(spawn.assignment, spawn.ranks);
   if (workers_->all_started()) store_->Register(workers_->pids());
 }
@@ -404,7 +405,7 @@ void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tel
 void Agent::Do(const effect::ReformWorkers& reform) {
   hangs_->BeginRound(reform.assignment, settings_.config.slots);
   progress_->BeginRound(reform.assignment, settings_.config.slots);
-  reports_.BeginRound(reform.assignment.round);
+  reports_.BeginRound(reform.assignment.round());
   workers_->Reform(reform.assignment, reform.ranks);
 }
 
@@ -458,16 +459,18 @@ int Agent::Finish() {
   // The others first, then what this node's workers have to say, then the words about them.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
-  if (exit_->verdict && !exit_->verdict->succeeded) {
+  if (exit_->verdict && !exit_->verdict->succeeded()) {
     FailureReport report;
     report.entrypoint = settings_.config.entrypoint;
     report.verdict = *exit_->verdict;
     report.others = exit_->siblings;
     report.time_zone = absl::LocalTimeZone();
     report.interpreter = FindInterpreter(settings_.config);
-    if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
+    if (report.verdict.has_first_cause())
+      report.hint = TorchHint(settings_.config, host_, report.verdict.first_cause());
     // This node never had a round, and no worker failed: too few nodes joined.
-    if (round_started_ == SteadyTime() && report.verdict.exit_code == 1 && settings_.config.settings.max_nodes > 1) {
+    if (round_started_ == SteadyTime() && report.verdict.exit_code() == 1 &&
+        settings_.config.settings.max_nodes() > 1) {
       report.hint =
           absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=", ServersText(settings_.config),
                        " and --rdzv-id=", settings_.config.job_id);

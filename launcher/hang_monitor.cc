@@ -44,12 +44,12 @@ HangMonitor::HangMonitor(HangPolicy policy, EventLoop* loop, Events events)
     : policy_(policy), loop_(loop), events_(std::move(events)), watch_(WatchSettings(policy)) {}
 
 void HangMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  if (assignment.round == round_) return;
-  round_ = assignment.round;
-  base_rank_ = assignment.base_rank;
+  if (assignment.round() == round_) return;
+  round_ = assignment.round();
+  base_rank_ = assignment.base_rank();
   report_ = nullptr;
   cpu_times_.clear();
-  watch_.StartRound(slots, assignment.group_world_size > 1);
+  watch_.StartRound(slots, assignment.group_world_size() > 1);
 }
 
 void HangMonitor::OnProgress(int32_t local_rank, const ReportedProgress& progress) {

@@ -35,8 +35,8 @@ bool Mentions(const std::string& file, absl::string_view word) {
 
 // Without an error file nobody knows what the worker said.
 bool MayMissPackage(const LaunchConfig& config, const rendezvous::WorkerFailure& cause) {
-  if (cause.rank < 0 || cause.exit_code != 1) return false;
-  if (!cause.message.empty()) return absl::StrContains(cause.message, absl::StrCat("No module named '", kPackage));
+  if (cause.rank() < 0 || cause.exit_code() != 1) return false;
+  if (!cause.message().empty()) return absl::StrContains(cause.message(), absl::StrCat("No module named '", kPackage));
   return !config.command.script.empty() && Mentions(config.command.script, kPackage);
 }
 
@@ -73,7 +73,7 @@ std::string FindInterpreter(const LaunchConfig& config) {
 
 std::string TorchHint(const LaunchConfig& config, const std::string& host, const rendezvous::WorkerFailure& cause) {
   const std::string used = FindInterpreter(config);
-  if (used.empty() || cause.host != host || !MayMissPackage(config, cause)) return "";
+  if (used.empty() || cause.host() != host || !MayMissPackage(config, cause)) return "";
   const std::string home = Variable("HOME");
   if (HasPackage(used, kPackage, home).value_or(true) || PythonPathHas(kPackage)) return "";
   for (const std::string& name : OtherPythons(config)) {

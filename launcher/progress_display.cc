@@ -24,8 +24,8 @@ ProgressDisplay::Where ProgressDisplay::WhereFor(ProgressMode mode) {
 }
 
 void ProgressDisplay::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  if (assignment.round == round_) return;
-  round_ = assignment.round;
+  if (assignment.round() == round_) return;
+  round_ = assignment.round();
   summary_.StartRound(assignment, slots);
 }
 

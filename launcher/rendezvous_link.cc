@@ -165,7 +165,7 @@ absl::Status RendezvousLink::Host() {
 void RendezvousLink::Connect() {
   ++generation_;
   // Tries shorter than a round trip would never succeed; they soon get longer anyway.
-  const absl::Duration patience = std::max(config_->settings.heartbeat_timeout / 12, kShortestTry);
+  const absl::Duration patience = std::max(ToDuration(config_->settings.heartbeat_timeout()) / 12, kShortestTry);
   std::vector<Endpoint> servers = {config_->endpoint};
   servers.insert(servers.end(), config_->more_endpoints.begin(), config_->more_endpoints.end());
   client_ = rendezvous::NewGrpcClient(servers, ForwardToLoop(), patience, config_->credentials);
@@ -183,18 +183,18 @@ void RendezvousLink::Handle(const rendezvous::ClientEvent& event) {
   const auto* message = std::get_if<rendezvous::ServerMessage>(&event);
   if (message != nullptr && !hosting_ && host_.may_host) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
-      server_process_.OnServer(welcome->server_process);
+      server_process_.OnServer(welcome->server_process());
     }
     if (const auto* assign = std::get_if<rendezvous::Assign>(message)) {
-      server_process_.OnRound(assign->assignment.round);
+      server_process_.OnRound(assign->assignment().round());
     }
   }
   handler_(event);
 }
 
 void RendezvousLink::Send(rendezvous::LauncherMessage message) {
-  if (auto* join = std::get_if<rendezvous::Join>(&message); join != nullptr && hosting_ && join->current) {
-    join->server_node_ended = server_process_.HasEnded(join->current->round);
+  if (auto* join = std::get_if<rendezvous::Join>(&message); join != nullptr && hosting_ && join->has_current()) {
+    join->mutable_origin()->set_server_node_ended(server_process_.HasEnded(join->current().round()));
   }
   client_->Send(std::move(message));
 }

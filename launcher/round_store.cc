@@ -73,25 +73,25 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtAnyPort(StoreOpti
 void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
   unregistered_ = assignment;
   // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
-  if (assignment.group_rank != 0) return;
-  const bool nodes_know_secret = assignment.store_secret == secret_;
-  server_->BeginRound(assignment.round, assignment.world_size, nodes_know_secret);
-  waits_.StartRound(assignment.world_size);
+  if (assignment.group_rank() != 0) return;
+  const bool nodes_know_secret = assignment.store_secret() == secret_;
+  server_->BeginRound(assignment.round(), assignment.world_size(), nodes_know_secret);
+  waits_.StartRound(assignment.world_size());
 }
 
 void RoundStore::Register(const std::vector<pid_t>& pids) {
   if (!unregistered_) return;
   const rendezvous::Assignment assignment = *std::exchange(unregistered_, std::nullopt);
   NodeRegistration node;
-  node.round = assignment.round;
-  node.base_rank = assignment.base_rank;
+  node.round = assignment.round();
+  node.base_rank = assignment.base_rank();
   node.host = host_;
-  node.secret = assignment.store_secret;
+  node.secret = assignment.store_secret();
   for (const InterfaceAddress& own : LocalAddresses()) {
     if (!own.loopback && !own.link_local) node.addresses.push_back(own.address);
   }
   for (const pid_t pid : pids) node.pids.push_back(static_cast<uint32_t>(pid));
-  if (assignment.group_rank != 0) return RegisterElsewhere(assignment, node);
+  if (assignment.group_rank() != 0) return RegisterElsewhere(assignment, node);
   // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
   (void)server_->RegisterLocal(node);
   TellRanksJoined();
@@ -100,7 +100,7 @@ void RoundStore::Register(const std::vector<pid_t>& pids) {
 void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node) {
   events_.on_registering();
   absl::StatusOr<std::unique_ptr<RegistrationClient>> client =
-      RegistrationClient::Start(assignment.master_addr, assignment.master_port, node);
+      RegistrationClient::Start(assignment.master_addr(), assignment.master_port(), node);
   if (!client.ok()) return events_.on_store_reached(client.status());
   registration_ = *std::move(client);
   const absl::Status watched = loop_->AddFd(registration_->PollFd(), EPOLLIN, [this](uint32_t) {

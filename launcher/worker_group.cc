@@ -157,7 +157,7 @@ void WorkerGroup::Start(const rendezvous::Assignment& assignment, const LocalRan
   if (opening_.empty()) return;
   LocalRanks opened;
   for (const auto& [rank, signals] : opening_) opened.push_back(rank);
-  output_.Open(assignment.restart_count, assignment.base_rank, opened,
+  output_.Open(assignment.restart_count(), assignment.base_rank(), opened,
                [this, opened](auto streams) { OnOpened(opened, std::move(streams)); });
 }
 
@@ -194,10 +194,10 @@ void WorkerGroup::OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<W
 
 WorkerFailure WorkerGroup::StartFailure(int32_t local_rank, const absl::Status& status) const {
   WorkerFailure failure = NewFailure(local_rank);
-  failure.exit_code = ExitCodeOfStartError(status);
+  failure.set_exit_code(ExitCodeOfStartError(status));
   // Another attempt finds more memory or processes, perhaps, but not another program.
-  failure.restartable = absl::IsResourceExhausted(status);
-  failure.message = std::string(status.message());
+  failure.set_restartable(absl::IsResourceExhausted(status));
+  failure.set_message(std::string(status.message()));
   return failure;
 }
 
@@ -225,7 +225,7 @@ GroupSettings WorkerGroup::CommonSettings() const {
                        settings_.launcher_ids,
                        config.role,
                        config.slots,
-                       config.settings.max_restarts,
+                       config.settings.max_restarts(),
                        config.devices,
                        config.signals_to_handle,
                        config.shutdown_timeout,
@@ -274,7 +274,7 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
   Worker worker{launch.local_rank, SteadyNow(), std::move(launch.streams.error_file), launch.oom_before,
                 std::move(gate)};
   Worker& kept = workers_.insert_or_assign(pid, std::move(worker)).first->second;
-  if (link_ != nullptr) link_->Add(pid, assignment_.base_rank + launch.local_rank);
+  if (link_ != nullptr) link_->Add(pid, assignment_.base_rank() + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
   // Asked only now, when the process exists: if this thread is stopped after the question, the guard finds the worker.
   events_.may_start() ? kept.gate.Open() : Kill({launch.local_rank});
@@ -322,7 +322,7 @@ void WorkerGroup::SignalStarting(int signal, bool stops, const LocalRanks& ranks
   std::vector<WorkerEnd> ends;
   const auto cancelled = [&](int32_t rank) {
     WorkerFailure failure = NewFailure(rank);
-    failure.signal = signal;
+    failure.set_signal(signal);
     ends.push_back({rank, std::move(failure), std::nullopt});
   };
   for (const int32_t rank : ranks) {
@@ -381,7 +381,7 @@ void WorkerGroup::Reform(const rendezvous::Assignment& assignment, const LocalRa
   assignment_ = assignment;
   if (link_ == nullptr) return;
   for (const int32_t rank : ranks) {
-    link_->SetRank(pids_[rank], assignment.base_rank + rank);
+    link_->SetRank(pids_[rank], assignment.base_rank() + rank);
     link_->Tell(pids_[rank], ReformLine(assignment, rank, settings_.config->slots));
   }
 }
@@ -392,9 +392,9 @@ void WorkerGroup::OnLinkLine(pid_t pid, worker_contract::WorkerLine line) {
   const Worker& worker = found->second;
   if (auto* failed = std::get_if<worker_contract::LinkFailed>(&line)) {
     WorkerFailure failure = NewFailure(worker.local_rank);
-    failure.pid = pid;
-    failure.ran_for = SteadyNow() - worker.started;
-    failure.message = OneLine(failed->message, worker_contract::kMaxReasonBytes);
+    failure.set_pid(pid);
+    *failure.mutable_ran_for() = FromDuration(SteadyNow() - worker.started);
+    failure.set_message(OneLine(failed->message, worker_contract::kMaxReasonBytes));
     return events_.on_link(worker.local_rank, GroupBroken{failed->round, std::move(failure)});
   }
   std::visit(
@@ -451,11 +451,11 @@ std::vector<pid_t> WorkerGroup::known_pids() const {
 }
 
 WorkerFailure WorkerGroup::NewFailure(int32_t local_rank) const {
-  WorkerFailure failure;
-  failure.host = settings_.host;
-  failure.local_rank = local_rank;
-  failure.rank = assignment_.base_rank + local_rank;
-  failure.at = absl::Now();
+  WorkerFailure failure = rendezvous::NewFailure();
+  failure.set_host(settings_.host);
+  failure.set_local_rank(local_rank);
+  failure.set_rank(assignment_.base_rank() + local_rank);
+  *failure.mutable_at() = FromTime(absl::Now());
   return failure;
 }
 
@@ -465,25 +465,29 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   if (end.ok() || worker.finished) return result;
   const WorkerError error = ParseErrorFile(worker.error_file.Read());
   WorkerFailure failure = NewFailure(worker.local_rank);
-  failure.pid = end.pid;
-  (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
-  failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
-  failure.ran_for = SteadyNow() - worker.started;
+  failure.set_pid(end.pid);
+  if (end.kind == ProcessEnd::Kind::kSignaled) {
+    failure.set_signal(end.code);
+  } else {
+    failure.set_exit_code(end.code);
+  }
+  failure.set_restartable(failure.exit_code() != worker_contract::kNoUseRestarting);
+  *failure.mutable_ran_for() = FromDuration(SteadyNow() - worker.started);
   if (progress) {
-    failure.progress = DescribeProgress(*progress, SteadyNow());
-    failure.step = progress->progress.step;
+    failure.set_progress(DescribeProgress(*progress, SteadyNow()));
+    failure.set_step(progress->progress.step);
   }
-  failure.message = error.message;
-  failure.traceback = error.traceback;
-  if (failure.message.empty() && !worker.hung.empty()) {
-    failure.message = worker.hung;
-    failure.traceback = worker.hung_at;
+  failure.set_message(error.message);
+  failure.set_traceback(error.traceback);
+  if (failure.message().empty() && !worker.hung.empty()) {
+    failure.set_message(worker.hung);
+    failure.set_traceback(worker.hung_at);
   }
-  if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
-  if (failure.signal == SIGKILL && !worker.signalled) {
+  if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.set_error_file(worker.error_file.path());
+  if (failure.signal() == SIGKILL && !worker.signalled) {
     const std::string killed = OomEvidence(worker.oom_before, SampleOom());
-    failure.oom_killed = !killed.empty();
-    if (failure.message.empty()) failure.message = killed;
+    failure.set_oom_killed(!killed.empty());
+    if (failure.message().empty()) failure.set_message(killed);
   }
   result.failure = std::move(failure);
   result.raised_at = error.raised_at;

@@ -47,7 +47,7 @@ class WorkerGroup {
   // Why a worker could not be started; the worker and those after it, which were not started either.
   struct StartError {
     LocalRanks not_started;
-    rendezvous::WorkerFailure failure;
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
   };
   struct Events {
     // Workers whose exits were seen at the same time.

@@ -21,13 +21,13 @@ std::string TargetOf(const Endpoint& server) {
 }
 
 WorkerFailure FailureOf(const std::string& host, int32_t rank) {
-  WorkerFailure failure;
-  failure.host = host;
-  failure.rank = rank;
-  failure.local_rank = 0;
-  failure.pid = 1234;
-  failure.exit_code = 1;
-  failure.message = "exited with 1";
+  WorkerFailure failure = NewFailure();
+  failure.set_host(host);
+  failure.set_rank(rank);
+  failure.set_local_rank(0);
+  failure.set_pid(1234);
+  failure.set_exit_code(1);
+  failure.set_message("exited with 1");
   return failure;
 }
 
@@ -56,15 +56,15 @@ void Fleet::Fail(int64_t launcher) {
   Post([this, launcher] {
     const auto found = launchers_.find(launcher);
     if (found == launchers_.end() || found->second.round == 0) return;
-    found->second.stream->Send(WorkerFailed{found->second.round, FailureOf(found->second.join.host, 0)});
+    found->second.stream->Send(NewWorkerFailed(found->second.round, FailureOf(found->second.join.host(), 0)));
   });
 }
 
 void Fleet::Succeed(const std::string& job_id) {
   Post([this, job_id] {
     for (const auto& [number, launcher] : launchers_) {
-      if (launcher.join.job_id != job_id || launcher.round == 0) continue;
-      launcher.stream->Send(GroupSucceeded{launcher.round});
+      if (launcher.join.job_id() != job_id || launcher.round == 0) continue;
+      launcher.stream->Send(NewGroupSucceeded(launcher.round));
     }
   });
 }
@@ -106,8 +106,8 @@ void Fleet::Run() {
 void Fleet::Connect(int64_t number, Join join) {
   Launcher& launcher = launchers_[number];
   launcher.join = std::move(join);
-  launcher.join.node_id = RandomId();
-  launcher.join.session_secret = launcher.join.node_id;
+  launcher.join.set_node_id(RandomId());
+  launcher.join.set_session_secret(launcher.join.node_id());
   ClientStream::Events events;
   events.on_open = [this, number](int64_t) {
     const Launcher& opened = launchers_.at(number);
@@ -125,14 +125,14 @@ void Fleet::Connect(int64_t number, Join join) {
 void Fleet::OnMessage(int64_t number, const ServerMessage& message) {
   Launcher& launcher = launchers_.at(number);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
-    launcher.interval = welcome->heartbeat_interval;
+    launcher.interval = ToDuration(welcome->heartbeat_interval());
     if (launcher.interval < absl::InfiniteDuration()) beats_.insert({SteadyNow() + launcher.interval, number});
     Note(&Tally::welcomed);
   } else if (const auto* assign = std::get_if<Assign>(&message)) {
-    launcher.round = assign->assignment.round;
+    launcher.round = assign->assignment().round();
     Note(&Tally::assigned);
   } else if (const auto* stop = std::get_if<StopRound>(&message)) {
-    launcher.stream->Send(Ready{stop->round, launcher.join.store_port, ""});
+    launcher.stream->Send(NewReady(stop->round(), launcher.join.store_port(), ""));
     Note(&Tally::told);
   } else if (std::holds_alternative<Finish>(message)) {
     launcher.finished = true;

@@ -62,7 +62,7 @@ class Fleet {
  private:
   struct Launcher {
     std::shared_ptr<rendezvous::ClientStream> stream;
-    rendezvous::Join join;
+    rendezvous::Join join = rendezvous::NewJoin();
     uint64_t round = 0;  // 0: none yet
     absl::Duration interval = absl::InfiniteDuration();
     bool finished = false;

@@ -65,12 +65,13 @@ class Measurement {
  public:
   Measurement(const Options& options, const Endpoint& server)
       : options_(options), deadline_(SteadyNow() + absl::Seconds(options.limit)), fleet_(server) {
-    job_.job_id = RandomId();
-    job_.address = "127.0.0.1";
-    job_.store_port = 29500;
-    job_.settings.min_nodes = job_.settings.max_nodes = options.nodes;
-    job_.settings.max_restarts = 3;
-    job_.heartbeat_timeout = job_.settings.heartbeat_timeout;  // goes by what Welcome says
+    job_.set_job_id(RandomId());
+    job_.set_address("127.0.0.1");
+    job_.set_store_port(29500);
+    job_.mutable_settings()->set_max_nodes(options.nodes);
+    job_.mutable_settings()->set_min_nodes(options.nodes);
+    job_.mutable_settings()->set_max_restarts(3);
+    *job_.mutable_heartbeat_timeout() = job_.settings().heartbeat_timeout();  // goes by what Welcome says
   }
 
   bool Run() {
@@ -93,7 +94,7 @@ class Measurement {
 
  private:
   void StartLauncher(int i) {
-    job_.host = absl::StrFormat("node%05d", i);
+    job_.set_host(absl::StrFormat("node%05d", i));
     fleet_.Start(job_);
   }
 
@@ -132,7 +133,7 @@ class Measurement {
 
   bool Finish() {
     const SteadyTime begin = SteadyNow();
-    fleet_.Succeed(job_.job_id);
+    fleet_.Succeed(job_.job_id());
     if (!Await(&Fleet::Tally::finished, options_.nodes)) return false;
     const Fleet::Tally tally = fleet_.tally();
     Print("end_to_all_finished_ms", Milliseconds(begin, tally.finished.last));
@@ -142,7 +143,7 @@ class Measurement {
 
   const Options options_;
   const SteadyTime deadline_;
-  rendezvous::Join job_;
+  rendezvous::Join job_ = rendezvous::NewJoin();
   Fleet fleet_;
 };
 

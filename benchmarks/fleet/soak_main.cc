@@ -42,16 +42,17 @@ class Soak {
     std::vector<std::string> ids;
     std::vector<int64_t> firsts;
     for (int i = 0; i < options_.at_once; ++i) {
-      rendezvous::Join join;
-      join.job_id = RandomId();
-      join.address = "127.0.0.1";
-      join.store_port = 29500;
-      join.settings.min_nodes = join.settings.max_nodes = kNodes;
-      join.settings.max_restarts = 1;
-      join.heartbeat_timeout = join.settings.heartbeat_timeout;
-      ids.push_back(join.job_id);
+      rendezvous::Join join = rendezvous::NewJoin();
+      join.set_job_id(RandomId());
+      join.set_address("127.0.0.1");
+      join.set_store_port(29500);
+      join.mutable_settings()->set_max_nodes(kNodes);
+      join.mutable_settings()->set_min_nodes(kNodes);
+      join.mutable_settings()->set_max_restarts(1);
+      *join.mutable_heartbeat_timeout() = join.settings().heartbeat_timeout();
+      ids.push_back(join.job_id());
       for (int node = 0; node < kNodes; ++node) {
-        join.host = absl::StrFormat("node%d", node);
+        join.set_host(absl::StrFormat("node%d", node));
         const int64_t launcher = fleet_.Start(join);
         if (node == 0) firsts.push_back(launcher);
       }

@@ -22,12 +22,12 @@ constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
 AgentMachine::AgentMachine(AgentSettings settings, SteadyTime now)
     : settings_(std::move(settings)),
-      line_({settings_.join.settings.heartbeat_timeout, settings_.join.settings.join_timeout,
-             settings_.reconnect_timeout},
+      line_({ToDuration(settings_.join.settings().heartbeat_timeout()),
+             ToDuration(settings_.join.settings().join_timeout()), settings_.reconnect_timeout},
             now),
-      workers_(settings_.join.slots),
+      workers_(settings_.join.slots()),
       failures_(settings_.batch ? kSignalSpread : absl::ZeroDuration()),
-      reports_({Self(), settings_.server, settings_.join.job_id, settings_.expected_hosts}, &line_) {}
+      reports_({Self(), settings_.server, settings_.join.job_id(), settings_.expected_hosts}, &line_) {}
 
 void AgentMachine::Start(SteadyTime now, Effects* effects) {
   effects->push_back(effect::OpenStore{});
@@ -41,7 +41,7 @@ void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* eff
   if (state_ != State::kStopping || exit_ || !workers_.Quiet()) return;
   state_ = State::kIdle;
   reports_.StartWait(now);
-  if (line_.up()) SayReady(current_->round, effects);
+  if (line_.up()) SayReady(current_->round(), effects);
 }
 
 void AgentMachine::OnConnected(SteadyTime now, Effects* effects, const std::string& leader) {
@@ -52,32 +52,32 @@ void AgentMachine::OnConnected(SteadyTime now, Effects* effects, const std::stri
 
 void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects) {
   Join join = settings_.join;
-  join.incarnation = incarnation;
-  join.current = current_;
-  join.in_touch = line_.lease().InTouch(now);
-  join.heartbeat_timeout = line_.lease().timeout();
+  join.set_incarnation(incarnation);
+  if (current_) *join.mutable_current() = *current_;
+  join.set_in_touch(line_.lease().InTouch(now));
+  *join.mutable_heartbeat_timeout() = FromDuration(line_.lease().timeout());
   if (store_) {
-    join.store_port = store_->port;
-    join.store_secret = store_->secret;
+    join.set_store_port(store_->port);
+    join.set_store_secret(store_->secret);
   }
-  join.survivors = workers_.Survivors();
-  join.can_reform = workers_.CanReform();
+  for (rendezvous::Survivor& survivor : workers_.Survivors()) *join.add_survivors() = std::move(survivor);
+  join.set_can_reform(workers_.CanReform());
   switch (state_) {
-    case State::kRunning: join.phase = Join::Phase::kRunning; break;
-    case State::kSucceeded: join.phase = Join::Phase::kSucceeded; break;
-    case State::kStopping: join.phase = Join::Phase::kStopping; break;
-    default: join.phase = Join::Phase::kIdle; break;
+    case State::kRunning: join.set_phase(Join::PHASE_RUNNING); break;
+    case State::kSucceeded: join.set_phase(Join::PHASE_SUCCEEDED); break;
+    case State::kStopping: join.set_phase(Join::PHASE_STOPPING); break;
+    default: join.set_phase(Join::PHASE_IDLE); break;
   }
   // A failure that the server may not have heard of has to arrive before the node counts as idle.
-  if (reported_) join.phase = Join::Phase::kStopping;
-  joined_as_ = join.phase;
+  if (reported_) join.set_phase(Join::PHASE_STOPPING);
+  joined_as_ = join.phase();
   effects->push_back(effect::Send{std::move(join)});
 }
 
 void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
   const OpenedStore store = store_.value_or(OpenedStore());
-  effects->push_back(effect::Send{
-      rendezvous::Ready{left_round, store.port, store.secret, workers_.Survivors(), workers_.CanReform(), left_out_}});
+  effects->push_back(effect::Send{rendezvous::NewReady(left_round, store.port, store.secret, workers_.Survivors(),
+                                                       workers_.CanReform(), left_out_)});
 }
 
 void AgentMachine::OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused,
@@ -135,17 +135,17 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
     // A round may have begun without this node.
     case ServerLine::Reading::kTooLate:
       if (!workers_.Quiet()) return LeaveSilentServer(now, effects);
-      if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return Confirm(m->assignment, now, effects);
+      if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return Confirm(m->assignment(), now, effects);
       break;
     case ServerLine::Reading::kCounts:
       if (unconfirmed_) OnAssign(*std::exchange(unconfirmed_, std::nullopt), now, effects);
       break;
   }
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
-  if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment(), now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnExcludedFromRound(*m, effects);
-  if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
+  if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict(), now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
     if (state_ != State::kIdle) return;
     reports_.OnWaiting(*m, now);
@@ -153,8 +153,8 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   }
   if (const auto* m = std::get_if<rendezvous::Rejected>(&message)) {
     if (exit_) return;
-    effects->push_back(effect::Print{LogLevel::kError, m->reason});
-    StopAndExit({2, std::nullopt, {}}, SIGTERM, m->reason, now, effects);
+    effects->push_back(effect::Print{LogLevel::kError, m->reason()});
+    StopAndExit({2, std::nullopt, {}}, SIGTERM, m->reason(), now, effects);
   }
 }
 
@@ -167,19 +167,19 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
                                 : absl::StrCat("reached the rendezvous server at ", leader_, ", which leads")});
   }
   line_.OnWelcome(welcome, now);
-  if (current_ && welcome.missed_round > current_->round) line_.OnMissedRound();
+  if (current_ && welcome.missed_round() > current_->round()) line_.OnMissedRound();
   if (state_ == State::kConnecting) {
     state_ = State::kIdle;
     reports_.StartWait(now);
   }
   if (reported_) {
-    effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
-    if (state_ == State::kIdle) SayReady(current_->round, effects);
-  } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
+    effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), *reported_)});
+    if (state_ == State::kIdle) SayReady(current_->round(), effects);
+  } else if (joined_as_ == Join::PHASE_RUNNING && state_ == State::kSucceeded) {
     // The workers ended after the Join was sent, which told otherwise.
-    effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
-  } else if (joined_as_ != Join::Phase::kIdle && state_ == State::kIdle) {
-    SayReady(current_->round, effects);
+    effects->push_back(effect::Send{rendezvous::NewGroupSucceeded(current_->round())});
+  } else if (joined_as_ != Join::PHASE_IDLE && state_ == State::kIdle) {
+    SayReady(current_->round(), effects);
   }
 }
 
@@ -191,7 +191,7 @@ void AgentMachine::Confirm(const rendezvous::Assignment& assignment, SteadyTime 
 }
 
 void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects) {
-  if (exit_ || (current_ && assignment.round <= current_->round)) return;
+  if (exit_ || (current_ && assignment.round() <= current_->round())) return;
   if (state_ == State::kStopping) {
     // A Ready that was told again crossed the StopRound for which survivors are being stopped. As if the workers of
     // this round had ended at once: its Ready follows.
@@ -201,10 +201,10 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   }
   if (state_ != State::kIdle) return;
   const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
-  if (!workers_.Quiet() || (!assignment.keeps_workers && !kept.empty())) {
+  if (!workers_.Quiet() || (!assignment.keeps_workers() && !kept.empty())) {
     // A survivor is being killed, or the server does not know that there are any.
     deferred_ = assignment;
-    return assignment.keeps_workers ? void() : KillSurvivors(kept, now, effects);
+    return assignment.keeps_workers() ? void() : KillSurvivors(kept, now, effects);
   }
   state_ = State::kRunning;
   current_ = assignment;
@@ -214,11 +214,11 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   failures_.Clear();
   reports_.StartRound(assignment, now);
   effects->push_back(effect::ShowStatus{""});
-  effects->push_back(
-      effect::Print{assignment.group_world_size > 1 ? LogLevel::kWarning : LogLevel::kInfo, DescribeRound(assignment)});
+  effects->push_back(effect::Print{assignment.group_world_size() > 1 ? LogLevel::kWarning : LogLevel::kInfo,
+                                   DescribeRound(assignment)});
   // Survivors of any node: this one's workers run the same program, though they may not have connected yet when the
   // round ends. Otherwise a node that has just joined would make the server restart all.
-  if (assignment.keeps_workers || assignment.state_source) workers_.AssumeAware();
+  if (assignment.keeps_workers() || assignment.has_state_source()) workers_.AssumeAware();
   workers_.Resume(kept);
   const LocalRanks newcomers = workers_.NotAlive();
   workers_.Start(newcomers);
@@ -227,18 +227,20 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   effects->push_back(effect::SpawnWorkers{assignment, newcomers});
 }
 
-std::string AgentMachine::Self() const { return absl::StrCat(settings_.join.host, " (", settings_.join.address, ")"); }
+std::string AgentMachine::Self() const {
+  return absl::StrCat(settings_.join.host(), " (", settings_.join.address(), ")");
+}
 
 std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment) const {
   const Join& join = settings_.join;
-  std::string text = absl::StrCat("round ", assignment.round, ": ", Self(), " is node ", assignment.group_rank, " of ",
-                                  assignment.group_world_size, ", ");
-  const int32_t last = assignment.base_rank + join.slots - 1;
-  absl::StrAppend(&text, join.slots == 1 ? "rank " : "ranks ", assignment.base_rank);
-  if (join.slots > 1) absl::StrAppend(&text, "-", last);
-  absl::StrAppend(&text, " of ", assignment.world_size, "; master ",
-                  Endpoint{assignment.master_addr, assignment.master_port}.ToString(), "; ", assignment.reason);
-  if (!assignment.keeps_workers) return text;
+  std::string text = absl::StrCat("round ", assignment.round(), ": ", Self(), " is node ", assignment.group_rank(),
+                                  " of ", assignment.group_world_size(), ", ");
+  const int32_t last = assignment.base_rank() + join.slots() - 1;
+  absl::StrAppend(&text, join.slots() == 1 ? "rank " : "ranks ", assignment.base_rank());
+  if (join.slots() > 1) absl::StrAppend(&text, "-", last);
+  absl::StrAppend(&text, " of ", assignment.world_size(), "; master ",
+                  Endpoint{assignment.master_addr(), assignment.master_port()}.ToString(), "; ", assignment.reason());
+  if (!assignment.keeps_workers()) return text;
   absl::StrAppend(&text, "; keeping ", RanksText(workers_.In(WorkerSet::State::kSuspended)), ", starting ",
                   RanksText(workers_.NotAlive()));
   return text;
@@ -247,29 +249,29 @@ std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment
 void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects) {
   // An Assign that was to be confirmed is over: as if its workers had ended at once.
   for (std::optional<rendezvous::Assignment>* early : {&unconfirmed_, &deferred_}) {
-    if (*early && stop.round >= (*early)->round) current_ = std::exchange(*early, std::nullopt);
+    if (*early && stop.round() >= (*early)->round()) current_ = std::exchange(*early, std::nullopt);
   }
-  if (exit_ || !current_ || stop.round < current_->round) return;
+  if (exit_ || !current_ || stop.round() < current_->round()) return;
   reported_.reset();  // the server knows
   switch (state_) {
     case State::kRunning:
     case State::kSucceeded: {
-      const bool suspends = stop.keep_workers && workers_.CanReform();
+      const bool suspends = stop.keep_workers() && workers_.CanReform();
       effects->push_back(effect::Print{
           LogLevel::kWarning,
-          absl::StrCat(suspends ? "suspending" : "stopping", " this node's workers for a new round: ", stop.reason)});
-      const auto& cause = stop.first_cause;
-      worker_contract::LinkSuspend line{current_->round, stop.at_step_end, stop.reason, std::nullopt};
-      if (cause && cause->rank >= 0) line.blame = cause->rank;
-      return LeaveRound(stop.keep_workers, std::move(line), now, effects);
+          absl::StrCat(suspends ? "suspending" : "stopping", " this node's workers for a new round: ", stop.reason())});
+      const auto cause = rendezvous::FirstCause(stop);
+      worker_contract::LinkSuspend line{current_->round(), stop.at_step_end(), stop.reason(), std::nullopt};
+      if (cause && cause->rank() >= 0) line.blame = cause->rank();
+      return LeaveRound(stop.keep_workers(), std::move(line), now, effects);
     }
     case State::kIdle:
-      if (!stop.keep_workers && !workers_.Survivors().empty()) return StopSurvivors(stop.reason, now, effects);
+      if (!stop.keep_workers() && !workers_.Survivors().empty()) return StopSurvivors(stop.reason(), now, effects);
       // It was ready already, but the server does not know.
-      return SayReady(stop.round, effects);
+      return SayReady(stop.round(), effects);
     case State::kStopping:  // Ready follows by itself
-      if (!stop.keep_workers) return StopSurvivors(stop.reason, now, effects);
-      if (!stop.at_step_end) SuspendNow(effects);
+      if (!stop.keep_workers()) return StopSurvivors(stop.reason(), now, effects);
+      if (!stop.at_step_end()) SuspendNow(effects);
       return;
     case State::kConnecting:
     case State::kDone: return;
@@ -277,12 +279,12 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
 }
 
 void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects) {
-  if (exit_ || !current_ || without.round <= current_->round) return;
+  if (exit_ || !current_ || without.round() <= current_->round()) return;
   left_out_ = true;
   line_.OnMissedRound();
-  effects->push_back(effect::Print{LogLevel::kWarning, without.reason});
+  effects->push_back(effect::Print{LogLevel::kWarning, without.reason()});
   // Unless a suspended worker has to end first: then the Ready that follows says it.
-  if (state_ == State::kIdle && workers_.Quiet() && store_) SayReady(current_->round, effects);
+  if (state_ == State::kIdle && workers_.Quiet() && store_) SayReady(current_->round(), effects);
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
@@ -290,13 +292,13 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   if (exit_ && !leave_.running()) return;
   leave_.Clear();
   // Another node was told to stop, as this one was: nobody failed.
-  const auto& cause = verdict.first_cause;
-  if (exit_ && cause && cause->rank < 0 && cause->signal != 0) {
+  const auto cause = rendezvous::FirstCause(verdict);
+  if (exit_ && cause && cause->rank() < 0 && cause->signal() != 0) {
     if (Stopped()) OnStopped(now, effects);
     return;
   }
-  if (state_ == State::kIdle && !verdict.succeeded) reports_.ReportFailedWait(effects);
-  StopAndExit({verdict.exit_code, verdict, failures_.siblings()}, SIGTERM, verdict.reason, now, effects);
+  if (state_ == State::kIdle && !verdict.succeeded()) reports_.ReportFailedWait(effects);
+  StopAndExit({verdict.exit_code(), verdict, failures_.siblings()}, SIGTERM, verdict.reason(), now, effects);
 }
 
 std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>& ends) {
@@ -326,7 +328,7 @@ void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime
   line_.SetHasWorkers(false);
   reports_.EndRound();
   effects->push_back(effect::SweepOrphans{});
-  if (line_.up()) effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewGroupSucceeded(current_->round())});
 }
 
 void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure,
@@ -338,9 +340,9 @@ void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous
 
 void AgentMachine::TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
   reported_ = failure;
-  effects->push_back(effect::Print{LogLevel::kWarning, DescribeFailure(failure)});
-  if (line_.up()) effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, failure}});
-  LeaveRound(true, {current_->round, false, DescribeFailure(failure), failure.rank}, now, effects);
+  effects->push_back(effect::Print{LogLevel::kWarning, rendezvous::DescribeFailure(failure)});
+  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), failure)});
+  LeaveRound(true, {current_->round(), false, rendezvous::DescribeFailure(failure), failure.rank()}, now, effects);
 }
 
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {

@@ -50,8 +50,9 @@ struct OpenedStore {
 };
 
 struct AgentSettings {
-  rendezvous::Join join;  // who this node is; phase, current, incarnation and the store are the machine's
-  std::string server;     // the rendezvous server's address, for messages
+  rendezvous::Join join =
+      rendezvous::NewJoin();  // who this node is; phase, current, incarnation and the store are the machine's
+  std::string server;         // the rendezvous server's address, for messages
   std::vector<std::string> expected_hosts;              // names of the nodes that are to come; empty: not known
   absl::Duration shutdown_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL
   std::optional<absl::Duration> reconnect_timeout;      // for which to look for a server that is lost (server_line.h)
@@ -214,10 +215,10 @@ class AgentMachine {
   WaitReports reports_;
   std::optional<OpenedStore> store_;  // unset: it is being opened
 
-  std::optional<rendezvous::Assignment> current_;                       // the last one taken
-  bool left_out_ = false;                                               // a round after that begins without the node
-  std::optional<rendezvous::Assignment> unconfirmed_;                   // see Confirm
-  rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
+  std::optional<rendezvous::Assignment> current_;                     // the last one taken
+  bool left_out_ = false;                                             // a round after that begins without the node
+  std::optional<rendezvous::Assignment> unconfirmed_;                 // see Confirm
+  rendezvous::Join::Phase joined_as_ = rendezvous::Join::PHASE_IDLE;  // what the last Join said
   std::optional<rendezvous::Assignment> deferred_;     // taken once a worker that is being killed is gone
   std::optional<rendezvous::WorkerFailure> reported_;  // of current_; told again after a reconnection
 

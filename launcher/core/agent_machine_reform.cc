@@ -22,7 +22,7 @@ constexpr absl::Duration kBrokenHold = absl::Seconds(1);
 std::string AgentMachine::RanksText(const LocalRanks& workers) const {
   if (workers.empty()) return "no rank";
   std::vector<int32_t> ranks;
-  for (const int32_t local_rank : workers) ranks.push_back(current_->base_rank + local_rank);
+  for (const int32_t local_rank : workers) ranks.push_back(current_->base_rank() + local_rank);
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RangesText(ranks));
 }
 
@@ -56,7 +56,7 @@ void AgentMachine::OnSuspended(int32_t local_rank, const worker_contract::LinkSu
 }
 
 void AgentMachine::OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects) {
-  if (state_ != State::kRunning || line.round != current_->round) return;
+  if (state_ != State::kRunning || line.round != current_->round()) return;
   workers_.Reformed(local_rank);
   effects->push_back(effect::Print{
       LogLevel::kInfo, absl::StrCat(RanksText({local_rank}), " is part of round ", line.round, " at step ", line.step,
@@ -64,7 +64,7 @@ void AgentMachine::OnReFormed(int32_t local_rank, const worker_contract::LinkReF
 }
 
 void AgentMachine::OnGroupBroken(const GroupBroken& broken, SteadyTime now) {
-  if (state_ != State::kRunning || broken.round != current_->round || broken_) return;
+  if (state_ != State::kRunning || broken.round != current_->round() || broken_) return;
   broken_ = broken.failure;
   broken_due_.Set(now + kBrokenHold);
 }
@@ -88,7 +88,7 @@ void AgentMachine::ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effec
     const WorkerSet::State worker = workers_.state(end.local_rank);
     if (worker != WorkerSet::State::kSuspending && worker != WorkerSet::State::kSuspended) continue;
     effects->push_back(effect::Print{
-        LogLevel::kWarning, absl::StrCat(end.failure ? DescribeFailure(*end.failure)
+        LogLevel::kWarning, absl::StrCat(end.failure ? rendezvous::DescribeFailure(*end.failure)
                                                      : absl::StrCat(RanksText({end.local_rank}), " exited with 0"),
                                          ", while it was suspended; a new process will take its place")});
   }
@@ -142,10 +142,10 @@ void AgentMachine::OnFewerWorkers(SteadyTime now, Effects* effects) {
   if (deferred_) return OnAssign(*std::exchange(deferred_, std::nullopt), now, effects);
   effects->push_back(effect::SweepOrphans{});
   if (line_.up()) {
-    SayReady(current_->round, effects);
+    SayReady(current_->round(), effects);
   } else {
     // Had it been joining, the Join would have told of a worker more.
-    joined_as_ = rendezvous::Join::Phase::kStopping;
+    joined_as_ = rendezvous::Join::PHASE_STOPPING;
   }
 }
 

@@ -80,7 +80,7 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
   }
   effects->push_back(effect::Print{LogLevel::kWarning, std::move(text)});
   leave_signal_ = signal.number;
-  if (signal.from_batch_system && settings_.batch && settings_.join.settings.max_nodes > 1) {
+  if (signal.from_batch_system && settings_.batch && settings_.join.settings().max_nodes() > 1) {
     leave_.Set(now + kSignalSpread);
   } else {
     SayLeaveBecauseOfSignal(now, effects);
@@ -98,7 +98,7 @@ void AgentMachine::SayLeave(const std::string& reason, int signal, SteadyTime no
   if (line_.state() == ServerLine::State::kDown) return;
   const bool has_workers = workers_.AnyAlive();
   line_.OnLeave(has_workers, now);
-  effects->push_back(effect::Send{rendezvous::Leave{reason, has_workers, signal}});
+  effects->push_back(effect::Send{rendezvous::NewLeave(reason, has_workers, signal)});
 }
 
 void AgentMachine::OnFatal(const std::string& reason, SteadyTime now, Effects* effects) {
@@ -184,7 +184,7 @@ void AgentMachine::StopBecauseCutOff(SteadyTime now, Effects* effects) {
       LogLevel::kWarning,
       absl::StrCat("cut off from the rendezvous server at ", settings_.server, " for ", absl::FormatDuration(since),
                    ": stopping this node's workers, as the other nodes may go on without them")});
-  LeaveRound(true, {current_->round, false, "cut off from the rendezvous server", std::nullopt}, now, effects);
+  LeaveRound(true, {current_->round(), false, "cut off from the rendezvous server", std::nullopt}, now, effects);
 }
 
 SteadyTime AgentMachine::WorkersMayRunUntil() const {

@@ -86,10 +86,10 @@ WorkerError FromRawText(absl::string_view content) {
 
 std::string FormatErrorFile(const rendezvous::WorkerFailure& failure) {
   Json inner;
-  inner["message"] = failure.message.empty() ? rendezvous::DescribeFailure(failure) : failure.message;
-  inner["errorCode"] = failure.signal != 0 ? -failure.signal : failure.exit_code;
-  inner["extraInfo"]["py_callstack"] = failure.traceback;
-  const absl::Time at = failure.at == absl::Time() ? absl::UnixEpoch() : failure.at;
+  inner["message"] = failure.message().empty() ? rendezvous::DescribeFailure(failure) : failure.message();
+  inner["errorCode"] = failure.signal() != 0 ? -failure.signal() : failure.exit_code();
+  inner["extraInfo"]["py_callstack"] = failure.traceback();
+  const absl::Time at = ToTime(failure.at()) == absl::Time() ? absl::UnixEpoch() : ToTime(failure.at());
   inner["extraInfo"]["timestamp"] = absl::StrCat(absl::ToUnixSeconds(at));
   Json file;
   file["message"] = std::move(inner);

@@ -51,32 +51,33 @@ void AppendWrapped(absl::string_view name, absl::string_view value, std::string*
 
 // torchrun's way to write it: a signal as its negative number.
 std::string ExitCodeText(const WorkerFailure& failure) {
-  std::string text = absl::StrCat(failure.signal != 0 ? -failure.signal : failure.ExitStatus());
-  absl::StrAppend(&text, " (pid: ", failure.pid != 0 ? absl::StrCat(failure.pid) : "none", ")");
-  if (failure.signal != 0) absl::StrAppend(&text, " (", SignalName(failure.signal), ")");
+  std::string text = absl::StrCat(failure.signal() != 0 ? -failure.signal() : rendezvous::ExitStatus(failure));
+  absl::StrAppend(&text, " (pid: ", failure.pid() != 0 ? absl::StrCat(failure.pid()) : "none", ")");
+  if (failure.signal() != 0) absl::StrAppend(&text, " (", SignalName(failure.signal()), ")");
   return text;
 }
 
 // torchrun's sentence for a signal; else what the worker or the launcher said.
 std::string MessageText(const WorkerFailure& failure) {
-  std::string text = OneLine(failure.message, kMaxTextBytes);
-  if (text.empty() && failure.signal != 0) {
-    text =
-        absl::StrFormat("Signal %d (%s) received by PID %d", failure.signal, SignalName(failure.signal), failure.pid);
+  std::string text = OneLine(failure.message(), kMaxTextBytes);
+  if (text.empty() && failure.signal() != 0) {
+    text = absl::StrFormat("Signal %d (%s) received by PID %d", failure.signal(), SignalName(failure.signal()),
+                           failure.pid());
   }
-  if (text.empty() && failure.pid != 0) {
-    text = failure.restartable ? "no error file; see the worker's output" : absl::StrCat("it ", DescribeEnd(failure));
+  if (text.empty() && failure.pid() != 0) {
+    text = failure.restartable() ? "no error file; see the worker's output"
+                                 : absl::StrCat("it ", rendezvous::DescribeEnd(failure));
   }
-  if (text.empty()) text = absl::StrCat(DescribeWho(failure), " ", DescribeEnd(failure));
-  if (failure.oom_killed && !absl::StrContains(text, "OOM")) {
+  if (text.empty()) text = absl::StrCat(rendezvous::DescribeWho(failure), " ", rendezvous::DescribeEnd(failure));
+  if (failure.oom_killed() && !absl::StrContains(text, "OOM")) {
     absl::StrAppend(&text, "; OOM-killed");
   }
   return text;
 }
 
 void AppendTraceback(const WorkerFailure& failure, std::string* out) {
-  if (failure.traceback.empty()) return;
-  const std::string clean = CutMiddle(CleanText(failure.traceback), rendezvous::kMaxTracebackBytes);
+  if (failure.traceback().empty()) return;
+  const std::string clean = CutMiddle(CleanText(failure.traceback()), rendezvous::kMaxTracebackBytes);
   const std::vector<absl::string_view> lines = absl::StrSplit(absl::StripTrailingAsciiWhitespace(clean), '\n');
   AppendField("traceback", lines.front(), out);
   for (size_t i = 1; i < lines.size(); ++i) absl::StrAppend(out, "    ", lines[i], "\n");
@@ -85,23 +86,24 @@ void AppendTraceback(const WorkerFailure& failure, std::string* out) {
 void AppendFailure(size_t index, const WorkerFailure& failure, bool whole, absl::TimeZone zone, std::string* out) {
   absl::StrAppend(out, "[", index, "]:\n");
   // The server, which says that a node is lost, knows no wall time.
-  if (failure.at != absl::Time()) AppendField("time", absl::FormatTime("%Y-%m-%d_%H:%M:%S", failure.at, zone), out);
-  AppendField("host", failure.host.empty() ? "<unknown>" : OneLine(failure.host, kMaxTextBytes), out);
-  if (failure.rank >= 0) {
-    AppendField("rank", absl::StrFormat("%d (local_rank: %d)", failure.rank, failure.local_rank), out);
+  if (ToTime(failure.at()) != absl::Time())
+    AppendField("time", absl::FormatTime("%Y-%m-%d_%H:%M:%S", ToTime(failure.at()), zone), out);
+  AppendField("host", failure.host().empty() ? "<unknown>" : OneLine(failure.host(), kMaxTextBytes), out);
+  if (failure.rank() >= 0) {
+    AppendField("rank", absl::StrFormat("%d (local_rank: %d)", failure.rank(), failure.local_rank()), out);
     AppendField("exitcode", ExitCodeText(failure), out);
-    if (failure.pid != 0) AppendField("ran for", ElapsedText(failure.ran_for), out);
-    AppendField("error_file", failure.error_file.empty() ? "<N/A>" : OneLine(failure.error_file, 4096), out);
+    if (failure.pid() != 0) AppendField("ran for", ElapsedText(ToDuration(failure.ran_for())), out);
+    AppendField("error_file", failure.error_file().empty() ? "<N/A>" : OneLine(failure.error_file(), 4096), out);
   }
-  if (!failure.progress.empty()) AppendWrapped("progress", failure.progress, out);
+  if (!failure.progress().empty()) AppendWrapped("progress", failure.progress(), out);
   AppendWrapped("message", MessageText(failure), out);
   if (whole) AppendTraceback(failure, out);
 }
 
 bool IsFirstCause(const WorkerFailure& failure, const rendezvous::Verdict& verdict) {
-  const std::optional<WorkerFailure>& cause = verdict.first_cause;
-  return cause && cause->rank >= 0 && failure.rank == cause->rank && failure.pid == cause->pid &&
-         failure.host == cause->host;
+  const std::optional<WorkerFailure> cause = rendezvous::FirstCause(verdict);
+  return cause && cause->rank() >= 0 && failure.rank() == cause->rank() && failure.pid() == cause->pid() &&
+         failure.host() == cause->host();
 }
 
 void AppendOthers(const FailureReport& report, absl::string_view thin, std::string* out) {
@@ -123,21 +125,21 @@ void AppendOthers(const FailureReport& report, absl::string_view thin, std::stri
 
 std::string FailureSummary(const FailureReport& report) {
   const rendezvous::Verdict& verdict = report.verdict;
-  if (verdict.succeeded) return "";
+  if (verdict.succeeded()) return "";
   const std::string thick = std::string(kFrameWidth, '=') + "\n";
   const std::string thin = std::string(kFrameWidth, '-') + "\n";
   std::string out = absl::StrCat(thick, OneLine(report.entrypoint, kMaxTextBytes), " FAILED\n");
-  if (!verdict.reason.empty()) absl::StrAppend(&out, Wrap(OneLine(verdict.reason, kMaxTextBytes), 0, ""), "\n");
-  const bool worker_failed = verdict.first_cause && verdict.first_cause->rank >= 0;
+  if (!verdict.reason().empty()) absl::StrAppend(&out, Wrap(OneLine(verdict.reason(), kMaxTextBytes), 0, ""), "\n");
+  const bool worker_failed = verdict.has_first_cause() && verdict.first_cause().rank() >= 0;
   if (worker_failed && !report.interpreter.empty()) {
     absl::StrAppend(&out, "Python: ", OneLine(report.interpreter, kMaxTextBytes), "\n");
   }
   if (!report.hint.empty()) {
     absl::StrAppend(&out, Wrap(absl::StrCat("Hint: ", OneLine(report.hint, kMaxTextBytes)), 0, ""), "\n");
   }
-  if (verdict.first_cause) {
+  if (verdict.has_first_cause()) {
     absl::StrAppend(&out, thin, "Root Cause (first observed failure):\n");
-    AppendFailure(0, *verdict.first_cause, /*whole=*/true, report.time_zone, &out);
+    AppendFailure(0, verdict.first_cause(), /*whole=*/true, report.time_zone, &out);
   }
   AppendOthers(report, thin, &out);
   absl::StrAppend(&out, thick);

@@ -41,13 +41,13 @@ constexpr absl::string_view kPeerErrors[] = {
 
 bool IsPeerError(const rendezvous::WorkerFailure& failure) {
   // The last lines of the traceback are the message's own; earlier ones are code, which may mention anything.
-  const std::string text = absl::AsciiStrToLower(failure.message);
+  const std::string text = absl::AsciiStrToLower(failure.message());
   return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors),
                      [&](absl::string_view words) { return absl::StrContains(text, words); });
 }
 
 FailureClass ClassifySignal(const rendezvous::WorkerFailure& failure) {
-  switch (failure.signal) {
+  switch (failure.signal()) {
     case SIGTERM:
     case SIGINT:
     case SIGHUP:
@@ -75,11 +75,11 @@ size_t Best(absl::Span<const FailureEvidence> failures) {
 FailureClass Classify(const FailureEvidence& evidence) {
   const rendezvous::WorkerFailure& failure = evidence.failure;
   if (evidence.stopped_by_us) return FailureClass::kStoppedByUs;
-  if (!failure.restartable) return FailureClass::kNotExecuted;
-  if (failure.oom_killed) return FailureClass::kOutOfMemory;
-  if (failure.signal != 0) return ClassifySignal(failure);
+  if (!failure.restartable()) return FailureClass::kNotExecuted;
+  if (failure.oom_killed()) return FailureClass::kOutOfMemory;
+  if (failure.signal() != 0) return ClassifySignal(failure);
   if (IsPeerError(failure)) return FailureClass::kPeerError;
-  return evidence.raised_at || !failure.traceback.empty() ? FailureClass::kOwnError : FailureClass::kUnclear;
+  return evidence.raised_at || !failure.traceback().empty() ? FailureClass::kOwnError : FailureClass::kUnclear;
 }
 
 size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {
@@ -91,7 +91,7 @@ size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {
   for (size_t i = 0; i < failures.size(); ++i) {
     const FailureEvidence& other = failures[i];
     if (Classify(other) != FailureClass::kOwnError || !other.raised_at) continue;
-    if (*other.raised_at + absl::Seconds(1) >= failures[best].failure.at) continue;
+    if (*other.raised_at + absl::Seconds(1) >= ToTime(failures[best].failure.at())) continue;
     if (!earlier || *other.raised_at < *failures[*earlier].raised_at) earlier = i;
   }
   return earlier.value_or(best);

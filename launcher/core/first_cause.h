@@ -12,7 +12,7 @@ namespace ddprun::launcher {
 
 // A worker's end with what helps to tell causes from consequences.
 struct FailureEvidence {
-  rendezvous::WorkerFailure failure;
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
   std::optional<absl::Time> raised_at;  // the error file's timestamp: whole seconds, rounded down
   bool stopped_by_us = false;           // the launcher had sent it a signal
 };

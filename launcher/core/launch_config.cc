@@ -125,17 +125,18 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   const bool one_node = options.nnodes.max == 1;
   config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
   config->role = options.role;
-  config->settings.min_nodes = options.nnodes.min;
-  config->settings.max_nodes = options.nnodes.max;
-  config->settings.max_restarts = options.max_restarts;
-  config->settings.restart_window = options.restart_window;
-  config->settings.restart_backoff = options.restart_backoff;
-  config->settings.max_failures_at_step = options.max_failures_at_step;
-  config->settings.node_cooldown = options.node_cooldown;
-  config->settings.join_timeout = options.rdzv_conf.join_timeout;
-  config->settings.last_call = options.rdzv_conf.last_call_timeout;
-  config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config));
-  config->settings.reconnect_grace = options.rdzv_conf.reconnect_grace;
+  config->settings.set_min_nodes(options.nnodes.min);
+  config->settings.set_max_nodes(options.nnodes.max);
+  config->settings.set_max_restarts(options.max_restarts);
+  *config->settings.mutable_restart_window() = FromDuration(options.restart_window);
+  *config->settings.mutable_restart_backoff() = FromDuration(options.restart_backoff);
+  config->settings.set_max_failures_at_step(options.max_failures_at_step);
+  *config->settings.mutable_node_cooldown() = FromDuration(options.node_cooldown);
+  *config->settings.mutable_join_timeout() = FromDuration(options.rdzv_conf.join_timeout);
+  *config->settings.mutable_last_call() = FromDuration(options.rdzv_conf.last_call_timeout);
+  *config->settings.mutable_heartbeat_timeout() =
+      FromDuration(options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config)));
+  *config->settings.mutable_reconnect_grace() = FromDuration(options.rdzv_conf.reconnect_grace);
   config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
   config->local_addr = options.local_addr.value_or("");
 }

@@ -64,7 +64,7 @@ struct HangPolicy {
 struct LaunchConfig {
   // The job.
   std::string job_id;
-  rendezvous::JobSettings settings;
+  rendezvous::JobSettings settings = rendezvous::DefaultSettings();
   int slots = 1;  // workers of this node
   std::string role;
 

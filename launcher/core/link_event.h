@@ -12,7 +12,7 @@ namespace ddprun::launcher {
 // The worker said that its process group is broken, which tells of it as of a failure.
 struct GroupBroken {
   uint64_t round = 0;
-  rendezvous::WorkerFailure failure;
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
 };
 
 // The worker's connection is no more.

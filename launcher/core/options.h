@@ -37,8 +37,8 @@ struct Options {
   int max_restarts = 0;
   absl::Duration restart_window;   // of max_restarts; zero: the job's life
   absl::Duration restart_backoff;  // before the first restart of a series; zero: none
-  int max_failures_at_step = rendezvous::JobSettings().max_failures_at_step;  // 0: no limit
-  absl::Duration node_cooldown = rendezvous::JobSettings().node_cooldown;     // zero: none
+  int max_failures_at_step = rendezvous::DefaultSettings().max_failures_at_step();           // 0: no limit
+  absl::Duration node_cooldown = ToDuration(rendezvous::DefaultSettings().node_cooldown());  // zero: none
   std::string role = "default";
 
   // How the nodes find each other.

@@ -22,8 +22,8 @@ std::string PhaseText(const worker_contract::LinkProgress& progress) {
 }  // namespace
 
 void ProgressSummary::StartRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  base_rank_ = assignment.base_rank;
-  restarts_ = assignment.restart_count;
+  base_rank_ = assignment.base_rank();
+  restarts_ = assignment.restart_count();
   ranks_.assign(slots, Rank());
   samples_.clear();
   furthest_ = -1;

@@ -81,18 +81,18 @@ Variables CommonDefaults(const GroupSettings& settings) {
 Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
                         const std::string& error_file) {
   Variables variables = {
-      {contract::kRank, absl::StrCat(assignment.base_rank + local_rank)},
+      {contract::kRank, absl::StrCat(assignment.base_rank() + local_rank)},
       {contract::kLocalRank, absl::StrCat(settings.devices.empty() ? local_rank : 0)},
-      {contract::kWorldSize, absl::StrCat(assignment.world_size)},
-      {contract::kGroupRank, absl::StrCat(assignment.group_rank)},
-      {contract::kGroupWorldSize, absl::StrCat(assignment.group_world_size)},
-      {contract::kRoleRank, absl::StrCat(assignment.base_role_rank + local_rank)},
-      {contract::kRoleWorldSize, absl::StrCat(assignment.role_world_size)},
-      {contract::kMasterAddr, assignment.master_addr},
-      {contract::kMasterPort, absl::StrCat(assignment.master_port)},
-      {contract::kRestartCount, absl::StrCat(assignment.restart_count)},
+      {contract::kWorldSize, absl::StrCat(assignment.world_size())},
+      {contract::kGroupRank, absl::StrCat(assignment.group_rank())},
+      {contract::kGroupWorldSize, absl::StrCat(assignment.group_world_size())},
+      {contract::kRoleRank, absl::StrCat(assignment.base_role_rank() + local_rank)},
+      {contract::kRoleWorldSize, absl::StrCat(assignment.role_world_size())},
+      {contract::kMasterAddr, assignment.master_addr()},
+      {contract::kMasterPort, absl::StrCat(assignment.master_port())},
+      {contract::kRestartCount, absl::StrCat(assignment.restart_count())},
       {contract::kErrorFile, error_file},
-      {contract::kRound, absl::StrCat(assignment.round)},
+      {contract::kRound, absl::StrCat(assignment.round())},
   };
   if (!settings.devices.empty()) variables.emplace_back("CUDA_VISIBLE_DEVICES", settings.devices[local_rank]);
   if (settings.job_end) {
@@ -140,19 +140,19 @@ std::vector<std::string> RankEnvironment(const rendezvous::Assignment& assignmen
 
 worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment, int local_rank, int slots) {
   worker_contract::LinkReForm line;
-  line.round = assignment.round;
-  line.rank = assignment.base_rank + local_rank;
-  line.world_size = assignment.world_size;
+  line.round = assignment.round();
+  line.rank = assignment.base_rank() + local_rank;
+  line.world_size = assignment.world_size();
   line.local_world_size = slots;
-  line.group_rank = assignment.group_rank;
-  line.group_world_size = assignment.group_world_size;
-  line.role_rank = assignment.base_role_rank + local_rank;
-  line.role_world_size = assignment.role_world_size;
-  line.master_addr = assignment.master_addr;
-  line.master_port = assignment.master_port;
-  line.restart_count = assignment.restart_count;
-  line.state_source = assignment.state_source;
-  line.state_step = assignment.state_step;
+  line.group_rank = assignment.group_rank();
+  line.group_world_size = assignment.group_world_size();
+  line.role_rank = assignment.base_role_rank() + local_rank;
+  line.role_world_size = assignment.role_world_size();
+  line.master_addr = assignment.master_addr();
+  line.master_port = assignment.master_port();
+  line.restart_count = assignment.restart_count();
+  if (assignment.has_state_source()) line.state_source = assignment.state_source();
+  if (assignment.has_state_step()) line.state_step = assignment.state_step();
   return line;
 }
 

@@ -17,7 +17,7 @@ absl::Duration HoldOf(const FailureEvidence& cause, absl::Duration longest) {
   // It or one of its peers may have got a signal to stop.
   if (failure_class >= FailureClass::kOwnError) return longest;
   // The next process to be killed may be this launcher: then its node is lost, and no worker has failed.
-  if (failure_class == FailureClass::kCrash && cause.failure.signal == SIGKILL) return std::min(longest, kKillSpread);
+  if (failure_class == FailureClass::kCrash && cause.failure.signal() == SIGKILL) return std::min(longest, kKillSpread);
   return absl::ZeroDuration();
 }
 

@@ -67,13 +67,13 @@ void ServerLine::SetHasWorkers(bool has_workers) {
 }
 
 void ServerLine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now) {
-  lease_.SetTimeout(welcome.heartbeat_timeout);
+  lease_.SetTimeout(ToDuration(welcome.heartbeat_timeout()));
   reconnect_timeout_ =
-      settings_.reconnect_timeout.value_or(welcome.by_launcher ? kHostedServerReturns : kServerReturns);
+      settings_.reconnect_timeout.value_or(welcome.by_launcher() ? kHostedServerReturns : kServerReturns);
   state_ = State::kUp;
   ever_up_ = true;
   give_up_.Clear();
-  heartbeat_interval_ = welcome.heartbeat_interval;
+  heartbeat_interval_ = ToDuration(welcome.heartbeat_interval());
   heartbeat_.Set(now + heartbeat_interval_);
   if (heartbeat_interval_ == absl::InfiniteDuration()) {
     silent_.Clear();

@@ -124,7 +124,7 @@ class Table {
     add("join_timeout", &RdzvConf::join_timeout);
     add("last_call_timeout", &RdzvConf::last_call_timeout);
     const char* const several = config_.more_endpoints.empty() ? "default" : "default with several endpoints";
-    Add("heartbeat_timeout", absl::FormatDuration(config_.settings.heartbeat_timeout),
+    Add("heartbeat_timeout", absl::FormatDuration(ToDuration(config_.settings.heartbeat_timeout())),
         given.heartbeat_timeout ? origins_.Of("rdzv-conf") : several);
     if (given.reconnect_timeout) {
       Add("reconnect_timeout", absl::FormatDuration(*given.reconnect_timeout), origins_.Of("rdzv-conf"));

@@ -34,7 +34,8 @@ void WaitReports::OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now) 
 std::string WaitReports::WaitText(SteadyTime now) const {
   if (waiting_) {
     rendezvous::Waiting waiting = *waiting_;
-    waiting.remaining = std::max(absl::ZeroDuration(), waiting.remaining - (now - waiting_at_));
+    *waiting.mutable_remaining() =
+        FromDuration(std::max(absl::ZeroDuration(), ToDuration(waiting.remaining()) - (now - waiting_at_)));
     return absl::StrCat(WaitingText(waiting, names_.expected_hosts), serving_.empty() ? "" : "; ", serving_);
   }
   if (!line_->up()) {
@@ -46,7 +47,7 @@ std::string WaitReports::WaitText(SteadyTime now) const {
 }
 
 void WaitReports::ReportFailedWait(AgentEffects* effects) const {
-  if (!waiting_ || waiting_->spare) return;
+  if (!waiting_ || waiting_->spare()) return;
   // The server knows who came, this launcher who was to come, and where those may have looked in vain.
   const std::vector<std::string> absent = AbsentHosts(*waiting_, names_.expected_hosts);
   if (!absent.empty()) {
@@ -67,7 +68,7 @@ void WaitReports::OnRanksJoined(int joined, SteadyTime now) {
   if (joined == ranks_joined_) return;
   const bool first = ranks_joined_ == 0;
   ranks_joined_ = joined;
-  if (joined >= round_.world_size) {
+  if (joined >= round_.world_size()) {
     missing_.Clear();
   } else if (first) {
     missing_.Set(std::max(round_started_ + kFirstReport, now + kJoinSpread));
@@ -98,10 +99,10 @@ void WaitReports::Clear() {
 }
 
 std::string WaitReports::StoreText() const {
-  const std::string master = round_.master_host.empty() ? "node 0" : round_.master_host;
+  const std::string master = round_.master_host().empty() ? "node 0" : round_.master_host();
   return absl::StrCat(
-      names_.self, " can't reach the store of round ", round_.round, " at ",
-      Endpoint{round_.master_addr, round_.master_port}.ToString(), " on ", master, ": ", store_problem_,
+      names_.self, " can't reach the store of round ", round_.round(), " at ",
+      Endpoint{round_.master_addr(), round_.master_port()}.ToString(), " on ", master, ": ", store_problem_,
       "; its workers can't either: set --local-addr on ", master,
       " to an address that the others reach, or open that port (--port-range keeps all ports within a range)");
 }
@@ -117,7 +118,7 @@ void WaitReports::OnDeadline(SteadyTime now, AgentEffects* effects) {
   }
   if (next_report_.Take(now)) {
     next_report_.Set(now + kNextReports);
-    if (!(waiting_ && waiting_->spare)) effects->push_back(effect::Print{LogLevel::kWarning, WaitText(now)});
+    if (!(waiting_ && waiting_->spare())) effects->push_back(effect::Print{LogLevel::kWarning, WaitText(now)});
   }
 }
 

@@ -33,29 +33,30 @@ std::string NamesText(const Names& names, size_t total) {
 
 // " (joined: node-a, node-b; missing: node-c)"; "" where no name is known.
 std::string Names(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
-  if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
-  return absl::StrCat(" (joined: ", NamesText(waiting.hosts, waiting.nodes_joined),
+  if (waiting.nodes_joined() <= 0 || waiting.hosts().empty()) return "";
+  return absl::StrCat(" (joined: ", NamesText(waiting.hosts(), waiting.nodes_joined()),
                       absent.empty() ? "" : "; missing: ", NamesText(absent, absent.size()), ")");
 }
 
 std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
-  const bool endless = waiting.remaining == absl::InfiniteDuration();
-  if (waiting.spare) {
-    return absl::StrCat("hot spare: the job runs on ", Counted(waiting.nodes_joined, "node"), Names(waiting, {}),
+  const bool endless = ToDuration(waiting.remaining()) == absl::InfiniteDuration();
+  if (waiting.spare()) {
+    return absl::StrCat("hot spare: the job runs on ", Counted(waiting.nodes_joined(), "node"), Names(waiting, {}),
                         "; standing by to replace a lost node");
   }
-  if (waiting.last_call || waiting.nodes_joined >= waiting.min_nodes) {
+  if (waiting.last_call() || waiting.nodes_joined() >= waiting.min_nodes()) {
     const std::string start =
-        endless ? "" : absl::StrCat("; starting in ", RemainingText(waiting.remaining), " unless more join");
-    return absl::StrCat(Counted(waiting.nodes_joined, "node"), " joined (min ", waiting.min_nodes, ", max ",
-                        waiting.max_nodes, ")", start, Names(waiting, absent));
+        endless ? ""
+                : absl::StrCat("; starting in ", RemainingText(ToDuration(waiting.remaining())), " unless more join");
+    return absl::StrCat(Counted(waiting.nodes_joined(), "node"), " joined (min ", waiting.min_nodes(), ", max ",
+                        waiting.max_nodes(), ")", start, Names(waiting, absent));
   }
-  const int32_t missing = waiting.min_nodes - waiting.nodes_joined;
+  const int32_t missing = waiting.min_nodes() - waiting.nodes_joined();
   const bool all_known = absent.size() == static_cast<size_t>(missing);
   return absl::StrCat("waiting for ", all_known ? HostsText(absent) : Counted(missing, "more node"), "; ",
-                      waiting.nodes_joined, " of ", waiting.min_nodes == waiting.max_nodes ? "" : "at least ",
-                      waiting.min_nodes, " joined", Names(waiting, all_known ? std::vector<std::string>() : absent),
-                      endless ? "" : "; timing out in ", endless ? "" : RemainingText(waiting.remaining));
+                      waiting.nodes_joined(), " of ", waiting.min_nodes() == waiting.max_nodes() ? "" : "at least ",
+                      waiting.min_nodes(), " joined", Names(waiting, all_known ? std::vector<std::string>() : absent),
+                      endless ? "" : "; timing out in ", endless ? "" : RemainingText(ToDuration(waiting.remaining())));
 }
 
 std::string RanksText(const std::vector<int32_t>& ranks) {
@@ -93,16 +94,17 @@ std::string HostsText(const std::vector<std::string>& hosts) { return NamesText(
 
 std::vector<std::string> AbsentHosts(const rendezvous::Waiting& waiting,
                                      const std::vector<std::string>& expected_hosts) {
-  if (static_cast<size_t>(waiting.nodes_joined) != waiting.hosts.size()) return {};
+  if (static_cast<size_t>(waiting.nodes_joined()) != waiting.hosts().size()) return {};
   std::vector<std::string> absent;
   for (const std::string& host : expected_hosts) {
-    if (std::find(waiting.hosts.begin(), waiting.hosts.end(), host) == waiting.hosts.end()) absent.push_back(host);
+    if (std::find(waiting.hosts().begin(), waiting.hosts().end(), host) == waiting.hosts().end())
+      absent.push_back(host);
   }
   return absent;
 }
 
 std::string WaitingText(const rendezvous::Waiting& waiting, const std::vector<std::string>& expected_hosts) {
-  const std::string reason = OneLine(waiting.reason, kMaxReasonBytes);
+  const std::string reason = OneLine(waiting.reason(), kMaxReasonBytes);
   return absl::StrCat(reason, reason.empty() ? "" : ": ", Body(waiting, AbsentHosts(waiting, expected_hosts)));
 }
 

@@ -158,7 +158,8 @@ bool WorkerSet::Reforming(int32_t rank) const {
 
 std::vector<rendezvous::Survivor> WorkerSet::Survivors() const {
   std::vector<rendezvous::Survivor> survivors;
-  for (const int32_t rank : In(State::kSuspended)) survivors.push_back({rank, workers_[rank].step});
+  for (const int32_t rank : In(State::kSuspended))
+    survivors.push_back(rendezvous::NewSurvivor(rank, workers_[rank].step));
   return survivors;
 }
 

@@ -9,9 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/leader_hint.h"
-#include "rendezvous/wire/server_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {

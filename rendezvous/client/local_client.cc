@@ -11,6 +11,7 @@
 #include "rendezvous/base/mutex.h"
 #include "rendezvous/client/join_first.h"
 #include "rendezvous/client/stream_end.h"
+#include "rendezvous/core/validate.h"
 #include "rendezvous/server/session.h"
 
 namespace ddprun::rendezvous {
@@ -109,9 +110,11 @@ class LocalClient final : public Client {
 
   void Do(LauncherMessage message) {
     if (!join_first_.Admits(message)) return;
+    FitTexts(&message);
+    if (absl::Status status = Validate(&message); !status.ok()) return Do(std::move(status));
     if (Join* join = std::get_if<Join>(&message)) {
-      join->in_process = true;
-      join->user = user_;
+      join->mutable_origin()->set_in_process(true);
+      join->mutable_origin()->set_user(user_);
     }
     driver_->OnMessage(session_, message);
   }

@@ -10,7 +10,7 @@ absl::Duration StretchedTimeout(absl::Duration heartbeat_timeout, int64_t nodes)
 }
 
 absl::Duration LongestTimeout(const JobSettings& settings) {
-  return StretchedTimeout(settings.heartbeat_timeout, settings.max_nodes);
+  return StretchedTimeout(ToDuration(settings.heartbeat_timeout()), settings.max_nodes());
 }
 
 absl::Duration IdleTimeout(absl::Duration heartbeat_timeout) {

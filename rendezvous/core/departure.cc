@@ -12,7 +12,7 @@ void Departure::Add(const Node& node, Going going) {
   const bool first = nodes_++ == 0;
   if (first || (node.in_round() && !had_ranks_)) {
     loss_ = NodeFailure(node.host, going.what);
-    loss_.signal = going.signal;
+    loss_.set_signal(going.signal);
     what_ = std::move(going.what);
   }
   if (!node.in_round()) return;
@@ -48,7 +48,7 @@ bool HeldFailure::Lost(absl::string_view node_id) {
 
 std::optional<WorkerFailure> HeldFailure::CameBack(absl::string_view node_id) {
   if (suspects_.erase(node_id) == 0 || !suspects_.empty()) return std::nullopt;
-  return std::exchange(failure_, WorkerFailure());
+  return std::exchange(failure_, NewFailure());
 }
 
 }  // namespace ddprun::rendezvous

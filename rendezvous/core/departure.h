@@ -46,7 +46,7 @@ class Departure {
   bool told_to_stop_ = false;
   bool at_step_end_ = true;
   std::string what_;
-  WorkerFailure loss_;
+  WorkerFailure loss_ = NewFailure();
 };
 
 // PURE: a worker failed while the stream of running nodes was broken. If one of those is lost, the failure followed
@@ -63,7 +63,7 @@ class HeldFailure {
   std::optional<WorkerFailure> CameBack(absl::string_view node_id);
 
  private:
-  WorkerFailure failure_;
+  WorkerFailure failure_ = NewFailure();
   absl::flat_hash_set<std::string> suspects_;  // node ids; empty: nothing is held
 };
 

@@ -14,8 +14,8 @@ EndedJob EndedJob::FromRecord(JobRecord record, SteadyTime began) {
   EndedJob ended;
   ended.view.job_id = std::move(record.job_id);
   ended.view.owner = std::move(record.owner);
-  ended.view.state = record.verdict->succeeded ? JobState::kFinished : JobState::kFailed;
-  ended.view.reason = record.verdict->reason;
+  ended.view.state = record.verdict->succeeded() ? JobState::kFinished : JobState::kFailed;
+  ended.view.reason = record.verdict->reason();
   ended.view.round = record.round.number;
   ended.view.restart_count = record.restarts_charged;
   ended.view.settings = record.settings;
@@ -56,13 +56,13 @@ void EndedJob::AddAbsent(const std::vector<KickedNodeRecord>& kicked, const std:
 
 bool EndedJob::Concerns(const Join& join) const {
   if (!told) return false;
-  if (Has(join.node_id)) return true;
+  if (Has(join.node_id())) return true;
   // A node that was lost before the end: only this job can have given it that round.
-  return join.current && join.current->round <= last_round;
+  return join.has_current() && join.current().round() <= last_round;
 }
 
 bool EndedJob::IsTrueNode(const Join& join) const {
-  const std::string* session = gone.FindSession(join.node_id);
+  const std::string* session = gone.FindSession(join.node_id());
   return session == nullptr || Membership::IsOfSession(*session, join);
 }
 
@@ -101,9 +101,9 @@ bool EndedJobs::OnHeartbeat(absl::string_view job_id, const std::string& node_id
 }
 
 void EndedJobs::OnTold(const Join& join, SteadyTime now) {
-  EndedJob& job = jobs_.find(join.job_id)->second.job;
-  job.unheard.erase(join.node_id);
-  if (job.gone.IsOvertaken(join.node_id, join.incarnation) || !job.IsTrueNode(join)) return;
+  EndedJob& job = jobs_.find(join.job_id())->second.job;
+  job.unheard.erase(join.node_id());
+  if (job.gone.IsOvertaken(join.node_id(), join.incarnation()) || !job.IsTrueNode(join)) return;
   Fence::AddTold(join, LongestTimeout(job.view.settings), now, &job.gone);
 }
 

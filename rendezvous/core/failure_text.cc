@@ -15,52 +15,52 @@ constexpr size_t kMaxMessageBytes = 300;
 constexpr size_t kMaxHostBytes = 253;
 
 std::string Host(const WorkerFailure& failure) {
-  return failure.host.empty() ? "an unknown host" : OneLine(failure.host, kMaxHostBytes);
+  return failure.host().empty() ? "an unknown host" : OneLine(failure.host(), kMaxHostBytes);
 }
 
 }  // namespace
 
 std::string DescribeEnd(const WorkerFailure& failure) {
-  if (failure.rank < 0) return "was lost";
-  if (failure.signal != 0) {
-    return absl::StrCat("was killed by ", SignalName(failure.signal), failure.oom_killed ? " (OOM-killed)" : "");
+  if (failure.rank() < 0) return "was lost";
+  if (failure.signal() != 0) {
+    return absl::StrCat("was killed by ", SignalName(failure.signal()), failure.oom_killed() ? " (OOM-killed)" : "");
   }
-  const bool never_ran = failure.pid == 0 || !failure.restartable;
-  if (never_ran && failure.exit_code == kExitNotFound) return "was not started: no such program";
-  if (never_ran && failure.exit_code == kExitCannotExecute) return "was not started: cannot execute the program";
-  if (failure.pid == 0) return "was not started";
-  if (!failure.restartable) {
-    return absl::StrCat("exited with ", failure.exit_code, " (non-restartable)");
+  const bool never_ran = failure.pid() == 0 || !failure.restartable();
+  if (never_ran && failure.exit_code() == kExitNotFound) return "was not started: no such program";
+  if (never_ran && failure.exit_code() == kExitCannotExecute) return "was not started: cannot execute the program";
+  if (failure.pid() == 0) return "was not started";
+  if (!failure.restartable()) {
+    return absl::StrCat("exited with ", failure.exit_code(), " (non-restartable)");
   }
-  if (failure.exit_code == 0) return "reported a failure";
-  return absl::StrCat("exited with code ", failure.exit_code);
+  if (failure.exit_code() == 0) return "reported a failure";
+  return absl::StrCat("exited with code ", failure.exit_code());
 }
 
 std::string DescribeWho(const WorkerFailure& failure) {
-  if (failure.rank < 0) return absl::StrCat("node ", Host(failure));
+  if (failure.rank() < 0) return absl::StrCat("node ", Host(failure));
   std::vector<std::string> details;
-  if (failure.local_rank >= 0) details.push_back(absl::StrCat("local rank ", failure.local_rank));
-  if (failure.pid != 0) details.push_back(absl::StrCat("pid ", failure.pid));
-  return absl::StrCat("rank ", failure.rank, " on ", Host(failure), details.empty() ? "" : " (",
+  if (failure.local_rank() >= 0) details.push_back(absl::StrCat("local rank ", failure.local_rank()));
+  if (failure.pid() != 0) details.push_back(absl::StrCat("pid ", failure.pid()));
+  return absl::StrCat("rank ", failure.rank(), " on ", Host(failure), details.empty() ? "" : " (",
                       absl::StrJoin(details, ", "), details.empty() ? "" : ")");
 }
 
 std::string DescribeFailure(const WorkerFailure& failure) {
-  const std::string message = OneLine(failure.message, kMaxMessageBytes);
+  const std::string message = OneLine(failure.message(), kMaxMessageBytes);
   // Why a program was not started is said better by who tried.
-  const bool never_started = failure.rank >= 0 && failure.pid == 0 && failure.signal == 0 && !message.empty();
+  const bool never_started = failure.rank() >= 0 && failure.pid() == 0 && failure.signal() == 0 && !message.empty();
   const std::string end = never_started ? "was not started" : DescribeEnd(failure);
   std::string text = absl::StrCat(DescribeWho(failure), " ", end);
   if (!message.empty() && !absl::StrContains(text, message)) absl::StrAppend(&text, ": ", message);
-  if (!failure.progress.empty()) absl::StrAppend(&text, "; ", OneLine(failure.progress, kMaxMessageBytes));
+  if (!failure.progress().empty()) absl::StrAppend(&text, "; ", OneLine(failure.progress(), kMaxMessageBytes));
   return text;
 }
 
 void ShortenTexts(size_t max_bytes, WorkerFailure* failure) {
-  for (std::string* line : {&failure->message, &failure->error_file, &failure->progress}) {
+  for (std::string* line : {failure->mutable_message(), failure->mutable_error_file(), failure->mutable_progress()}) {
     if (line->size() > max_bytes) *line = OneLine(*line, max_bytes);
   }
-  if (failure->traceback.size() > max_bytes) failure->traceback = CutMiddle(failure->traceback, max_bytes);
+  if (failure->traceback().size() > max_bytes) failure->set_traceback(CutMiddle(failure->traceback(), max_bytes));
 }
 
 }  // namespace ddprun::rendezvous

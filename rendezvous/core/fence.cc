@@ -8,7 +8,7 @@ namespace ddprun::rendezvous {
 
 Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes inherited, bool all)
     : longest_timeout_(LongestTimeout(settings)),
-      reconnect_grace_(settings.reconnect_grace),
+      reconnect_grace_(ToDuration(settings.reconnect_grace())),
       unknown_gone_(UnknownGone(settings, server_began)),
       gone_(std::move(inherited)) {
   if (all) {
@@ -19,8 +19,8 @@ Fence::Fence(const JobSettings& settings, SteadyTime server_began, FencedNodes i
 }
 
 void Fence::OnJoin(const Join& join) {
-  gone_.CameBack(join.node_id);
-  if (join.incarnation > 1 || join.current) has_veterans_ = true;
+  gone_.CameBack(join.node_id());
+  if (join.incarnation() > 1 || join.has_current()) has_veterans_ = true;
 }
 
 void Fence::Complete() {
@@ -47,10 +47,11 @@ void Fence::OnJobEnd(const Node& node, SteadyTime now) {
 }
 
 void Fence::AddTold(const Join& join, absl::Duration longest_timeout, SteadyTime now, FencedNodes* nodes) {
-  if (join.phase != Join::Phase::kRunning && join.phase != Join::Phase::kStopping) return nodes->CameBack(join.node_id);
+  if (join.phase() != Join::PHASE_RUNNING && join.phase() != Join::PHASE_STOPPING)
+    return nodes->CameBack(join.node_id());
   // In this process it is never silent: the end of its stream tells.
-  const SteadyTime gone = join.in_process ? SteadyTime::InfiniteFuture() : now + FenceTime(longest_timeout);
-  nodes->Add(join.node_id, join.incarnation, gone, Membership::SessionOf(join));
+  const SteadyTime gone = join.origin().in_process() ? SteadyTime::InfiniteFuture() : now + FenceTime(longest_timeout);
+  nodes->Add(join.node_id(), join.incarnation(), gone, Membership::SessionOf(join));
 }
 
 bool Fence::OnHeartbeat(const std::string& node_id, uint64_t incarnation, SteadyTime now) {

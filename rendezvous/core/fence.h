@@ -35,7 +35,7 @@ class Fence {
   const std::string* FindSession(absl::string_view node_id) const { return gone_.FindSession(node_id); }
 
   // The Join is late: its node has joined with a higher incarnation since, and is gone. It says nothing of its workers.
-  bool IsOvertaken(const Join& join) const { return gone_.IsOvertaken(join.node_id, join.incarnation); }
+  bool IsOvertaken(const Join& join) const { return gone_.IsOvertaken(join.node_id(), join.incarnation()); }
   // A node of this Join is there, and says by itself where its workers stand. REQUIRES: !IsOvertaken(join).
   void OnJoin(const Join& join);
   // Workers of the latest round run: so nobody can have been given a later one, and nobody is unknown.

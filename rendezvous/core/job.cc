@@ -36,24 +36,24 @@ NodeView::State ShownState(const Node& node, JobState job) {
 }  // namespace
 
 Job::Job(const Join& first, Past past, bool keeps_records, SteadyTime now)
-    : job_id_(first.job_id),
-      settings_(first.settings),
-      settings_host_(first.host),
-      owner_(first.user),
+    : job_id_(first.job_id()),
+      settings_(first.settings()),
+      settings_host_(first.host()),
+      owner_(first.origin().user()),
       created_(now),
       recover_from_(past.recover_from),
       restarts_before_(past.restarts),
       earlier_round_(past.earlier_round),
       earlier_verdict_(std::move(past.earlier_verdict)),
       keeps_records_(keeps_records),
-      size_{settings_.min_nodes, settings_.max_nodes},
+      size_{settings_.min_nodes(), settings_.max_nodes()},
       lateness_(past.lateness),
       drained_(past.drained != nullptr ? past.drained : &kNoHosts),
-      members_(settings_.heartbeat_timeout, settings_.reconnect_grace, past.lateness),
+      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), past.lateness),
       fence_(settings_, past.server_began, std::move(past.gone), past.gone_are_all),
       budget_(settings_),
       round_(past.round_floor, past.max_reported),
-      cooldowns_(settings_.node_cooldown),
+      cooldowns_(ToDuration(settings_.node_cooldown())),
       goodput_(now),
       waiting_since_(now),
       unreported_(past.unreported) {
@@ -71,17 +71,17 @@ Job::Job(JobRecord record, SteadyTime server_began, Lateness* lateness, const Dr
       earlier_round_(record.earlier_round),
       earlier_verdict_(std::move(record.earlier_verdict)),
       keeps_records_(true),
-      size_(record.resized.value_or(JobSize{settings_.min_nodes, settings_.max_nodes})),
+      size_(record.resized.value_or(JobSize{settings_.min_nodes(), settings_.max_nodes()})),
       resized_(record.resized.has_value()),
       state_(JobState::kRecovering),
       state_reason_(kRecoveringReason),
       lateness_(lateness),
       drained_(drained != nullptr ? drained : &kNoHosts),
-      members_(settings_.heartbeat_timeout, settings_.reconnect_grace, lateness),
+      members_(ToDuration(settings_.heartbeat_timeout()), ToDuration(settings_.reconnect_grace()), lateness),
       fence_(settings_, server_began, FencedSince(server_began, record), NamesAll(record.round, record.highest_round)),
       budget_(settings_),
       round_(std::move(record.round), record.highest_round),
-      cooldowns_(settings_.node_cooldown, record, server_began),
+      cooldowns_(ToDuration(settings_.node_cooldown()), record, server_began),
       goodput_(record.goodput ? Goodput(*record.goodput, server_began) : Goodput(server_began)),
       history_(std::move(record.events)),
       waiting_since_(server_began),
@@ -111,21 +111,19 @@ absl::Duration Job::BeatInterval(const Node& node) const {
 }
 
 void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
-  members_.SetInTouch(node, join.in_touch && join.current);
+  members_.SetInTouch(node, join.in_touch() && join.has_current());
   node->may_claim_touch = node->in_touch;
   node->told_left_out = false;
-  Welcome welcome;
   if (!node->in_process) {
-    const int64_t nodes = std::max<int64_t>(settings_.min_nodes, static_cast<int64_t>(members_.size()));
-    const absl::Duration planned = StretchedTimeout(settings_.heartbeat_timeout, nodes);
+    const int64_t nodes = std::max<int64_t>(settings_.min_nodes(), static_cast<int64_t>(members_.size()));
+    const absl::Duration planned = StretchedTimeout(ToDuration(settings_.heartbeat_timeout()), nodes);
     // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
     // given it a longer one than the longest.
-    const absl::Duration present = std::max(node->heartbeat_timeout, join.heartbeat_timeout);
+    const absl::Duration present = std::max(node->heartbeat_timeout, ToDuration(join.heartbeat_timeout()));
     members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
   }
-  welcome.heartbeat_timeout = node->heartbeat_timeout;
-  welcome.heartbeat_interval = BeatInterval(*node);
-  welcome.missed_round = node->in_round() ? 0 : round_.last_given_out();
+  Welcome welcome = NewWelcome(BeatInterval(*node), node->heartbeat_timeout);
+  welcome.set_missed_round(node->in_round() ? 0 : round_.last_given_out());
   Tell(*node, std::move(welcome), turn);
 }
 
@@ -142,20 +140,21 @@ void Job::OnMessage(absl::string_view node_id, uint64_t incarnation, const Launc
   if (const auto* m = std::get_if<Ready>(&message)) return OnReady(node, *m, turn);
   if (const auto* m = std::get_if<Leave>(&message)) return OnLeave(node, *m, turn);
   const auto* progress = std::get_if<Progress>(&message);
-  if (progress != nullptr && node->in_round() && progress->round == round_.number()) {
+  if (progress != nullptr && node->in_round() && progress->round() == round_.number()) {
     progress_.Add(*node, *progress, turn.now);
-    const auto furthest = std::max_element(progress->ranks.begin(), progress->ranks.end(),
-                                           [](const auto& a, const auto& b) { return a.step < b.step; });
-    if (state_ == JobState::kRunning && furthest != progress->ranks.end()) goodput_.OnStep(furthest->step, turn.now);
+    const auto furthest = std::max_element(progress->ranks().begin(), progress->ranks().end(),
+                                           [](const auto& a, const auto& b) { return a.step() < b.step(); });
+    if (state_ == JobState::kRunning && furthest != progress->ranks().end())
+      goodput_.OnStep(furthest->step(), turn.now);
   }
 }
 
 void Job::OnLeave(Node* node, const Leave& leave, const Turn& turn) {
-  if (leave.has_workers && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
-  const std::string reason = Bounded(leave.reason, kMaxTextBytes);
+  if (leave.has_workers() && node->may_have_workers()) fence_.OnLeft(*node, turn.now);
+  const std::string reason = Bounded(leave.reason(), kMaxTextBytes);
   OnGone(node,
-         {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal,
-          leave.has_workers, Going::How::kLeft},
+         {absl::StrCat("node ", node->host, " left", reason.empty() ? "" : ": ", reason), false, leave.signal(),
+          leave.has_workers(), Going::How::kLeft},
          turn);
 }
 
@@ -183,32 +182,27 @@ void Job::NoteChange(SteadyTime now) {
 }
 
 void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
-  if (ready.left_round != node->round) return;
-  if (!IsPort(ready.store_port)) {
-    Refuse(node->node_id, node->incarnation,
-           absl::StrCat("Ready.store_port is ", ready.store_port, "; it must be 1 to 65535"), turn);
-    return OnGone(node, {absl::StrCat("node ", node->host, " sent an invalid store port")}, turn);
-  }
-  if (auto problem = CheckSurvivors(ready.survivors, node->slots)) {
+  if (ready.left_round() != node->round) return;
+  if (auto problem = CheckSurvivors(ready.survivors(), node->slots)) {
     Refuse(node->node_id, node->incarnation, absl::StrCat("Ready.survivors ", *problem), turn);
     return OnGone(node, {absl::StrCat("node ", node->host, " sent invalid survivors")}, turn);
   }
-  node->store_port = ready.store_port;
-  node->store_secret = ready.store_secret;
-  if (ready.left_out) {
+  node->store_port = ready.store_port();
+  node->store_secret = ready.store_secret();
+  if (ready.left_out()) {
     node->may_claim_touch = false;
     members_.SetInTouch(node, false);
   }
   if (node->state == NodeState::kIdle) {  // told again
-    members_.SetSurvivors(node, ready.survivors, ready.can_reform);
-    if (ready.left_out && state_ == JobState::kStopping) TryAssign(turn);
+    members_.SetSurvivors(node, ready.survivors(), ready.can_reform());
+    if (ready.left_out() && state_ == JobState::kStopping) TryAssign(turn);
     return;
   }
   if (state_ == JobState::kRecovering && node->state == NodeState::kSucceeded && node->in_round()) {
     round_.TakeBackSuccess();
   }
   members_.SetState(node, NodeState::kIdle);
-  members_.SetSurvivors(node, ready.survivors, ready.can_reform);
+  members_.SetSurvivors(node, ready.survivors(), ready.can_reform());
   const std::string stopped = absl::StrCat("node ", node->host, " stopped its workers");
   switch (state_) {
     case JobState::kWaiting:
@@ -228,7 +222,7 @@ void Job::OnReady(Node* node, const Ready& ready, const Turn& turn) {
 }
 
 void Job::OnSucceeded(Node* node, const GroupSucceeded& message, const Turn& turn) {
-  if (!node->in_round() || node->state != NodeState::kRunning || message.round != round_.number()) return;
+  if (!node->in_round() || node->state != NodeState::kRunning || message.round() != round_.number()) return;
   // While a round is being left nobody runs it any more, so these two states are all.
   if (state_ != JobState::kRunning && state_ != JobState::kRecovering) return;
   members_.SetState(node, NodeState::kSucceeded);
@@ -274,7 +268,7 @@ void Job::RemoveExpired(const Turn& turn) {
       if (node->in_round() && node->state == NodeState::kSucceeded) ExpectForVerdict(*node);
       Remove(node,
              {absl::StrCat("node ", node->host, " lost: disconnected and did not reconnect within ",
-                           absl::FormatDuration(settings_.reconnect_grace))},
+                           absl::FormatDuration(ToDuration(settings_.reconnect_grace())))},
              &departure, turn);
     }
   }
@@ -301,7 +295,7 @@ void Job::OnStateDeadline(const Turn& turn) {
           Failed(DescribeJoinTimeout(SettingsNow(), WaitLimit(), static_cast<size_t>(usable_nodes()),
                                      members_.FirstHosts(kMaxHostsNamed), round_.number() > 0 ? state_reason_ : ""),
                  loss_);
-      verdict.exit_code = 1;  // that nodes did not come is the reason, whatever took them away
+      verdict.set_exit_code(1);  // that nodes did not come is the reason, whatever took them away
       return End(std::move(verdict), turn);
     }
     case JobState::kLastCall:
@@ -315,7 +309,7 @@ void Job::OnStateDeadline(const Turn& turn) {
         if (++all <= kMaxHostsNamed) hosts.push_back(node->host);
       }
       return End(Failed(absl::StrCat("workers did not stop within ",
-                                     absl::FormatDuration(settings_.join_timeout + kStopTimeout), " on ",
+                                     absl::FormatDuration(ToDuration(settings_.join_timeout()) + kStopTimeout), " on ",
                                      all > 0 ? HostList(hosts, all) : "nodes that have left"),
                         std::nullopt),
                  turn);
@@ -334,24 +328,26 @@ void Job::SendNotices(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (!node->ready()) continue;
     Waiting told = waiting;
-    if (left_out.contains(node.get())) told.reason = DescribeLeftOut(*node);
+    if (left_out.contains(node.get())) told.set_reason(DescribeLeftOut(*node));
     Tell(*node, std::move(told), turn);
   }
 }
 
 Waiting Job::DescribeWaiting(SteadyTime now) const {
   Waiting waiting;
-  waiting.spare = state_ == JobState::kRunning;
-  waiting.nodes_joined = usable_nodes();
-  waiting.min_nodes = size_.min_nodes;
-  waiting.max_nodes = size_.max_nodes;
+  waiting.set_spare(state_ == JobState::kRunning);
+  waiting.set_nodes_joined(usable_nodes());
+  waiting.set_min_nodes(size_.min_nodes);
+  waiting.set_max_nodes(size_.max_nodes);
   // What is told to all grows with the square of the nodes.
-  waiting.hosts = members_.FirstHosts(members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed);
+  const size_t named = members_.size() <= kMaxHostsTold ? kMaxHostsTold : kMaxHostsNamed;
+  for (std::string& host : members_.FirstHosts(named)) waiting.add_hosts(std::move(host));
   const bool endless = state_ == JobState::kStopping && !WaitsForGoneOnly();  // until workers have stopped
-  waiting.remaining = endless ? absl::InfiniteDuration() : std::max(absl::ZeroDuration(), StateDeadline() - now);
-  if (waiting.spare) waiting.remaining = absl::ZeroDuration();
-  waiting.last_call = state_ == JobState::kLastCall;
-  waiting.reason = ReasonAt(now);
+  absl::Duration remaining = std::max(absl::ZeroDuration(), StateDeadline() - now);
+  if (endless) remaining = absl::InfiniteDuration();
+  *waiting.mutable_remaining() = FromDuration(waiting.spare() ? absl::ZeroDuration() : remaining);
+  waiting.set_last_call(state_ == JobState::kLastCall);
+  waiting.set_reason(ReasonAt(now));
   return waiting;
 }
 
@@ -368,7 +364,7 @@ void Job::Close(const std::string& node_id, uint64_t incarnation, rendezvous::Cl
 }
 
 void Job::Refuse(const std::string& node_id, uint64_t incarnation, std::string reason, const Turn& turn) const {
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, Rejected{reason}});
+  turn.effects->emplace_back(rendezvous::Tell{job_id_, node_id, incarnation, NewRejected(reason)});
   turn.effects->emplace_back(
       rendezvous::Close{job_id_, node_id, incarnation, rendezvous::Close::Why::kRefused, std::move(reason)});
 }
@@ -391,8 +387,8 @@ void Job::Say(Event event, const Turn& turn) {
   event.job_id = job_id_;
   event.round = round_.number();
   event.restart_count = budget_.used();
-  if (event.failure && event.failure->traceback.size() > kMaxEventTraceback) {
-    event.failure->traceback = Bounded(std::move(event.failure->traceback), kMaxEventTraceback);
+  if (event.failure && event.failure->traceback().size() > kMaxEventTraceback) {
+    event.failure->set_traceback(Bounded(std::move(event.failure->traceback()), kMaxEventTraceback));
   }
   event.time = turn.wall_time;
   if (keeps_records_) history_.Add(event);

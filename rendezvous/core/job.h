@@ -231,7 +231,7 @@ class Job {
   }
   bool TooFew() const { return usable_nodes() < size_.min_nodes; }
   // That a round can have had, before or after a command.
-  size_t LargestSize() const { return std::max(settings_.max_nodes, size_.max_nodes); }
+  size_t LargestSize() const { return std::max(settings_.max_nodes(), size_.max_nodes); }
   // With the size that holds now.
   JobSettings SettingsNow() const;
   void EndWithTooFew(absl::string_view what, const Turn& turn);

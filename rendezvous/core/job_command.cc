@@ -21,7 +21,7 @@ absl::Status Job::Stop(const std::string& actor, const Turn& turn) {
         "job ", job_id_, ": no launcher is connected yet; try again when they have reconnected, or stop them"));
   }
   Verdict verdict = Failed(absl::StrCat("stopped by ", actor), std::nullopt);
-  verdict.exit_code = kExitStopped;
+  verdict.set_exit_code(kExitStopped);
   End(std::move(verdict), turn, actor);
   return absl::OkStatus();
 }
@@ -62,7 +62,7 @@ absl::Status Job::Kick(const std::string& name, const std::string& actor, const 
   event.actor = actor;
   event.detail = what;
   Say(std::move(event), turn);
-  Tell(*node, Finish{Kicked(actor)}, turn);
+  Tell(*node, NewFinish(Kicked(actor)), turn);
   if (node->may_have_workers()) fence_.OnLeft(*node, turn.now);
   if (node->in_round()) WaitBecauseOfCommand();
   OnGone(node, Going{.what = std::move(what), .how = Going::How::kKicked}, turn);
@@ -130,8 +130,8 @@ void Job::WaitBecauseOfCommand() {
 
 JobSettings Job::SettingsNow() const {
   JobSettings settings = settings_;
-  settings.min_nodes = size_.min_nodes;
-  settings.max_nodes = size_.max_nodes;
+  settings.set_min_nodes(size_.min_nodes);
+  settings.set_max_nodes(size_.max_nodes);
   return settings;
 }
 

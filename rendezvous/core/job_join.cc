@@ -17,48 +17,49 @@ using Phase = Join::Phase;
 // Spares included. Beyond it a crowd of launchers would only cost memory.
 constexpr size_t kMaxNodesPresent = 2 * kMaxNodes;
 
-uint64_t ReportedRound(const Join& join) { return join.current ? join.current->round : 0; }
+uint64_t ReportedRound(const Join& join) { return join.has_current() ? join.current().round() : 0; }
 
 }  // namespace
 
 void Job::OnJoin(const Join& join, const Turn& turn) {
   if (IsOfEarlierJob(join)) return TellVerdict(join, *earlier_verdict_, turn);
   if (const std::string* actor = KickedBy(join)) return TellVerdict(join, Kicked(*actor), turn);
-  if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host, join.settings)) {
-    return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
+  if (auto problem = CheckSameSettings(job_id_, settings_host_, settings_, join.host(), join.settings())) {
+    return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
   }
   if (auto problem = round_.CheckReported(ReportedRound(join)))
-    return Refuse(join.node_id, join.incarnation, *std::move(problem), turn);
-  if (!IsTrueNode(join)) return Refuse(join.node_id, join.incarnation, OtherLaunchersId(job_id_, join.host), turn);
-  if (Node* node = members_.Find(join.node_id); node != nullptr) {
+    return Refuse(join.node_id(), join.incarnation(), *std::move(problem), turn);
+  if (!IsTrueNode(join))
+    return Refuse(join.node_id(), join.incarnation(), OtherLaunchersId(job_id_, join.host()), turn);
+  if (Node* node = members_.Find(join.node_id()); node != nullptr) {
     // A stream that was overtaken by a newer one of the same launcher.
-    if (join.incarnation <= node->incarnation) {
-      return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);
+    if (join.incarnation() <= node->incarnation) {
+      return Close(join.node_id(), join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
     }
     return OnRejoin(node, join, turn);
   }
   if (fence_.IsOvertaken(join)) {
-    return Close(join.node_id, join.incarnation, rendezvous::Close::Why::kReplaced, turn);
+    return Close(join.node_id(), join.incarnation(), rendezvous::Close::Why::kReplaced, turn);
   }
-  if (join.node_rank) {
-    const Node* holder = members_.FindByRequestedRank(*join.node_rank);
+  if (join.has_node_rank()) {
+    const Node* holder = members_.FindByRequestedRank(join.node_rank());
     if (holder != nullptr && holder->connected && !members_.IsQuiet(*holder, turn.now)) {
-      return Refuse(join.node_id, join.incarnation,
-                    absl::StrCat("--node-rank ", *join.node_rank, " of ", join.host, " is already in use by ",
+      return Refuse(join.node_id(), join.incarnation(),
+                    absl::StrCat("--node-rank ", join.node_rank(), " of ", join.host(), " is already in use by ",
                                  holder->host, "; each node of job \"", job_id_, "\" needs its own"),
                     turn);
     }
   }
   if (members_.size() >= kMaxNodesPresent) {
-    return Refuse(join.node_id, join.incarnation,
+    return Refuse(join.node_id(), join.incarnation(),
                   absl::StrCat("job \"", job_id_, "\" is full (", members_.size(), " nodes)"), turn);
   }
   OnNewcomer(join, turn);
 }
 
 bool Job::IsTrueNode(const Join& join) const {
-  if (const Node* node = members_.Find(join.node_id)) return Membership::IsOfSession(node->session, join);
-  for (const std::string* session : {fence_.FindSession(join.node_id), round_.RecordedSession(join.node_id)}) {
+  if (const Node* node = members_.Find(join.node_id())) return Membership::IsOfSession(node->session, join);
+  for (const std::string* session : {fence_.FindSession(join.node_id()), round_.RecordedSession(join.node_id())}) {
     if (session != nullptr && !Membership::IsOfSession(*session, join)) return false;
   }
   return true;
@@ -67,34 +68,35 @@ bool Job::IsTrueNode(const Join& join) const {
 bool Job::IsOfEarlierJob(const Join& join) const {
   const uint64_t reported = ReportedRound(join);
   if (reported == 0 || reported > earlier_round_) return false;
-  return !HasNode(join.node_id) && !fence_.IsOvertaken(join) && IsTrueNode(join);
+  return !HasNode(join.node_id()) && !fence_.IsOvertaken(join) && IsTrueNode(join);
 }
 
 const std::string* Job::KickedBy(const Join& join) const {
   const auto node =
-      std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == join.node_id; });
+      std::find_if(kicked_.begin(), kicked_.end(), [&](const auto& k) { return k.node_id == join.node_id(); });
   if (node == kicked_.end() || fence_.IsOvertaken(join) || !IsTrueNode(join)) return nullptr;
   return &node->actor;
 }
 
 void Job::TellVerdict(const Join& join, Verdict verdict, const Turn& turn) {
   fence_.OnToldEnd(join, turn.now);
-  const bool has_workers = join.phase == Phase::kRunning || join.phase == Phase::kStopping;
+  const bool has_workers = join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING;
   // Before a first round the record is the earlier job's.
   if (has_workers && round_.number() > 0) Keep("", turn);
-  turn.effects->emplace_back(rendezvous::Tell{job_id_, join.node_id, join.incarnation, Finish{std::move(verdict)}});
+  turn.effects->emplace_back(
+      rendezvous::Tell{job_id_, join.node_id(), join.incarnation(), NewFinish(std::move(verdict))});
   if (state_ == JobState::kStopping) TryAssign(turn);
 }
 
 void Job::OnNewcomer(const Join& join, const Turn& turn) {
   Node* node = members_.Add(join, turn.now);
-  unheard_.erase(join.node_id);
-  const bool is_known = std::erase(lost_, join.node_id) > 0;
+  unheard_.erase(join.node_id());
+  const bool is_known = std::erase(lost_, join.node_id()) > 0;
   node->round = ReportedRound(join);
   fence_.OnJoin(join);
   SayWelcome(node, join, turn);
   // One that joined an earlier server, or was lost.
-  Say(join.incarnation > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
+  Say(join.incarnation() > 1 ? Event::Kind::kNodeReturned : Event::Kind::kNodeJoined, *node,
       Counted(node->slots, "worker"), turn);
   const bool starts_recovery = StartsRecovery(join);
   LearnRound(node->round, turn);
@@ -117,7 +119,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
     case JobState::kRunning:
       ConsiderLate(*node, turn);
       // A spare, which a server that is started later has to know.
-      if (state_ == JobState::kRunning && !is_known) Keep(absl::StrCat("node ", join.host, " stands by"), turn);
+      if (state_ == JobState::kRunning && !is_known) Keep(absl::StrCat("node ", join.host(), " stands by"), turn);
       return;
     case JobState::kRecovering:
     case JobState::kFinished:
@@ -127,7 +129,7 @@ void Job::OnNewcomer(const Join& join, const Turn& turn) {
 
 void Job::OnRejoin(Node* node, const Join& join, const Turn& turn) {
   if (node->connected) Close(node->node_id, node->incarnation, rendezvous::Close::Why::kReplaced, turn);
-  node->incarnation = join.incarnation;
+  node->incarnation = join.incarnation();
   members_.Reconnected(node, turn.now);
   SayWelcome(node, join, turn);
   Say(Event::Kind::kNodeReturned, *node, "reconnected", turn);
@@ -166,16 +168,17 @@ void Job::LearnRound(uint64_t number, const Turn& turn) {
 
 void Job::TakePhase(Node* node, const Join& join, const Turn& turn) {
   node->round = ReportedRound(join);
-  switch (join.phase) {
-    case Phase::kIdle:
-      node->address = join.address;
-      node->store_port = join.store_port;
-      node->store_secret = join.store_secret;
+  switch (join.phase()) {
+    case Join::PHASE_IDLE:
+      node->address = join.address();
+      node->store_port = join.store_port();
+      node->store_secret = join.store_secret();
       members_.SetState(node, NodeState::kIdle);
-      return members_.SetSurvivors(node, join.survivors, join.can_reform);
-    case Phase::kRunning:
-    case Phase::kSucceeded: members_.SetState(node, NodeState::kStopping); return Tell(*node, StopOf(*node), turn);
-    case Phase::kStopping: return members_.SetState(node, NodeState::kStopping);
+      return members_.SetSurvivors(node, join.survivors(), join.can_reform());
+    case Join::PHASE_RUNNING:
+    case Join::PHASE_SUCCEEDED: members_.SetState(node, NodeState::kStopping); return Tell(*node, StopOf(*node), turn);
+    case Join::PHASE_STOPPING: return members_.SetState(node, NodeState::kStopping);
+    default: return;  // refused by Validate
   }
 }
 
@@ -187,26 +190,26 @@ void Job::ReconcileRunning(Node* node, const Join& join, const Turn& turn) {
     return;
   }
   const uint64_t reported = ReportedRound(join);
-  if (reported < round_.number() && join.phase == Phase::kIdle && node->state == NodeState::kRunning) {
+  if (reported < round_.number() && join.phase() == Join::PHASE_IDLE && node->state == NodeState::kRunning) {
     const bool is_master = node->group_rank == 0;
-    if (is_master && !round_.HasStoreAt(join.address, join.store_port)) {
+    if (is_master && !round_.HasStoreAt(join.address(), join.store_port())) {
       TakePhase(node, join, turn);
       return LeaveRound(absl::StrCat("the store address of node ", node->host, " changed"), std::nullopt, turn);
     }
     node->may_claim_touch = true;
-    return Tell(*node, rendezvous::Assign{round_.PlaceOf(*node, budget_.used())}, turn);
+    return Tell(*node, rendezvous::NewAssign(round_.PlaceOf(*node, budget_.used())), turn);
   }
   if (reported == round_.number()) {
-    switch (join.phase) {
-      case Phase::kRunning:
+    switch (join.phase()) {
+      case Join::PHASE_RUNNING:
         if (node->state == NodeState::kStopping) members_.SetState(node, NodeState::kRunning);
         return;
-      case Phase::kSucceeded: return OnSucceeded(node, GroupSucceeded{reported}, turn);
-      case Phase::kStopping:
+      case Join::PHASE_SUCCEEDED: return OnSucceeded(node, NewGroupSucceeded(reported), turn);
+      case Join::PHASE_STOPPING:
         // A worker's failure may have been on the broken stream: it or a Ready follows and decides.
         if (node->state == NodeState::kRunning) members_.SetState(node, NodeState::kStopping);
         return;
-      case Phase::kIdle: break;
+      default: break;
     }
   }
   TakePhase(node, join, turn);
@@ -236,50 +239,53 @@ void Job::ConsiderAllLate(const Turn& turn) {
 
 bool Job::StartsRecovery(const Join& join) const {
   if (state_ != JobState::kWaiting && state_ != JobState::kLastCall) return false;
-  return round_.number() == 0 && join.current && join.current->round >= recover_from_;
+  return round_.number() == 0 && join.has_current() && join.current().round() >= recover_from_;
 }
 
 void Job::TakeReport(Node* node, const Join& join, const Turn& turn) {
   const uint64_t reported = ReportedRound(join);
-  if (!join.current || reported < round_.number()) return TakeReportOfOlder(node, join, turn);
+  if (!join.has_current() || reported < round_.number()) return TakeReportOfOlder(node, join, turn);
   const bool is_new = reported > round_.number();
-  if (is_new) TakeUpRound(*join.current, turn);
-  const Assignment& a = *join.current;
-  if (a.group_world_size != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank) ||
-      !round_.HasStoreAt(a.master_addr, a.master_port) || !recovery_.Report(a.group_rank)) {
+  if (is_new) TakeUpRound(join.current(), turn);
+  const Assignment& a = join.current();
+  if (a.group_world_size() != round_.group_world_size() || !round_.MayHavePlace(node->node_id, a.group_rank()) ||
+      !round_.HasStoreAt(a.master_addr(), a.master_port()) || !recovery_.Report(a.group_rank())) {
     return TakePhase(node, join, turn);  // contradicts the record, or another node's report
   }
   node->round = reported;
-  node->base_rank = a.base_rank;
-  node->base_role_rank = a.base_role_rank;
-  node->role_world_size = a.role_world_size;
-  members_.SetGroupRank(node, a.group_rank);
-  if (budget_.LearnUsed(a.restart_count) || is_new) {
+  node->base_rank = a.base_rank();
+  node->base_role_rank = a.base_role_rank();
+  node->role_world_size = a.role_world_size();
+  members_.SetGroupRank(node, a.group_rank());
+  if (budget_.LearnUsed(a.restart_count()) || is_new) {
     Keep(absl::StrCat("round ", reported, " recovered from its nodes' reports"), turn);
   }
-  if (join.phase == Phase::kRunning || join.phase == Phase::kStopping) fence_.LatestRoundRuns();
+  if (join.phase() == Join::PHASE_RUNNING || join.phase() == Join::PHASE_STOPPING) fence_.LatestRoundRuns();
   // With the process of the server before this one its node has ended.
-  const bool lost_node = join.server_node_ended && a.server_node && !recovery_.HasReported(*a.server_node);
+  const bool lost_node =
+      join.origin().server_node_ended() && a.has_server_node() && !recovery_.HasReported(a.server_node());
   if (lost_node) {
-    recovery_.Gone(*a.server_node);
-    restart_at_ = std::max(restart_at_, turn.now + settings_.reconnect_grace);  // as of any node whose stream has ended
+    recovery_.Gone(a.server_node());
+    restart_at_ = std::max(
+        restart_at_, turn.now + ToDuration(settings_.reconnect_grace()));  // as of any node whose stream has ended
   }
-  switch (join.phase) {
-    case Phase::kRunning: members_.SetState(node, NodeState::kRunning); break;
-    case Phase::kSucceeded:
+  switch (join.phase()) {
+    case Join::PHASE_RUNNING: members_.SetState(node, NodeState::kRunning); break;
+    case Join::PHASE_SUCCEEDED:
       members_.SetState(node, NodeState::kSucceeded);
       round_.AddSuccess();
       break;
-    case Phase::kStopping:
+    case Join::PHASE_STOPPING:
       // A worker's failure, or a Ready, follows.
-      recovery_.Owes(a.group_rank);
+      recovery_.Owes(a.group_rank());
       members_.SetState(node, NodeState::kStopping);
       break;
-    case Phase::kIdle:
+    case Join::PHASE_IDLE:
       TakePhase(node, join, turn);
       LeaveInRecovery(absl::StrCat("round ", reported, " was being stopped when its nodes joined again"), std::nullopt,
                       turn);
       return;
+    default: return;  // refused by Validate
   }
   if (lost_node && !recovery_.leaving()) {
     return LeaveInRecovery(

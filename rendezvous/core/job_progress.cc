@@ -6,17 +6,17 @@
 namespace ddprun::rendezvous {
 
 void JobProgress::Add(const Node& node, const Progress& progress, SteadyTime now) {
-  if (progress.round != round_) {
-    round_ = progress.round;
+  if (progress.round() != round_) {
+    round_ = progress.round();
     nodes_.clear();
     loss_rank_.reset();
   }
   OfNode& of_node = nodes_[node.node_id];
   of_node.base_rank = node.base_rank;
-  for (const RankProgress& rank : progress.ranks) {
-    if (rank.local_rank < 0 || rank.local_rank >= node.slots) continue;
-    of_node.ranks[rank.local_rank] = {rank, now - rank.ago};
-    if (rank.loss.has_value()) AddLoss(node.base_rank + rank.local_rank, rank.step, *rank.loss);
+  for (const RankProgress& rank : progress.ranks()) {
+    if (rank.local_rank() < 0 || rank.local_rank() >= node.slots) continue;
+    of_node.ranks[rank.local_rank()] = {rank, now - ToDuration(rank.ago())};
+    if (rank.has_loss()) AddLoss(node.base_rank + rank.local_rank(), rank.step(), rank.loss());
   }
 }
 
@@ -44,14 +44,14 @@ std::optional<TrainingView> JobProgress::Summarize(SteadyTime now) const {
   for (const auto& [id, node] : nodes_) {
     for (const auto& [local_rank, rank] : node.ranks) {
       const RankProgress& progress = rank.progress;
-      view.step = std::max(view.step, progress.step);
-      slowest = std::min(slowest, progress.step);
+      view.step = std::max(view.step, progress.step());
+      slowest = std::min(slowest, progress.step());
       view.ago = std::min(view.ago, now - rank.at);
-      all_say_samples = all_say_samples && progress.samples.has_value();
-      samples += progress.samples.value_or(0);
-      if (progress.loss.has_value() && node.base_rank + local_rank < loss_rank) {
+      all_say_samples = all_say_samples && progress.has_samples();
+      samples += (progress.has_samples() ? progress.samples() : 0);
+      if (progress.has_loss() && node.base_rank + local_rank < loss_rank) {
         loss_rank = node.base_rank + local_rank;
-        view.loss = progress.loss;
+        view.loss = progress.loss();
       }
     }
   }
@@ -71,7 +71,7 @@ void JobProgress::Show(SteadyTime now, JobView* view) const {
     if (it == nodes_.end() || node.group_rank < 0) continue;
     for (const auto& [local_rank, rank] : it->second.ranks) {
       node.progress.push_back(rank.progress);
-      node.progress.back().ago = now - rank.at;
+      *node.progress.back().mutable_ago() = FromDuration(now - rank.at);
     }
   }
 }

@@ -112,7 +112,7 @@ struct GoodputRecord {
 
 struct JobRecord {
   std::string job_id;
-  JobSettings settings;
+  JobSettings settings = DefaultSettings();
   std::string settings_host;  // whose settings they are
   std::string owner;          // name of the caller whose launcher joined first; empty: not known
   absl::Duration age;         // since its first node joined

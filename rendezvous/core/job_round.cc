@@ -27,16 +27,16 @@ void Job::Gather(const Turn& turn) {
     return StartRound(nodes == 1 ? "the only node joined" : absl::StrCat("all ", nodes, " nodes joined"), turn);
   }
   if (state_ != JobState::kWaiting || nodes < size_.min_nodes) return;
-  if (settings_.last_call <= absl::ZeroDuration()) {
+  if (ToDuration(settings_.last_call()) <= absl::ZeroDuration()) {
     return StartRound(absl::StrCat(Counted(nodes, "node"), " joined"), turn);
   }
   Enter(JobState::kLastCall, state_reason_);
-  last_call_end_ = turn.now + settings_.last_call;
+  last_call_end_ = turn.now + ToDuration(settings_.last_call());
 }
 
 void Job::StartRound(std::string reason, const Turn& turn) {
   next_reason_ = std::move(reason);
-  stop_deadline_ = std::max(turn.now, restart_at_) + settings_.join_timeout + kStopTimeout;
+  stop_deadline_ = std::max(turn.now, restart_at_) + ToDuration(settings_.join_timeout()) + kStopTimeout;
   Enter(JobState::kStopping, next_reason_);
   TryAssign(turn);
 }
@@ -123,7 +123,7 @@ void Job::TellLeftOut(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
     node->told_left_out = true;
-    Tell(*node, ExcludedFromRound{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
+    Tell(*node, NewExcludedFromRound(round_.highest() + 1, DescribeLeftOut(*node)), turn);
   }
 }
 
@@ -155,7 +155,7 @@ bool Job::StopSurvivors(const Turn& turn) {
     std::string reason = plain != nodes.end()
                              ? absl::StrCat("restarting all workers: those of node ", (*plain)->host, " can't re-form")
                              : absl::StrCat("restarting the workers of node ", node->host, ": they missed a round");
-    Tell(*node, StopRound{node->round, std::move(reason)}, turn);
+    Tell(*node, NewStopRound(node->round, std::move(reason)), turn);
     members_.Expect(node, turn.now);  // as in StopAll
     members_.SetState(node, NodeState::kStopping);
   }
@@ -225,13 +225,13 @@ void Job::Assign(const Turn& turn) {
     Say(Event::Kind::kNodeCooldown, *node, DescribeLeftOut(*node), turn);
   }
   for (const size_t i : table.order) {
-    Tell(*nodes[i], rendezvous::Assign{round_.PlaceOf(*nodes[i], budget_.used())}, turn);
+    Tell(*nodes[i], rendezvous::NewAssign(round_.PlaceOf(*nodes[i], budget_.used())), turn);
   }
   NoteChange(turn.now);  // of spares
 }
 
 void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& turn) {
-  if (!node->in_round() || node->round != round_.number() || message.round != round_.number()) return;
+  if (!node->in_round() || node->round != round_.number() || message.round() != round_.number()) return;
   if (node->state != NodeState::kRunning && node->state != NodeState::kStopping) return;
   switch (state_) {
     case JobState::kRunning: break;
@@ -245,8 +245,8 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  const WorkerFailure failure = Bounded(message.failure);
-  if (failure.restartable && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
+  const WorkerFailure failure = Bounded(message.failure());
+  if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }
   Event failed;
@@ -256,7 +256,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
   failed.detail = DescribeFailure(failure);
   failed.failure = failure;
   Say(std::move(failed), turn);
-  if (failure.restartable && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
+  if (failure.restartable() && state_ == JobState::kRunning && held_.Hold(failure, members_)) {
     held_node_ = node->node_id;
     return LeaveRound(DescribeFailure(failure), failure, turn);
   }
@@ -335,11 +335,12 @@ void Job::OnDeparture(const Departure& departure, const Turn& turn) {
 
 absl::Duration Job::WaitLimit() const {
   const bool fixed_size = size_.min_nodes == size_.max_nodes;
-  if (!fixed_size || resized_ || round_.number() == 0) return settings_.join_timeout;
+  if (!fixed_size || resized_ || round_.number() == 0) return ToDuration(settings_.join_timeout());
   if (told_to_stop_) return absl::ZeroDuration();
-  if (settings_.max_restarts > 0) return settings_.join_timeout;
+  if (settings_.max_restarts() > 0) return ToDuration(settings_.join_timeout());
   if (!may_all_return_) return absl::ZeroDuration();
-  return by_command_ ? settings_.join_timeout : std::min(settings_.join_timeout, kReturnTime);
+  return by_command_ ? ToDuration(settings_.join_timeout())
+                     : std::min(ToDuration(settings_.join_timeout()), kReturnTime);
 }
 
 void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
@@ -348,23 +349,23 @@ void Job::EndWithTooFew(absl::string_view what, const Turn& turn) {
 
 void Job::End(Verdict verdict, const Turn& turn, std::string actor) {
   if (state_ == JobState::kRecovering && recovery_.accounted_for() < round_.group_world_size()) unreported_ = true;
-  Enter(verdict.succeeded ? JobState::kFinished : JobState::kFailed, verdict.reason);
+  Enter(verdict.succeeded() ? JobState::kFinished : JobState::kFailed, verdict.reason());
   for (const auto& node : members_.nodes()) {
     if (!node->connected && !node->in_process) ExpectForVerdict(*node);
     if (node->may_have_workers()) fence_.OnJobEnd(*node, turn.now);
   }
   verdict_ = std::move(verdict);
-  Keep(absl::StrCat(verdict_->succeeded ? "finished: " : "failed: ", verdict_->reason), turn);
+  Keep(absl::StrCat(verdict_->succeeded() ? "finished: " : "failed: ", verdict_->reason()), turn);
   Event ended;
-  ended.kind = verdict_->succeeded ? Event::Kind::kJobFinished
-               : actor.empty()     ? Event::Kind::kJobFailed
-                                   : Event::Kind::kJobStopped;
+  ended.kind = verdict_->succeeded() ? Event::Kind::kJobFinished
+               : actor.empty()       ? Event::Kind::kJobFailed
+                                     : Event::Kind::kJobStopped;
   ended.actor = std::move(actor);
-  ended.detail = verdict_->reason;
-  ended.exit_code = verdict_->exit_code;
-  ended.failure = verdict_->first_cause;
+  ended.detail = verdict_->reason();
+  ended.exit_code = verdict_->exit_code();
+  ended.failure = FirstCause(*verdict_);
   Say(std::move(ended), turn);
-  for (const auto& node : members_.nodes()) Tell(*node, Finish{*verdict_}, turn);
+  for (const auto& node : members_.nodes()) Tell(*node, NewFinish(*verdict_), turn);
 }
 
 }  // namespace ddprun::rendezvous

@@ -61,7 +61,7 @@ struct JobView {
   std::string reason;  // why it is in this state
   uint64_t round = 0;  // the newest one given out; 0 before the first
   int32_t restart_count = 0;
-  JobSettings settings;
+  JobSettings settings = DefaultSettings();
   int32_t node_count = 0;
   int32_t world_size = 0;  // of `round`
   SteadyTime began;        // when its first node joined

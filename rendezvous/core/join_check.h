@@ -5,26 +5,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "google/protobuf/repeated_field.h"
 #include "rendezvous/core/messages.h"
 
-// What a launcher may bring (protocol 2). Pure functions.
+// Checks that concern the job or the node and not one message alone (see validate.h for those). Pure functions.
 namespace ddprun::rendezvous {
-
-// nullopt, or one line that names the field of the Join that is out of bounds. All bounds of a Join are here, but those
-// of parts that other messages have too (rendezvous/wire/parts.h).
-std::optional<std::string> CheckJoin(const Join& join);
-
-// The same for the settings of a job.
-std::optional<std::string> CheckSettings(const JobSettings& settings);
 
 // nullopt, or a phrase that says what is wrong with the survivors of a node with so many slots: a local rank that it
 // does not have, out of order or twice; a negative step.
-std::optional<std::string> CheckSurvivors(const std::vector<Survivor>& survivors, int32_t slots);
-
-bool IsPort(int32_t port);
+std::optional<std::string> CheckSurvivors(const google::protobuf::RepeatedPtrField<Survivor>& survivors, int32_t slots);
 
 // nullopt, or one line that names the first setting that differs, both values and both hosts.
 std::optional<std::string> CheckSameSettings(absl::string_view job_id, absl::string_view job_host,

@@ -8,9 +8,7 @@
 
 namespace ddprun::rendezvous {
 
-std::string Membership::SessionOf(const Join& join) {
-  return SecretDigest(join.session_secret);
-}
+std::string Membership::SessionOf(const Join& join) { return SecretDigest(join.session_secret()); }
 
 bool Membership::IsOfSession(absl::string_view session, const Join& join) {
   return SecretsEqual(session, SessionOf(join));
@@ -19,26 +17,26 @@ bool Membership::IsOfSession(absl::string_view session, const Join& join) {
 Node* Membership::Add(const Join& join, SteadyTime now) {
   auto owned = std::make_unique<Node>();
   Node* node = owned.get();
-  node->node_id = join.node_id;
-  node->host = join.host;
-  node->address = join.address;
-  node->role = join.role;
-  node->topology = join.topology;
-  node->incarnation = join.incarnation;
-  node->store_port = join.store_port;
-  node->store_secret = join.store_secret;
-  node->slots = join.slots;
-  node->in_process = join.in_process;
+  node->node_id = join.node_id();
+  node->host = join.host();
+  node->address = join.address();
+  node->role = join.role();
+  node->topology = join.topology();
+  node->incarnation = join.incarnation();
+  node->store_port = join.store_port();
+  node->store_secret = join.store_secret();
+  node->slots = join.slots();
+  node->in_process = join.origin().in_process();
   node->session = SessionOf(join);
   node->join_order = joins_++;
   node->heartbeat_timeout = heartbeat_timeout_;
   node->last_heard = now;
   Hear(node, now);
-  if (join.node_rank) {
-    Node*& holder = by_requested_rank_[*join.node_rank];
+  if (join.has_node_rank()) {
+    Node*& holder = by_requested_rank_[join.node_rank()];
     if (holder != nullptr) holder->node_rank.reset();
     holder = node;
-    node->node_rank = join.node_rank;
+    node->node_rank = join.node_rank();
   }
   node->self = nodes_.insert(nodes_.end(), std::move(owned));
   by_id_[node->node_id] = node;
@@ -129,9 +127,10 @@ void Membership::SetInTouch(Node* node, bool in_touch) {
   Count(*node, +1);
 }
 
-void Membership::SetSurvivors(Node* node, std::vector<Survivor> survivors, bool can_reform) {
+void Membership::SetSurvivors(Node* node, const google::protobuf::RepeatedPtrField<Survivor>& survivors,
+                              bool can_reform) {
   Count(*node, -1);
-  node->survivors = std::move(survivors);
+  node->survivors.assign(survivors.begin(), survivors.end());
   node->plain = node->round > 0 && !can_reform;
   Count(*node, +1);
 }

@@ -103,7 +103,7 @@ class Membership {
   void SetGroupRank(Node* node, int32_t group_rank);
   void SetInTouch(Node* node, bool in_touch);
   // What a node that is idle says of the workers that it had in node->round.
-  void SetSurvivors(Node* node, std::vector<Survivor> survivors, bool can_reform);
+  void SetSurvivors(Node* node, const google::protobuf::RepeatedPtrField<Survivor>& survivors, bool can_reform);
 
   // A node that counts as lost at `now`: its stream has been broken for the reconnect grace, or nothing was heard
   // of it for the heartbeat timeout, or IdleTimeout if it has no workers (nodes of the server's own process are never

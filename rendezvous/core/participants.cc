@@ -88,8 +88,8 @@ std::optional<StateSource> StateSourceOf(const std::vector<Node*>& nodes, const 
   std::optional<StateSource> source;
   for (const size_t i : table.order) {  // by rank
     for (const Survivor& survivor : nodes[i]->survivors) {
-      if (!survivor.committed_step || (source && *survivor.committed_step <= source->step)) continue;
-      source = StateSource{table.places[i].base_rank + survivor.local_rank, *survivor.committed_step};
+      if (!survivor.has_committed_step() || (source && survivor.committed_step() <= source->step)) continue;
+      source = StateSource{table.places[i].base_rank + survivor.local_rank(), survivor.committed_step()};
     }
   }
   return source;

@@ -18,8 +18,8 @@ std::string HostList(const std::vector<std::string>& hosts, size_t all) {
 
 std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts, absl::Duration window) {
   const std::string what = DescribeFailure(failure);
-  const bool said_so = failure.pid != 0;
-  if (!failure.restartable) return said_so ? what : absl::StrCat(what, "; non-restartable");
+  const bool said_so = failure.pid() != 0;
+  if (!failure.restartable()) return said_so ? what : absl::StrCat(what, "; non-restartable");
   if (max_restarts == 0) return absl::StrCat(what, "; restarts are disabled (--max-restarts 0)");
   const std::string within =
       window > absl::ZeroDuration() ? absl::StrCat(" within ", absl::FormatDuration(window)) : "";
@@ -28,18 +28,18 @@ std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts,
 
 std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times) {
   return absl::StrCat(DescribeFailure(failure), "; no progress: failed ", Counted(times, "time"), " in a row at step ",
-                      failure.step.value_or(0), " (--max-failures-at-step)");
+                      (failure.has_step() ? failure.step() : 0), " (--max-failures-at-step)");
 }
 
 std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop) {
-  return absl::StrCat(what, "; the job needs all ", settings.min_nodes, " nodes",
+  return absl::StrCat(what, "; the job needs all ", settings.min_nodes(), " nodes",
                       told_to_stop ? "" : ", and restarts are disabled (--max-restarts 0)");
 }
 
 std::string DescribeJoinTimeout(const JobSettings& settings, absl::Duration waited, size_t joined,
                                 const std::vector<std::string>& hosts, absl::string_view waits_because) {
-  std::string text = absl::StrCat("timed out: ", joined, " of ", Counted(settings.min_nodes, "node"), " joined within ",
-                                  absl::FormatDuration(waited));
+  std::string text = absl::StrCat("timed out: ", joined, " of ", Counted(settings.min_nodes(), "node"),
+                                  " joined within ", absl::FormatDuration(waited));
   if (joined > 0) absl::StrAppend(&text, ": ", HostList(hosts, joined));
   if (!waits_because.empty()) absl::StrAppend(&text, " (", waits_because, ")");
   return text;
@@ -60,10 +60,10 @@ std::string DescribeHeldUp(absl::string_view reason, const HeldUp& held_up) {
 }
 
 WorkerFailure NodeFailure(absl::string_view host, absl::string_view message) {
-  WorkerFailure failure;
-  failure.host = std::string(host);
-  failure.exit_code = 1;
-  failure.message = std::string(message);
+  WorkerFailure failure = NewFailure();
+  failure.set_host(std::string(host));
+  failure.set_exit_code(1);
+  failure.set_message(std::string(message));
   return failure;
 }
 

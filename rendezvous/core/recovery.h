@@ -20,7 +20,7 @@ class Recovery {
 
   // The first node has reported, or the server begins with the record of a job.
   void Begin(const JobSettings& settings, SteadyTime now) {
-    until_ = now + kHeartbeats * LongestTimeout(settings) + settings.reconnect_grace;
+    until_ = now + kHeartbeats * LongestTimeout(settings) + ToDuration(settings.reconnect_grace());
   }
   // The round had been left before the server was restarted, as its record says.
   void BeginLeft() { leaving_ = left_before_ = true; }

@@ -40,7 +40,7 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
                          const LauncherMessage& message, SteadyTime now, Effects* effects) {
   lateness_.OnTurn(NextDeadline(), now);
   if (const auto* join = std::get_if<Join>(&message)) {
-    assert(join->job_id == job_id && join->node_id == node_id && join->incarnation == incarnation);
+    assert(join->job_id() == job_id && join->node_id() == node_id && join->incarnation() == incarnation);
     return OnJoin(*join, now, effects);
   }
   const auto it = live_.find(job_id);
@@ -56,26 +56,25 @@ void Registry::OnMessage(const std::string& job_id, const std::string& node_id, 
 
 void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
   const auto refuse = [&](Close::Why why, std::string reason) {
-    effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Rejected{reason}});
-    effects->emplace_back(Close{join.job_id, join.node_id, join.incarnation, why, std::move(reason)});
+    effects->emplace_back(Tell{join.job_id(), join.node_id(), join.incarnation(), NewRejected(reason)});
+    effects->emplace_back(Close{join.job_id(), join.node_id(), join.incarnation(), why, std::move(reason)});
   };
-  if (auto problem = CheckJoin(join)) return refuse(Close::Why::kRefused, *std::move(problem));
-  if (join.job_id == kServerRecordId) {
-    return refuse(Close::Why::kRefused, absl::StrCat("the job id ", join.job_id, " is reserved; choose another"));
+  if (join.job_id() == kServerRecordId) {
+    return refuse(Close::Why::kRefused, absl::StrCat("the job id ", join.job_id(), " is reserved; choose another"));
   }
-  auto it = live_.find(join.job_id);
+  auto it = live_.find(join.job_id());
   if (it == live_.end()) {
-    const EndedJob* ended = ended_.Find(join.job_id);
+    const EndedJob* ended = ended_.Find(join.job_id());
     if (ended != nullptr && ended->Concerns(join)) {
-      effects->emplace_back(Tell{join.job_id, join.node_id, join.incarnation, Finish{*ended->view.verdict}});
+      effects->emplace_back(Tell{join.job_id(), join.node_id(), join.incarnation(), NewFinish(*ended->view.verdict)});
       ended_.OnTold(join, now);
       return;
     }
     if (ended != nullptr && !ended->IsTrueNode(join)) {
-      return refuse(Close::Why::kRefused, OtherLaunchersId(join.job_id, join.host));
+      return refuse(Close::Why::kRefused, OtherLaunchersId(join.job_id(), join.host()));
     }
-    if (ended != nullptr && ended->gone.IsOvertaken(join.node_id, join.incarnation)) {
-      effects->emplace_back(Close{join.job_id, join.node_id, join.incarnation, Close::Why::kReplaced,
+    if (ended != nullptr && ended->gone.IsOvertaken(join.node_id(), join.incarnation())) {
+      effects->emplace_back(Close{join.job_id(), join.node_id(), join.incarnation(), Close::Why::kReplaced,
                                   "replaced by a newer incarnation of this node"});
       return;
     }
@@ -86,9 +85,9 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
     past.max_reported = max_reported_;
     past.lateness = &lateness_;
     past.drained = &drained_;
-    past.round_floor = ended_.RoundFloor(join.job_id);
+    past.round_floor = ended_.RoundFloor(join.job_id());
     // Without a record no server has given out a round since the records began.
-    past.gone_are_all = Fence::UnknownTime(join.settings) <= longest_life_;
+    past.gone_are_all = Fence::UnknownTime(join.settings()) <= longest_life_;
     if (ended != nullptr) {
       past.recover_from = ended->told ? ended->last_round + 1 : ended->last_round;
       past.restarts = ended->told ? 0 : ended->view.restart_count;
@@ -101,9 +100,9 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
       past.unreported = ended->unreported;
     }
     auto job = std::make_unique<Job>(join, std::move(past), keeps_records_, now);
-    ended_.Remove(join.job_id);
-    if (!join.peer.empty()) ++of_peer_[join.peer].jobs;
-    it = live_.emplace(join.job_id, LiveJob{std::move(job), join.peer}).first;
+    ended_.Remove(join.job_id());
+    if (!join.origin().peer().empty()) ++of_peer_[join.origin().peer()].jobs;
+    it = live_.emplace(join.job_id(), LiveJob{std::move(job), join.origin().peer()}).first;
     it->second.job->SayCreated(MakeTurn(now, effects));
   } else if (auto why = NoRoomFor(join)) {
     return refuse(Close::Why::kFull, *std::move(why));
@@ -113,18 +112,18 @@ void Registry::OnJoin(const Join& join, SteadyTime now, Effects* effects) {
 }
 
 std::optional<std::string> Registry::NoRoomFor(const Join& join) const {
-  const auto job = live_.find(join.job_id);
+  const auto job = live_.find(join.job_id());
   const bool is_new = job == live_.end();
   if (is_new && live_.size() >= kMaxLiveJobs) {
     return absl::StrCat("the rendezvous server is full (", live_.size(), " jobs)");
   }
-  const std::string& peer = is_new ? join.peer : job->second.peer;
+  const std::string& peer = is_new ? join.origin().peer() : job->second.peer;
   const auto of_peer = of_peer_.find(peer);
   if (of_peer == of_peer_.end()) return std::nullopt;
   if (is_new && of_peer->second.jobs >= kMaxJobsPerPeer) {
     return absl::StrCat("too many jobs from ", peer, " (", of_peer->second.jobs, ")");
   }
-  if (of_peer->second.nodes >= kMaxNodesPerPeer && (is_new || !job->second.job->HasNode(join.node_id))) {
+  if (of_peer->second.nodes >= kMaxNodesPerPeer && (is_new || !job->second.job->HasNode(join.node_id()))) {
     return absl::StrCat("too many nodes in jobs from ", peer, " (", of_peer->second.nodes, ")");
   }
   return std::nullopt;

@@ -13,10 +13,10 @@ int32_t OneMore(int32_t count) { return std::min(count, kMaxRestarts) + 1; }
 }  // namespace
 
 RestartBudget::RestartBudget(const JobSettings& settings)
-    : max_(settings.max_restarts),
-      window_(settings.restart_window),
-      backoff_(settings.restart_backoff),
-      max_at_step_(settings.max_failures_at_step) {}
+    : max_(settings.max_restarts()),
+      window_(ToDuration(settings.restart_window())),
+      backoff_(ToDuration(settings.restart_backoff())),
+      max_at_step_(settings.max_failures_at_step()) {}
 
 RestartBudget::Answer RestartBudget::Charge(const WorkerFailure& failure, SteadyTime now) {
   if (IsStuck(failure)) return Answer::kNoProgress;
@@ -31,10 +31,10 @@ RestartBudget::Answer RestartBudget::Charge(const WorkerFailure& failure, Steady
 }
 
 bool RestartBudget::IsStuck(const WorkerFailure& failure) {
-  const int64_t step = failure.step.value_or(-1);
-  const bool same = step >= 0 && step == step_ && failure.rank == rank_;
+  const int64_t step = (failure.has_step() ? failure.step() : -1);
+  const bool same = step >= 0 && step == step_ && failure.rank() == rank_;
   at_step_ = same ? OneMore(at_step_) : 1;
-  rank_ = failure.rank;
+  rank_ = failure.rank();
   step_ = step;
   return step >= 0 && max_at_step_ > 0 && at_step_ >= max_at_step_;
 }

@@ -46,18 +46,18 @@ void Round::GiveOut(const Node& master, int32_t group_world_size, int32_t world_
 }
 
 void Round::TakeUp(const Assignment& assignment) {
-  facts_ = RoundRecord{.number = assignment.round,
-                       .group_world_size = assignment.group_world_size,
-                       .world_size = assignment.world_size,
-                       .master_addr = assignment.master_addr,
-                       .master_port = assignment.master_port,
-                       .master_host = assignment.master_host,
-                       .store_secret = assignment.store_secret,
-                       .reason = assignment.reason};
+  facts_ = RoundRecord{.number = assignment.round(),
+                       .group_world_size = assignment.group_world_size(),
+                       .world_size = assignment.world_size(),
+                       .master_addr = assignment.master_addr(),
+                       .master_port = assignment.master_port(),
+                       .master_host = assignment.master_host(),
+                       .store_secret = assignment.store_secret(),
+                       .reason = assignment.reason()};
   source_.reset();
-  server_node_ = assignment.server_node;
+  server_node_ = assignment.server_node();
   at_step_end_ = false;
-  highest_ = std::max(highest_, assignment.round);
+  highest_ = std::max(highest_, assignment.round());
   succeeded_ = 0;
   recorded_.clear();
 }
@@ -82,24 +82,24 @@ bool Round::MayHavePlace(absl::string_view node_id, int32_t group_rank) const {
 
 Assignment Round::PlaceOf(const Node& node, int32_t restart_count) const {
   Assignment a;
-  a.round = facts_.number;
-  a.group_rank = node.group_rank;
-  a.group_world_size = facts_.group_world_size;
-  a.base_rank = node.base_rank;
-  a.world_size = facts_.world_size;
-  a.base_role_rank = node.base_role_rank;
-  a.role_world_size = node.role_world_size;
-  a.master_addr = facts_.master_addr;
-  a.master_port = facts_.master_port;
-  a.master_host = facts_.master_host;
-  a.store_secret = facts_.store_secret;
-  a.restart_count = restart_count;
-  a.reason = facts_.reason;
-  a.keeps_workers = node.keeps_workers;
-  a.server_node = server_node_;
+  a.set_round(facts_.number);
+  a.set_group_rank(node.group_rank);
+  a.set_group_world_size(facts_.group_world_size);
+  a.set_base_rank(node.base_rank);
+  a.set_world_size(facts_.world_size);
+  a.set_base_role_rank(node.base_role_rank);
+  a.set_role_world_size(node.role_world_size);
+  a.set_master_addr(facts_.master_addr);
+  a.set_master_port(facts_.master_port);
+  a.set_master_host(facts_.master_host);
+  a.set_store_secret(facts_.store_secret);
+  a.set_restart_count(restart_count);
+  a.set_reason(facts_.reason);
+  a.set_keeps_workers(node.keeps_workers);
+  if (server_node_) a.set_server_node(*server_node_);
   if (source_) {
-    a.state_source = source_->rank;
-    a.state_step = source_->step;
+    a.set_state_source(source_->rank);
+    a.set_state_step(source_->step);
   }
   return a;
 }
@@ -112,9 +112,9 @@ void Round::Leave(std::string reason, std::optional<WorkerFailure> cause, bool a
 
 StopRound Round::StopOf(uint64_t number, bool keep_workers) const {
   if (number == facts_.number && !facts_.leave_reason.empty()) {
-    return StopRound{number, facts_.leave_reason, facts_.leave_cause, keep_workers, at_step_end_};
+    return NewStopRound(number, facts_.leave_reason, facts_.leave_cause, keep_workers, at_step_end_);
   }
-  return StopRound{number, absl::StrCat("round ", number, " is over"), std::nullopt};
+  return NewStopRound(number, absl::StrCat("round ", number, " is over"), std::nullopt);
 }
 
 }  // namespace ddprun::rendezvous

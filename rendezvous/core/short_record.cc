@@ -11,8 +11,8 @@ namespace {
 
 void ShortenTexts(std::optional<Verdict>* verdict) {
   if (!verdict->has_value()) return;
-  (*verdict)->reason = OneLine((*verdict)->reason, JobHistory::kMaxText);
-  if ((*verdict)->first_cause) ShortenTexts(JobHistory::kMaxText, &*(*verdict)->first_cause);
+  (*verdict)->set_reason(OneLine((*verdict)->reason(), JobHistory::kMaxText));
+  if ((*verdict)->has_first_cause()) rendezvous::ShortenTexts(JobHistory::kMaxText, (*verdict)->mutable_first_cause());
 }
 
 }  // namespace

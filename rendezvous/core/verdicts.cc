@@ -9,13 +9,13 @@
 namespace ddprun::rendezvous {
 
 std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget, SteadyTime now) {
-  if (!failure.restartable) return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
+  if (!failure.restartable()) return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
   switch (budget->Charge(failure, now)) {
     case RestartBudget::Answer::kRestart: return std::nullopt;
     case RestartBudget::Answer::kSpent: break;
     case RestartBudget::Answer::kNoProgress:
       Verdict verdict = Failed(DescribeNoProgress(failure, budget->failures_at_step()), failure);
-      verdict.exit_code = kExitNoProgress;
+      verdict.set_exit_code(kExitNoProgress);
       return verdict;
   }
   return Failed(DescribeGivingUp(failure, budget->max(), budget->window()), failure);
@@ -23,22 +23,22 @@ std::optional<Verdict> Judge(const WorkerFailure& failure, RestartBudget* budget
 
 Verdict Succeeded(int32_t world_size) {
   const std::string who = world_size == 1 ? "the only worker" : absl::StrCat("all ", world_size, " workers");
-  return Verdict{true, absl::StrCat(who, " succeeded"), std::nullopt, 0};
+  return NewVerdict(true, absl::StrCat(who, " succeeded"), std::nullopt, 0);
 }
 
 Verdict Failed(std::string reason, std::optional<WorkerFailure> cause) {
-  const int32_t status = cause ? cause->ExitStatus() : 1;
-  return Verdict{false, std::move(reason), std::move(cause), status != 0 ? status : 1};
+  const int32_t status = cause ? ExitStatus(*cause) : 1;
+  return NewVerdict(false, std::move(reason), std::move(cause), status != 0 ? status : 1);
 }
 
 Verdict Kicked(absl::string_view actor) {
   Verdict verdict = Failed(absl::StrCat("kicked by ", actor), std::nullopt);
-  verdict.exit_code = kExitStopped;
+  verdict.set_exit_code(kExitStopped);
   return verdict;
 }
 
 Verdict AllLeft(absl::string_view last, const WorkerFailure& loss) {
-  return Verdict{false, absl::StrCat("all launchers left; last: ", last), loss, 1};
+  return NewVerdict(false, absl::StrCat("all launchers left; last: ", last), loss, 1);
 }
 
 }  // namespace ddprun::rendezvous

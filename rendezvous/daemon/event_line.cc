@@ -23,23 +23,23 @@ const char* Severity(Event::Kind kind) {
 
 // What happened, in few words that are alike for alike failures.
 std::string ErrorType(const WorkerFailure& failure) {
-  if (failure.rank < 0) return "node_lost";
-  if (failure.oom_killed) return "oom_killed";
-  if (failure.signal != 0) return SignalName(failure.signal);
-  return failure.exit_code != 0 ? absl::StrCat("exit_code_", failure.exit_code) : "reported";
+  if (failure.rank() < 0) return "node_lost";
+  if (failure.oom_killed()) return "oom_killed";
+  if (failure.signal() != 0) return SignalName(failure.signal());
+  return failure.exit_code() != 0 ? absl::StrCat("exit_code_", failure.exit_code()) : "reported";
 }
 
 void AddFailure(const WorkerFailure& failure, nlohmann::ordered_json* line) {
   (*line)["error.type"] = ErrorType(failure);
-  if (!failure.message.empty()) (*line)["exception.message"] = failure.message;
-  if (!failure.traceback.empty()) (*line)["exception.stacktrace"] = failure.traceback;
-  if (failure.pid != 0) (*line)["process.pid"] = failure.pid;
-  (*line)["ddprun.failure.host"] = failure.host;
-  if (failure.rank >= 0) {
-    (*line)["ddprun.rank"] = failure.rank;
-    (*line)["ddprun.local_rank"] = failure.local_rank;
+  if (!failure.message().empty()) (*line)["exception.message"] = failure.message();
+  if (!failure.traceback().empty()) (*line)["exception.stacktrace"] = failure.traceback();
+  if (failure.pid() != 0) (*line)["process.pid"] = failure.pid();
+  (*line)["ddprun.failure.host"] = failure.host();
+  if (failure.rank() >= 0) {
+    (*line)["ddprun.rank"] = failure.rank();
+    (*line)["ddprun.local_rank"] = failure.local_rank();
   }
-  if (failure.step.has_value()) (*line)["ddprun.step"] = *failure.step;
+  if (failure.has_step()) (*line)["ddprun.step"] = failure.step();
 }
 
 }  // namespace

@@ -43,27 +43,27 @@ absl::string_view StateName(NodeView::State state) {
 }
 
 json ToJson(const WorkerFailure& failure) {
-  json value = {{"host", failure.host},
-                {"rank", failure.rank},
-                {"local_rank", failure.local_rank},
-                {"pid", failure.pid},
-                {"exit_code", failure.exit_code},
-                {"signal", failure.signal},
-                {"restartable", failure.restartable},
-                {"oom_killed", failure.oom_killed},
-                {"ran_for_seconds", Seconds(failure.ran_for)},
-                {"message", failure.message},
-                {"traceback", failure.traceback},
-                {"error_file", failure.error_file},
-                {"progress", failure.progress}};
-  if (failure.at > absl::UnixEpoch()) value["time"] = UtcText(failure.at);
-  if (failure.step.has_value()) value["step"] = *failure.step;
+  json value = {{"host", failure.host()},
+                {"rank", failure.rank()},
+                {"local_rank", failure.local_rank()},
+                {"pid", failure.pid()},
+                {"exit_code", failure.exit_code()},
+                {"signal", failure.signal()},
+                {"restartable", failure.restartable()},
+                {"oom_killed", failure.oom_killed()},
+                {"ran_for_seconds", Seconds(ToDuration(failure.ran_for()))},
+                {"message", failure.message()},
+                {"traceback", failure.traceback()},
+                {"error_file", failure.error_file()},
+                {"progress", failure.progress()}};
+  if (ToTime(failure.at()) > absl::UnixEpoch()) value["time"] = UtcText(ToTime(failure.at()));
+  if (failure.has_step()) value["step"] = failure.step();
   return value;
 }
 
 json ToJson(const Verdict& verdict) {
-  json value = {{"succeeded", verdict.succeeded}, {"reason", verdict.reason}, {"exit_code", verdict.exit_code}};
-  if (verdict.first_cause.has_value()) value["first_cause"] = ToJson(*verdict.first_cause);
+  json value = {{"succeeded", verdict.succeeded()}, {"reason", verdict.reason()}, {"exit_code", verdict.exit_code()}};
+  if (verdict.has_first_cause()) value["first_cause"] = ToJson(verdict.first_cause());
   return value;
 }
 
@@ -96,13 +96,13 @@ json ToJson(const NodeView& node) {
                 {"last_heard_seconds", Seconds(node.last_heard)}};
   json ranks = json::array();
   for (const rendezvous::RankProgress& progress : node.progress) {
-    json rank = {{"rank", node.base_rank + progress.local_rank},
-                 {"local_rank", progress.local_rank},
-                 {"step", progress.step},
-                 {"phase", progress.phase},
-                 {"since_seconds", Seconds(progress.ago)}};
-    if (progress.samples.has_value()) rank["samples"] = *progress.samples;
-    if (progress.loss.has_value()) rank["loss"] = *progress.loss;
+    json rank = {{"rank", node.base_rank + progress.local_rank()},
+                 {"local_rank", progress.local_rank()},
+                 {"step", progress.step()},
+                 {"phase", progress.phase()},
+                 {"since_seconds", Seconds(ToDuration(progress.ago()))}};
+    if (progress.has_samples()) rank["samples"] = progress.samples();
+    if (progress.has_loss()) rank["loss"] = progress.loss();
     ranks.push_back(std::move(rank));
   }
   value["ranks"] = std::move(ranks);
@@ -122,12 +122,12 @@ json ToJson(const JobView& job, absl::Time start) {
                 {"begin", UtcText(start + job.began.since_start())},
                 {"age_seconds", Seconds(job.age)},
                 {"settings",
-                 {{"min_nodes", settings.min_nodes},
-                  {"max_nodes", settings.max_nodes},
-                  {"max_restarts", settings.max_restarts},
-                  {"join_timeout_seconds", Seconds(settings.join_timeout)},
-                  {"last_call_seconds", Seconds(settings.last_call)},
-                  {"heartbeat_timeout_seconds", Seconds(settings.heartbeat_timeout)}}}};
+                 {{"min_nodes", settings.min_nodes()},
+                  {"max_nodes", settings.max_nodes()},
+                  {"max_restarts", settings.max_restarts()},
+                  {"join_timeout_seconds", Seconds(ToDuration(settings.join_timeout()))},
+                  {"last_call_seconds", Seconds(ToDuration(settings.last_call()))},
+                  {"heartbeat_timeout_seconds", Seconds(ToDuration(settings.heartbeat_timeout()))}}}};
   if (job.ended.has_value()) value["end"] = UtcText(start + job.ended->since_start());
   if (job.verdict.has_value()) value["verdict"] = ToJson(*job.verdict);
   if (job.goodput.has_value()) value["goodput"] = ToJson(*job.goodput);

@@ -11,10 +11,10 @@ using rendezvous::WorkerFailure;
 constexpr const char* kFailureKinds[] = {"exit", "signal", "oom", "start", "report"};
 
 const char* KindOf(const WorkerFailure& failure) {
-  if (failure.oom_killed) return "oom";
-  if (failure.signal != 0) return "signal";
-  if (failure.pid == 0) return "start";
-  return failure.exit_code != 0 ? "exit" : "report";
+  if (failure.oom_killed()) return "oom";
+  if (failure.signal() != 0) return "signal";
+  if (failure.pid() == 0) return "start";
+  return failure.exit_code() != 0 ? "exit" : "report";
 }
 
 }  // namespace

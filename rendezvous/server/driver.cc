@@ -30,8 +30,8 @@ void NameLocalCause(Effects* effects) {
     }
     Tell* const tell = std::get_if<Tell>(&effect);
     Finish* const finish = tell == nullptr ? nullptr : std::get_if<Finish>(&tell->message);
-    if (finish == nullptr || finish->verdict.succeeded || finish->verdict.first_cause.has_value()) continue;
-    absl::StrAppend(&finish->verdict.reason, "; the rendezvous server is ", OutOfFilesText());
+    if (finish == nullptr || finish->verdict().succeeded() || finish->verdict().has_first_cause()) continue;
+    absl::StrAppend(finish->mutable_verdict()->mutable_reason(), "; the rendezvous server is ", OutOfFilesText());
   }
 }
 
@@ -100,11 +100,11 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       Effects effects;
       registry_.OnMessage(job, node, incarnation, message, NowLocked(), &effects);
       const Leave* leave = std::get_if<Leave>(&message);
-      if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason));
+      if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason()));
       QueueEffectsLocked(std::move(effects));
       if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
       // With workers left it stays until these are gone: the end of its stream says so.
-      if (leave != nullptr && !leave->has_workers && peer.state == Peer::State::kJoined) {
+      if (leave != nullptr && !leave->has_workers() && peer.state == Peer::State::kJoined) {
         joined_.erase(peer.key);
         EndLocked(session, &peer, absl::OkStatus());
       }
@@ -120,21 +120,21 @@ SteadyTime Driver::NowLocked() {
 }
 
 void Driver::JoinLocked(const std::shared_ptr<Session>& session, Peer* peer, const Join& join) {
-  NodeKey key(join.job_id, join.node_id, join.incarnation);
+  NodeKey key(join.job_id(), join.node_id(), join.incarnation());
   if (!joined_.emplace(key, session).second) {
     EndLocked(session, peer,
               absl::AbortedError(
-                  absl::StrCat("node ", join.node_id, " has already joined with incarnation ", join.incarnation)));
+                  absl::StrCat("node ", join.node_id(), " has already joined with incarnation ", join.incarnation())));
     return;
   }
   peer->state = Peer::State::kJoined;
   peer->key = std::move(key);
-  peer->name = absl::StrCat(join.host, " (", join.address, ", ", Counted(join.slots, "worker"), ")");
-  peer->in_process = join.in_process;
-  peer->workers_live = FenceTime(LongestTimeout(join.settings));
-  if (!join.in_process) ++remote_launchers_;
+  peer->name = absl::StrCat(join.host(), " (", join.address(), ", ", Counted(join.slots(), "worker"), ")");
+  peer->in_process = join.origin().in_process();
+  peer->workers_live = FenceTime(LongestTimeout(join.settings()));
+  if (!join.origin().in_process()) ++remote_launchers_;
   Effects effects;
-  registry_.OnMessage(join.job_id, join.node_id, join.incarnation, join, NowLocked(), &effects);
+  registry_.OnMessage(join.job_id(), join.node_id(), join.incarnation(), join, NowLocked(), &effects);
   QueueEffectsLocked(std::move(effects));
 }
 
@@ -222,8 +222,8 @@ void Driver::QueueLocked(Tell tell) {
   if (welcome == nullptr) {
     return QueueInOrderLocked(tell.job_id, Action{.session = session, .message = std::move(tell.message)});
   }
-  welcome->by_launcher = host_ == Host::kLauncher;
-  welcome->server_process = process_name_;
+  welcome->set_by_launcher(host_ == Host::kLauncher);
+  welcome->set_server_process(process_name_);
   // The first message of a stream, which depends on no record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
   if (held_.contains(tell.job_id) && !TroubleOfLocked(tell.job_id).empty()) {
@@ -346,14 +346,14 @@ void Driver::ShowTroubleLocked(JobView* job) const {
 Waiting Driver::DescribeTroubleLocked(const std::string& job_id) const {
   Waiting waiting;
   if (const std::optional<JobView> job = registry_.GetJob(job_id, SteadyNow())) {
-    waiting.nodes_joined = job->node_count;
-    waiting.min_nodes = job->settings.min_nodes;
-    waiting.max_nodes = job->settings.max_nodes;
-    waiting.reason = job->reason;
+    waiting.set_nodes_joined(job->node_count);
+    waiting.set_min_nodes(job->settings.min_nodes());
+    waiting.set_max_nodes(job->settings.max_nodes());
+    waiting.set_reason(job->reason);
   }
-  waiting.remaining = absl::InfiniteDuration();
+  *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
   const std::string trouble = TroubleOfLocked(job_id);
-  if (!trouble.empty()) waiting.reason = absl::StrCat("the rendezvous server ", trouble);
+  if (!trouble.empty()) waiting.set_reason(absl::StrCat("the rendezvous server ", trouble));
   return waiting;
 }
 

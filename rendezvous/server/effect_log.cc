@@ -13,21 +13,21 @@ struct Describer {
   const Tell& tell;
 
   std::string operator()(const Assign& assign) const {
-    const Assignment& a = assign.assignment;
-    if (a.group_rank != 0) return "";
-    return absl::StrCat("job ", tell.job_id, ": round ", a.round, " assigned to ", Counted(a.group_world_size, "node"),
-                        ", ", Counted(a.world_size, "worker"), "; store at ", a.master_addr, " port ", a.master_port,
-                        " (", a.reason, ")");
+    const Assignment& a = assign.assignment();
+    if (a.group_rank() != 0) return "";
+    return absl::StrCat("job ", tell.job_id, ": round ", a.round(), " assigned to ",
+                        Counted(a.group_world_size(), "node"), ", ", Counted(a.world_size(), "worker"), "; store at ",
+                        a.master_addr(), " port ", a.master_port(), " (", a.reason(), ")");
   }
   std::string operator()(const StopRound& stop) const {
-    return absl::StrCat("job ", tell.job_id, ": stopping round ", stop.round, ": ", stop.reason);
+    return absl::StrCat("job ", tell.job_id, ": stopping round ", stop.round(), ": ", stop.reason());
   }
   std::string operator()(const Finish&) const { return ""; }  // its event is logged
   std::string operator()(const Rejected& rejected) const {
-    return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason);
+    return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason());
   }
   std::string operator()(const ExcludedFromRound& without) const {
-    return absl::StrCat("job ", tell.job_id, ": ", without.reason);
+    return absl::StrCat("job ", tell.job_id, ": ", without.reason());
   }
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name
   std::string operator()(const HeartbeatAck&) const { return ""; }

@@ -9,9 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/leader_hint.h"
-#include "rendezvous/wire/server_wire.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -163,8 +162,8 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
         streams_->acceptor->SessionBegan(peer_);
       }
       if (Join* join = std::get_if<Join>(&*message)) {
-        join->peer = peer_.host;
-        join->user = user_;
+        join->mutable_origin()->set_peer(peer_.host);
+        join->mutable_origin()->set_user(user_);
       }
       streams_->driver->OnMessage(shared_from_this(), *message);
       return;

@@ -4,16 +4,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/state.pb.h"
+#include "proto/time.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"
+#include "rendezvous/core/validate.h"
 #include "rendezvous/wire/event_wire.h"
-#include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/job_wire.h"
-#include "rendezvous/wire/parts.h"
 
 namespace ddprun::rendezvous {
 namespace {
+
+// The nearest duration that a server can have written.
+absl::Duration AnyDuration(google::protobuf::Duration value) {
+  Fields::Lenient().Duration("", true, &value);
+  return ToDuration(value);
+}
 
 constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
 
@@ -31,7 +36,7 @@ v1::RoundRecord ToProto(const RoundRecord& round) {
   proto.set_store_secret(round.store_secret);
   proto.set_reason(FitText(round.reason, kMaxTextBytes));
   proto.set_leave_reason(FitText(round.leave_reason, kMaxTextBytes));
-  if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = ToProto(*round.leave_cause);
+  if (round.leave_cause.has_value()) *proto.mutable_leave_cause() = Fitted(*round.leave_cause);
   for (const RoundNodeRecord& node : round.nodes) {
     v1::RoundNodeRecord* out = proto.add_nodes();
     out->set_node_id(node.node_id);
@@ -41,19 +46,22 @@ v1::RoundRecord ToProto(const RoundRecord& round) {
   return proto;
 }
 
-RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
+RoundRecord FromProto(const v1::RoundRecord& proto, Fields fields) {
   RoundRecord round;
   round.number = proto.number();
   if (round.number > kMaxRound) fields.Fail("number", "is too large");
   round.group_world_size = fields.Number("group_world_size", proto.group_world_size(), 0, kMaxNodes);
   round.world_size = fields.Number("world_size", proto.world_size(), 0, int64_t{kMaxNodes} * kMaxSlots);
-  round.master_addr = fields.OptionalName("master_addr", proto.master_addr(), kMaxNameBytes);
+  round.master_addr = proto.master_addr();
+  fields.OptionalName("master_addr", kMaxNameBytes, &round.master_addr);
   round.master_port = fields.Number("master_port", proto.master_port(), 0, 65535);
-  round.master_host = fields.OptionalName("master_host", proto.master_host(), kMaxNameBytes);
-  round.store_secret = fields.Secret("store_secret", proto.store_secret());
+  round.master_host = proto.master_host();
+  fields.OptionalName("master_host", kMaxNameBytes, &round.master_host);
+  round.store_secret = proto.store_secret();
+  fields.Secret("store_secret", round.store_secret);
   round.reason = proto.reason();
   round.leave_reason = proto.leave_reason();
-  if (proto.has_leave_cause()) round.leave_cause = FromProto(proto.leave_cause(), FieldReader::Lenient());
+  if (proto.has_leave_cause()) Check(&round.leave_cause.emplace(proto.leave_cause()), Fields::Lenient());
   for (const v1::RoundNodeRecord& node : proto.nodes()) {
     round.nodes.push_back(RoundNodeRecord{node.node_id(), node.session(), node.gone()});
   }
@@ -65,10 +73,10 @@ RoundRecord FromProto(const v1::RoundRecord& proto, FieldReader fields) {
 
 v1::RestartRecord ToProto(const RestartRecord& restarts) {
   v1::RestartRecord proto;
-  for (const absl::Duration age : restarts.charge_ages) SetDuration(age, proto.add_charge_ages());
-  if (restarts.last_age.has_value()) SetDuration(*restarts.last_age, proto.mutable_last_age());
+  for (const absl::Duration age : restarts.charge_ages) *proto.add_charge_ages() = FromDuration(age);
+  if (restarts.last_age.has_value()) *proto.mutable_last_age() = FromDuration(*restarts.last_age);
   proto.set_series(restarts.series);
-  SetDuration(restarts.wait, proto.mutable_wait());
+  *proto.mutable_wait() = FromDuration(restarts.wait);
   proto.set_last_rank(restarts.last_rank);
   proto.set_last_step(restarts.last_step);
   proto.set_failures_at_step(restarts.failures_at_step);
@@ -76,14 +84,14 @@ v1::RestartRecord ToProto(const RestartRecord& restarts) {
 }
 
 RestartRecord FromProto(const v1::RestartRecord& proto) {
-  FieldReader fields = FieldReader::Lenient();
+  Fields fields = Fields::Lenient();
   RestartRecord restarts;
   for (const auto& age : proto.charge_ages()) {
-    restarts.charge_ages.push_back(fields.Duration("charge_ages", true, age));
+    restarts.charge_ages.push_back(AnyDuration(age));
   }
-  if (proto.has_last_age()) restarts.last_age = fields.Duration("last_age", true, proto.last_age());
+  if (proto.has_last_age()) restarts.last_age = AnyDuration(proto.last_age());
   restarts.series = fields.Number("series", proto.series(), 0, INT32_MAX);
-  restarts.wait = fields.Duration("wait", proto.has_wait(), proto.wait());
+  restarts.wait = AnyDuration(proto.wait());
   restarts.last_rank = fields.Number("last_rank", proto.last_rank(), -1, INT32_MAX);
   restarts.last_step = proto.last_step();
   restarts.failures_at_step = fields.Number("failures_at_step", proto.failures_at_step(), 0, INT32_MAX);
@@ -117,38 +125,36 @@ v1::GoodputRecord ToProto(const GoodputRecord& goodput) {
   proto.set_phase(ToProto(goodput.phase));
   proto.set_trained(goodput.trained);
   proto.set_highest_step(goodput.highest_step);
-  SetDuration(goodput.step_time, proto.mutable_step_time());
+  *proto.mutable_step_time() = FromDuration(goodput.step_time);
   return proto;
 }
 
 GoodputRecord FromProto(const v1::GoodputRecord& proto) {
-  FieldReader fields = FieldReader::Lenient();
   const v1::Goodput& times = proto.times();
-  const auto time = [&](const char* name, bool is_set, const google::protobuf::Duration& value) {
-    return fields.Duration(name, is_set, value);
-  };
   GoodputRecord goodput;
-  goodput.times = GoodputView{.waiting = time("times.waiting", times.has_waiting(), times.waiting()),
-                              .starting = time("times.starting", times.has_starting(), times.starting()),
-                              .training = time("times.training", times.has_training(), times.training()),
-                              .re_forming = time("times.re_forming", times.has_re_forming(), times.re_forming()),
-                              .lost = time("times.lost", times.has_lost(), times.lost())};
+  goodput.times = GoodputView{.waiting = AnyDuration(times.waiting()),
+                              .starting = AnyDuration(times.starting()),
+                              .training = AnyDuration(times.training()),
+                              .re_forming = AnyDuration(times.re_forming()),
+                              .lost = AnyDuration(times.lost())};
   goodput.phase = FromProto(proto.phase());
   goodput.trained = proto.trained();
   goodput.highest_step = std::max<int64_t>(proto.highest_step(), -1);
-  goodput.step_time = time("step_time", proto.has_step_time(), proto.step_time());
+  goodput.step_time = AnyDuration(proto.step_time());
   return goodput;
 }
 
-JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
-  FieldReader lenient = FieldReader::Lenient();
+JobRecord FromProto(const v1::JobRecord& proto, Fields fields) {
+  Fields lenient = Fields::Lenient();
   JobRecord record;
-  record.job_id = fields.Name("job_id", proto.job_id(), kMaxNameBytes);
-  record.settings = FromProto(proto.settings(), fields.Inside("settings"));
-  if (auto problem = CheckSettings(record.settings)) fields.Fail("settings", *problem);
-  record.settings_host = fields.Name("settings_host", proto.settings_host(), kMaxNameBytes);
+  record.job_id = proto.job_id();
+  fields.Name("job_id", kMaxNameBytes, &record.job_id);
+  record.settings = proto.settings();
+  Check(&record.settings, fields.Inside("settings"));
+  record.settings_host = proto.settings_host();
+  fields.Name("settings_host", kMaxNameBytes, &record.settings_host);
   record.owner = proto.owner();
-  record.age = lenient.Duration("age", proto.has_age(), proto.age());
+  record.age = AnyDuration(proto.age());
   record.restarts_charged = lenient.Number("restarts_charged", proto.restarts_charged(), 0, INT32_MAX);
   record.highest_round = proto.highest_round();
   record.round = FromProto(proto.round(), fields.Inside("round"));
@@ -159,7 +165,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
     if (record.resized->min_nodes > record.resized->max_nodes) fields.Fail("resized_min_nodes", "is too large");
   }
   record.drained_hosts.assign(proto.drained_hosts().begin(), proto.drained_hosts().end());
-  if (proto.has_verdict()) record.verdict = FromProto(proto.verdict(), lenient);
+  if (proto.has_verdict()) Check(&record.verdict.emplace(proto.verdict()), lenient);
   record.told.assign(proto.told().begin(), proto.told().end());
   for (const v1::FencedNodeRecord& node : proto.fenced()) {
     record.fenced.push_back(FencedNodeRecord{node.node_id(), node.incarnation(), node.session()});
@@ -168,7 +174,7 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   for (const v1::CooldownRecord& node : proto.cooldowns()) {
     CooldownRecord& cooldown = record.cooldowns.emplace_back(CooldownRecord{node.node_id()});
     cooldown.times = lenient.Number("cooldowns.times", node.times(), 0, INT32_MAX);
-    if (node.has_remaining()) cooldown.remaining = lenient.Duration("cooldowns.remaining", true, node.remaining());
+    if (node.has_remaining()) cooldown.remaining = AnyDuration(node.remaining());
   }
   record.failing_node = proto.failing_node();
   record.failing_rounds = lenient.Number("failing_rounds", proto.failing_rounds(), 0, INT32_MAX);
@@ -178,13 +184,13 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
   record.others.assign(proto.others().begin(), proto.others().end());
   record.earlier_round = proto.earlier_round();
   if (proto.has_earlier_verdict()) {
-    record.earlier_verdict = FromProto(proto.earlier_verdict(), lenient);
+    Check(&record.earlier_verdict.emplace(proto.earlier_verdict()), lenient);
   } else if (record.earlier_round > 0) {
     fields.Fail("earlier_round", "has no verdict");
   }
   if (proto.has_goodput()) record.goodput = FromProto(proto.goodput());
   for (const v1::Event& saved : proto.events()) {
-    if (auto event = RecordFromProto(saved, lenient)) record.events.push_back(*std::move(event));
+    if (auto event = RecordFromProto(saved)) record.events.push_back(*std::move(event));
   }
   return record;
 }
@@ -194,14 +200,14 @@ JobRecord FromProto(const v1::JobRecord& proto, FieldReader fields) {
 std::string ToBytes(const JobRecord& record) {
   v1::JobRecord proto;
   proto.set_job_id(record.job_id);
-  *proto.mutable_settings() = ToProto(record.settings);
+  *proto.mutable_settings() = record.settings;
   proto.set_settings_host(record.settings_host);
   proto.set_owner(FitText(record.owner, kMaxNameBytes));
-  SetDuration(record.age, proto.mutable_age());
+  *proto.mutable_age() = FromDuration(record.age);
   proto.set_restarts_charged(record.restarts_charged);
   proto.set_highest_round(record.highest_round);
   *proto.mutable_round() = ToProto(record.round);
-  if (record.verdict.has_value()) *proto.mutable_verdict() = ToProto(*record.verdict);
+  if (record.verdict.has_value()) *proto.mutable_verdict() = Fitted(*record.verdict);
   for (const std::string& node_id : record.told) proto.add_told(node_id);
   if (record.resized.has_value()) {
     proto.set_resized_min_nodes(record.resized->min_nodes);
@@ -219,7 +225,7 @@ std::string ToBytes(const JobRecord& record) {
     v1::CooldownRecord* cooldown = proto.add_cooldowns();
     cooldown->set_node_id(node.node_id);
     cooldown->set_times(node.times);
-    if (node.remaining.has_value()) SetDuration(*node.remaining, cooldown->mutable_remaining());
+    if (node.remaining.has_value()) *cooldown->mutable_remaining() = FromDuration(*node.remaining);
   }
   proto.set_failing_node(record.failing_node);
   proto.set_failing_rounds(record.failing_rounds);
@@ -230,7 +236,7 @@ std::string ToBytes(const JobRecord& record) {
   }
   for (const std::string& node_id : record.others) proto.add_others(node_id);
   proto.set_earlier_round(record.earlier_round);
-  if (record.earlier_verdict.has_value()) *proto.mutable_earlier_verdict() = ToProto(*record.earlier_verdict);
+  if (record.earlier_verdict.has_value()) *proto.mutable_earlier_verdict() = Fitted(*record.earlier_verdict);
   if (record.goodput.has_value()) *proto.mutable_goodput() = ToProto(*record.goodput);
   for (const Event& event : record.events) *proto.add_events() = RecordToProto(event);
   return proto.SerializeAsString();
@@ -242,7 +248,7 @@ absl::StatusOr<JobRecord> RecordFromBytes(absl::string_view bytes) {
     return absl::DataLossError("a job's record can't be parsed");
   }
   absl::Status status;
-  JobRecord record = FromProto(proto, FieldReader("record", &status));
+  JobRecord record = FromProto(proto, Fields("record", &status));
   if (!status.ok()) return absl::DataLossError(absl::StrCat("invalid job record: ", status.message()));
   return record;
 }

@@ -2,10 +2,10 @@
 
 #include <string>
 
+#include "proto/time.h"
 #include "rendezvous/base/shown_id.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/parts.h"
+#include "rendezvous/core/validate.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -22,7 +22,7 @@ std::optional<Event::Kind> KindOf(const std::string& name) {
 
 v1::Event RecordToProto(const Event& event) {
   v1::Event proto;
-  SetTime(event.time, proto.mutable_time());
+  *proto.mutable_time() = FromTime(event.time);
   proto.set_kind(std::string(Name(event.kind)));
   proto.set_job_id(event.job_id);
   proto.set_round(event.round);
@@ -36,7 +36,7 @@ v1::Event RecordToProto(const Event& event) {
   proto.set_max_nodes(event.max_nodes);
   proto.set_restart_count(event.restart_count);
   if (event.exit_code.has_value()) proto.set_exit_code(*event.exit_code);
-  if (event.failure.has_value()) *proto.mutable_failure() = ToProto(*event.failure);
+  if (event.failure.has_value()) *proto.mutable_failure() = Fitted(*event.failure);
   return proto;
 }
 
@@ -47,12 +47,14 @@ v1::Event ToProto(uint64_t number, const Event& event) {
   return proto;
 }
 
-std::optional<Event> RecordFromProto(const v1::Event& proto, FieldReader fields) {
+std::optional<Event> RecordFromProto(const v1::Event& proto) {
   Event event;
   const std::optional<Event::Kind> kind = KindOf(proto.kind());
   if (!kind.has_value()) return std::nullopt;
   event.kind = *kind;
-  event.time = fields.Time("time", proto.time());
+  google::protobuf::Timestamp time = proto.time();
+  Fields::Lenient().Time("time", &time);
+  event.time = ToTime(time);
   event.job_id = proto.job_id();
   event.round = proto.round();
   event.node_id = proto.node_id();
@@ -65,7 +67,7 @@ std::optional<Event> RecordFromProto(const v1::Event& proto, FieldReader fields)
   event.max_nodes = proto.max_nodes();
   event.restart_count = proto.restart_count();
   if (proto.has_exit_code()) event.exit_code = proto.exit_code();
-  if (proto.has_failure()) event.failure = FromProto(proto.failure(), fields.Inside("failure"));
+  if (proto.has_failure()) Check(&event.failure.emplace(proto.failure()), Fields::Lenient());
   return event;
 }
 

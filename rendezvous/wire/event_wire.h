@@ -7,7 +7,6 @@
 #include "absl/time/time.h"
 #include "proto/control.pb.h"
 #include "rendezvous/core/event.h"
-#include "rendezvous/wire/fields.h"
 
 namespace ddprun::rendezvous {
 
@@ -19,7 +18,7 @@ v1::Event ToProto(uint64_t number, const Event& event);
 // For a record (proto/state.proto): with the node's own id, without a number. nullopt: of a kind that only a newer
 // version knows.
 v1::Event RecordToProto(const Event& event);
-std::optional<Event> RecordFromProto(const v1::Event& proto, FieldReader fields);
+std::optional<Event> RecordFromProto(const v1::Event& proto);
 
 }  // namespace ddprun::rendezvous
 

@@ -1,9 +1,9 @@
 #include "rendezvous/wire/job_wire.h"
 
+#include "proto/time.h"
 #include "rendezvous/base/shown_id.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/parts.h"
+#include "rendezvous/core/validate.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -42,10 +42,10 @@ v1::Node NodeToProto(const NodeView& node) {
   proto.set_state(StateToProto(node.state));
   proto.set_group_rank(node.group_rank);
   proto.set_connected(node.connected);
-  SetDuration(node.last_heard, proto.mutable_last_heard());
+  *proto.mutable_last_heard() = FromDuration(node.last_heard);
   proto.set_base_rank(node.base_rank);
   proto.set_drained(node.drained);
-  for (const RankProgress& rank : node.progress) *proto.add_progress() = ToProto(rank);
+  for (const RankProgress& rank : node.progress) *proto.add_progress() = Fitted(rank);
   return proto;
 }
 
@@ -53,11 +53,11 @@ v1::Node NodeToProto(const NodeView& node) {
 
 v1::Goodput ToProto(const GoodputView& times) {
   v1::Goodput proto;
-  SetDuration(times.waiting, proto.mutable_waiting());
-  SetDuration(times.starting, proto.mutable_starting());
-  SetDuration(times.training, proto.mutable_training());
-  SetDuration(times.re_forming, proto.mutable_re_forming());
-  SetDuration(times.lost, proto.mutable_lost());
+  *proto.mutable_waiting() = FromDuration(times.waiting);
+  *proto.mutable_starting() = FromDuration(times.starting);
+  *proto.mutable_training() = FromDuration(times.training);
+  *proto.mutable_re_forming() = FromDuration(times.re_forming);
+  *proto.mutable_lost() = FromDuration(times.lost);
   return proto;
 }
 
@@ -69,13 +69,13 @@ v1::Job ToProto(const JobView& job, absl::Time start) {
   proto.set_reason(FitText(job.reason, kMaxTextBytes));
   proto.set_round(job.round);
   proto.set_restart_count(job.restart_count);
-  *proto.mutable_settings() = ToProto(job.settings);
+  *proto.mutable_settings() = job.settings;
   proto.set_node_count(job.node_count);
   proto.set_world_size(job.world_size);
-  SetDuration(job.age, proto.mutable_age());
-  SetTime(start + job.began.since_start(), proto.mutable_begin());
-  if (job.ended.has_value()) SetTime(start + job.ended->since_start(), proto.mutable_end());
-  if (job.verdict.has_value()) *proto.mutable_verdict() = ToProto(*job.verdict);
+  *proto.mutable_age() = FromDuration(job.age);
+  *proto.mutable_begin() = FromTime(start + job.began.since_start());
+  if (job.ended.has_value()) *proto.mutable_end() = FromTime(start + job.ended->since_start());
+  if (job.verdict.has_value()) *proto.mutable_verdict() = Fitted(*job.verdict);
   if (job.goodput.has_value()) *proto.mutable_goodput() = ToProto(*job.goodput);
   for (const NodeView& node : job.nodes) *proto.add_nodes() = NodeToProto(node);
   return proto;

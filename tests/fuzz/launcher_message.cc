@@ -1,7 +1,7 @@
 // What the rendezvous server reads from a launcher.
 #include <string>
 
-#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

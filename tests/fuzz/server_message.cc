@@ -1,7 +1,7 @@
 // What the launcher reads from a rendezvous server.
 #include <string>
 
-#include "rendezvous/wire/server_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

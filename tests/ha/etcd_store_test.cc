@@ -358,8 +358,8 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
   record.round.group_world_size = kNodes;
   Keep(store.get(), record);
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
-  record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
-  record.verdict->first_cause->traceback = std::string(kMaxTracebackBytes, 't');
+  record.verdict = NewVerdict(false, "rank 3 exited with code 7", record.round.leave_cause, 7);
+  record.verdict->mutable_first_cause()->set_traceback(std::string(kMaxTracebackBytes, 't'));
   for (const RoundNodeRecord& node : record.round.nodes) {
     record.told.push_back(node.node_id);
     record.fenced.push_back({node.node_id, 1, node.session});
@@ -371,7 +371,7 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
   ASSERT_EQ(saved.jobs.size(), 1u);
   EXPECT_EQ(saved.jobs[0].told, record.told);
   ASSERT_TRUE(saved.jobs[0].verdict.has_value());
-  EXPECT_EQ(saved.jobs[0].verdict->reason, record.verdict->reason);
+  EXPECT_EQ(saved.jobs[0].verdict->reason(), record.verdict->reason());
 }
 
 TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {

@@ -25,15 +25,15 @@ inline std::string Render(const AgentMachine::Effects& effects) {
     if (const auto* send = std::get_if<effect::Send>(&e)) {
       if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
         static const char* const kPhases[] = {"idle", "running", "succeeded", "stopping"};
-        words.push_back(absl::StrCat("join ", m->incarnation, " ", kPhases[static_cast<int>(m->phase)]));
+        words.push_back(absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]));
       } else if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) {
         words.push_back("heartbeat");
       } else if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&send->message)) {
-        words.push_back(absl::StrCat("failed ", m->round, " rank ", m->failure.rank));
+        words.push_back(absl::StrCat("failed ", m->round(), " rank ", m->failure().rank()));
       } else if (const auto* m = std::get_if<rendezvous::GroupSucceeded>(&send->message)) {
-        words.push_back(absl::StrCat("succeeded ", m->round));
+        words.push_back(absl::StrCat("succeeded ", m->round()));
       } else if (const auto* m = std::get_if<rendezvous::Ready>(&send->message)) {
-        words.push_back(absl::StrCat("ready ", m->left_round));
+        words.push_back(absl::StrCat("ready ", m->left_round()));
       } else {
         words.push_back("leave");
       }
@@ -42,7 +42,7 @@ inline std::string Render(const AgentMachine::Effects& effects) {
     } else if (std::holds_alternative<effect::OpenStore>(e)) {
       words.push_back("store");
     } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
-      words.push_back(absl::StrCat("spawn ", spawn->assignment.round));
+      words.push_back(absl::StrCat("spawn ", spawn->assignment.round()));
     } else if (const auto* signal = std::get_if<effect::SignalWorkers>(&e)) {
       if (signal->signal != SIGCONT) words.push_back(absl::StrCat("signal ", signal->signal));
     } else if (std::holds_alternative<effect::KillWorkers>(e)) {
@@ -76,12 +76,13 @@ class AgentMachineTest : public ::testing::Test {
 
   static AgentSettings Settings() {
     AgentSettings settings;
-    settings.join.job_id = "job";
-    settings.join.node_id = "node";
-    settings.join.host = "here";
-    settings.join.address = "10.0.0.2";
-    settings.join.slots = 2;
-    settings.join.settings.min_nodes = settings.join.settings.max_nodes = 2;
+    settings.join.set_job_id("job");
+    settings.join.set_node_id("node");
+    settings.join.set_host("here");
+    settings.join.set_address("10.0.0.2");
+    settings.join.set_slots(2);
+    settings.join.mutable_settings()->set_max_nodes(2);
+    settings.join.mutable_settings()->set_min_nodes(2);
     settings.server = "10.0.0.1:29400";
     settings.warning_signals = {SIGUSR1};
     return settings;
@@ -89,25 +90,26 @@ class AgentMachineTest : public ::testing::Test {
 
   static rendezvous::Assignment Round(uint64_t round) {
     rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.group_world_size = 2;
-    assignment.world_size = 4;
+    assignment.set_round(round);
+    assignment.set_group_world_size(2);
+    assignment.set_world_size(4);
     return assignment;
   }
 
   static rendezvous::WorkerFailure Failure(int rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.rank = failure.local_rank = rank;
-    failure.signal = SIGKILL;
-    failure.message = "killed by SIGKILL";
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+    failure.set_host("here");
+    failure.set_local_rank(rank);
+    failure.set_rank(rank);
+    failure.set_signal(SIGKILL);
+    failure.set_message("killed by SIGKILL");
     return failure;
   }
 
   static rendezvous::Verdict Failed(int code) {
     rendezvous::Verdict verdict;
-    verdict.exit_code = code;
-    verdict.first_cause = Failure(0);
+    verdict.set_exit_code(code);
+    *verdict.mutable_first_cause() = Failure(0);
     return verdict;
   }
 
@@ -159,7 +161,7 @@ class AgentMachineTest : public ::testing::Test {
   void Run(uint64_t round = 1) {
     Connect();
     Say(WelcomeEvery(absl::InfiniteDuration()));
-    ASSERT_EQ(Say(rendezvous::Assign{Round(round)}), absl::StrCat("spawn ", round));
+    ASSERT_EQ(Say(rendezvous::NewAssign(Round(round))), absl::StrCat("spawn ", round));
     ASSERT_EQ(machine_.state(), AgentMachine::State::kRunning);
   }
 

@@ -21,39 +21,39 @@ using State = AgentMachine::State;
 TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
   EXPECT_EQ(Connect(), "join 1 idle");
   EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
-  EXPECT_EQ(Say(rendezvous::Assign{Round(1)}), "spawn 1");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(1))), "spawn 1");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
   EXPECT_EQ(End({{0, std::nullopt}}), "");
   EXPECT_EQ(End({{1, std::nullopt}}), "sweep, succeeded 1");
   Verdict good;
-  good.succeeded = true;
-  EXPECT_EQ(Say(rendezvous::Finish{good}), "sweep, exit 0");
+  good.set_succeeded(true);
+  EXPECT_EQ(Say(rendezvous::NewFinish(good)), "sweep, exit 0");
   EXPECT_EQ(machine_.state(), State::kDone);
 }
 
 TEST_F(AgentMachineTest, OnWorkersEnded_OneFailed_ReportsItAtOnceAndStopsTheOther) {
   Run();
   EXPECT_EQ(End({{0, Failure(0)}}), "failed 1 rank 0, signal 15");
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 0 failed", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 0 failed", std::nullopt)), "");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1") << "what we killed ourselves is no failure";
-  EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(2))), "spawn 2");
 }
 
 TEST_F(AgentMachineTest, OnWorkersEnded_AllFailedAtOnce_TheCauseIsReportedTheOthersAreSiblings) {
   Run();
   WorkerFailure lost_peer = Failure(0);
-  lost_peer.signal = SIGPIPE;
+  lost_peer.set_signal(SIGPIPE);
   EXPECT_EQ(End({{0, lost_peer}, {1, Failure(1)}}), "failed 1 rank 1, sweep, store, ready 1");
-  machine_.OnServerMessage(rendezvous::Finish{Failed(137)}, now_, &effects_);
+  machine_.OnServerMessage(rendezvous::NewFinish(Failed(137)), now_, &effects_);
   const auto& exit = std::get<effect::Exit>(effects_.back());
   EXPECT_EQ(exit.code, 137);
   ASSERT_EQ(exit.siblings.size(), 1u);
-  EXPECT_EQ(exit.siblings[0].rank, 0);
+  EXPECT_EQ(exit.siblings[0].rank(), 0);
 }
 
 TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGraceAndAbandonedAfterAnother) {
   Run();
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b joined", std::nullopt}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b joined", std::nullopt)), "signal 15");
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(30));
   EXPECT_EQ(Due(), "kill");
   EXPECT_EQ(Due(), "sweep, store, ready 1") << "a worker that hangs in the kernel must not hang the job";
@@ -62,7 +62,7 @@ TEST_F(AgentMachineTest, OnStopRound_WorkersIgnoreSigterm_AreKilledAfterTheGrace
 TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
   Run();
   End({{0, std::nullopt}});
-  machine_.OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
+  machine_.OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   ASSERT_EQ(effects_.size(), 4u);
   EXPECT_EQ(std::get<effect::TellStop>(effects_[1]).ranks, LocalRanks({1}));
   EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[2]).ranks, LocalRanks({1}));
@@ -75,10 +75,10 @@ TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
 // What is told to the server is the port of the store that listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnConnected(now_, &effects_);
-  EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port, 1);
+  EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port(), 1);
   Take();
   Say(WelcomeEvery(absl::InfiniteDuration()));
-  Say(rendezvous::Assign{Round(1)});
+  Say(rendezvous::NewAssign(Round(1)));
   machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
   EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
   effects_.clear();
@@ -86,7 +86,7 @@ TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnStoreOpened({4711, "its secret"}, now_, &effects_);
   ASSERT_EQ(effects_.size(), 1u);
   EXPECT_EQ(std::get<rendezvous::Ready>(std::get<effect::Send>(effects_[0]).message),
-            (rendezvous::Ready{1, 4711, "its secret"}));
+            (rendezvous::NewReady(1, 4711, "its secret")));
   EXPECT_EQ(machine_.state(), State::kIdle);
 }
 
@@ -112,34 +112,34 @@ TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
 TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
   Run();
   End({{0, std::nullopt}, {1, std::nullopt}});
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 3 failed", std::nullopt}), "sweep, store, ready 1");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 3 failed", std::nullopt)), "sweep, store, ready 1");
 }
 
 TEST_F(AgentMachineTest, OnStopRound_OfAnOldRoundOrWithoutOne_IsIgnored) {
   Connect();
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "", std::nullopt)), "");
   Say(WelcomeEvery(absl::InfiniteDuration()));
-  EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "spawn 5");
-  EXPECT_EQ(Say(rendezvous::StopRound{4, "", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(5))), "spawn 5");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(4, "", std::nullopt)), "");
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
 TEST_F(AgentMachineTest, OnAssign_OfTheSameOrAnOlderRound_IsIgnored) {
   Run(5);
-  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "") << "workers run: only a StopRound may end them";
-  Say(rendezvous::StopRound{5, "", std::nullopt});
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(6))), "") << "workers run: only a StopRound may end them";
+  Say(rendezvous::NewStopRound(5, "", std::nullopt));
   End({{0, Failure(0)}, {1, Failure(1)}});
-  EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "");
-  EXPECT_EQ(Say(rendezvous::Assign{Round(6)}), "spawn 6");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(5))), "");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(6))), "spawn 6");
 }
 
 TEST_F(AgentMachineTest, OnSpawnFailed_SomeStarted_StopsThemAndReports) {
   Run();
   WorkerFailure missing = Failure(1);
-  missing.restartable = false;
+  missing.set_restartable(false);
   machine_.OnSpawnFailed({1}, missing, now_, &effects_);
   EXPECT_EQ(Take(), "failed 1 rank 1, signal 15");
-  EXPECT_EQ(Say(rendezvous::Finish{Failed(127)}), "");
+  EXPECT_EQ(Say(rendezvous::NewFinish(Failed(127))), "");
   EXPECT_EQ(End({{0, Failure(0)}}), "sweep, exit 127");
 }
 
@@ -189,7 +189,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
 
 TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
   Run();
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b was lost", std::nullopt}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b was lost", std::nullopt)), "signal 15");
   Lose();
   EXPECT_EQ(Connect(), "join 2 stopping");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
@@ -210,7 +210,7 @@ TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTim
 
 TEST_F(AgentMachineTest, OnRejected_ExitsWithUsage) {
   Connect();
-  EXPECT_EQ(Say(rendezvous::Rejected{"--nnodes is 2 on a but 3 on b"}), "sweep, exit 2");
+  EXPECT_EQ(Say(rendezvous::NewRejected("--nnodes is 2 on a but 3 on b")), "sweep, exit 2");
   EXPECT_EQ(printed_, "--nnodes is 2 on a but 3 on b\n");
 }
 
@@ -253,11 +253,11 @@ TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
   Connect();
   Say(WelcomeEvery(absl::InfiniteDuration()));
   Assignment second = Round(1);
-  second.group_rank = 1;
-  second.master_addr = "fd77::1";
-  second.master_port = 41141;
-  second.master_host = "head";
-  Say(rendezvous::Assign{second});
+  second.set_group_rank(1);
+  second.set_master_addr("fd77::1");
+  second.set_master_port(41141);
+  second.set_master_host("head");
+  Say(rendezvous::NewAssign(second));
   machine_.OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
   EXPECT_EQ(Due(), "");
@@ -274,14 +274,14 @@ TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
   Connect();
   Say(WelcomeEvery(absl::InfiniteDuration()));
   Assignment second = Round(1);
-  second.group_rank = 1;
-  Say(rendezvous::Assign{second});
+  second.set_group_rank(1);
+  Say(rendezvous::NewAssign(second));
   machine_.OnRegistering(now_, &effects_);
   machine_.OnStoreReached(absl::OkStatus(), now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
   End({{0, Failure(0)}, {1, Failure(1)}});
-  second.round = 2;
-  Say(rendezvous::Assign{second});
+  second.set_round(2);
+  Say(rendezvous::NewAssign(second));
   machine_.OnRegistering(now_, &effects_);
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(5));
   machine_.OnStoreReached(absl::UnavailableError("connection refused"), now_, &effects_);
@@ -295,14 +295,15 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
   Connect();
   Say(WelcomeEvery(absl::InfiniteDuration()));
   rendezvous::Waiting waiting;
-  waiting.nodes_joined = 1;
-  waiting.min_nodes = waiting.max_nodes = 2;
-  waiting.hosts = {"here"};
-  waiting.remaining = absl::InfiniteDuration();
+  waiting.set_nodes_joined(1);
+  waiting.set_max_nodes(2);
+  waiting.set_min_nodes(2);
+  waiting.add_hosts("here");
+  *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
   Say(waiting);
   Due();
   EXPECT_EQ(printed_, "waiting for 1 more node; 1 of 2 joined (joined: here); this node serves at 127.0.0.1:29400\n");
-  Say(rendezvous::Finish{Failed(1)});
+  Say(rendezvous::NewFinish(Failed(1)));
   EXPECT_EQ(printed_, "this node serves at 127.0.0.1:29400\n");
 }
 
@@ -321,7 +322,7 @@ TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
 
 TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   AgentSettings settings;
-  settings.join.slots = 1;
+  settings.join.set_slots(1);
   settings.shutdown_timeout = absl::ZeroDuration();
   const SteadyTime now;
   AgentMachine machine(settings, now);
@@ -331,10 +332,10 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
   Assignment assignment;
-  assignment.round = 1;
-  machine.OnServerMessage(rendezvous::Assign{assignment}, now, &effects);
+  assignment.set_round(1);
+  machine.OnServerMessage(rendezvous::NewAssign(assignment), now, &effects);
   effects.clear();
-  machine.OnServerMessage(rendezvous::StopRound{1, "", std::nullopt}, now, &effects);
+  machine.OnServerMessage(rendezvous::NewStopRound(1, "", std::nullopt), now, &effects);
   EXPECT_EQ(Render(effects), "kill");
 }
 
@@ -349,18 +350,20 @@ TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
   machine.OnConnected(now, &effects);
   machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
   rendezvous::Waiting waiting;
-  waiting.nodes_joined = 2;
-  waiting.min_nodes = waiting.max_nodes = 3;
-  waiting.hosts = {"node1", "node2"};
-  waiting.remaining = absl::Minutes(1);
+  waiting.set_nodes_joined(2);
+  waiting.set_max_nodes(3);
+  waiting.set_min_nodes(3);
+  waiting.add_hosts("node1");
+  waiting.add_hosts("node2");
+  *waiting.mutable_remaining() = FromDuration(absl::Minutes(1));
   effects.clear();
   machine.OnServerMessage(waiting, now, &effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<effect::ShowStatus>(effects[0]).text,
             "waiting for node3; 2 of 3 joined (joined: node1, node2); timing out in 1m0s");
   effects.clear();
-  machine.OnServerMessage(rendezvous::Finish{Verdict{false, "only 2 of 3 nodes joined", std::nullopt, 1}}, now,
-                          &effects);
+  machine.OnServerMessage(
+      rendezvous::NewFinish(rendezvous::NewVerdict(false, "only 2 of 3 nodes joined", std::nullopt, 1)), now, &effects);
   EXPECT_EQ(Printed(effects), "timed out waiting for node3\n");
   EXPECT_EQ(Render(effects), "sweep, exit 1");
 }

@@ -25,15 +25,15 @@ class CutOffTest : public ::testing::Test {
     machine_.OnStoreOpened({1}, now_, &effects_);
     machine_.OnConnected(now_, &effects_);
     Say(WelcomeEvery(kTimeout / 6));
-    Say(rendezvous::Assign{Round(1)});
+    Say(rendezvous::NewAssign(Round(1)));
     Clear();
   }
 
   static AgentSettings Settings() {
     AgentSettings settings;
-    settings.join.host = "here";
-    settings.join.slots = 1;
-    settings.join.settings.heartbeat_timeout = kTimeout;
+    settings.join.set_host("here");
+    settings.join.set_slots(1);
+    *settings.join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(kTimeout);
     settings.server = "10.0.0.1:29400";
     settings.shutdown_timeout = absl::Seconds(100);
     settings.reconnect_timeout = absl::Seconds(60);
@@ -41,8 +41,9 @@ class CutOffTest : public ::testing::Test {
   }
   static Assignment Round(uint64_t round) {
     Assignment assignment;
-    assignment.round = round;
-    assignment.world_size = assignment.group_world_size = 2;
+    assignment.set_round(round);
+    assignment.set_group_world_size(2);
+    assignment.set_world_size(2);
     return assignment;
   }
 
@@ -60,8 +61,8 @@ class CutOffTest : public ::testing::Test {
     machine_.OnDisconnected("lost", false, refused, now_, &effects_);
   }
   void EndWorker() {
-    rendezvous::WorkerFailure failure;
-    failure.signal = SIGTERM;
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+    failure.set_signal(SIGTERM);
     machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
     // As the shell does when it is asked to open one.
     if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
@@ -103,7 +104,7 @@ TEST_F(CutOffTest, MayStartWorkers_NotOnceTheLeaseIsOver_WhateverTheLauncherHasS
   Until(2);
   Say(HeartbeatAck{});
   EXPECT_TRUE(machine_.MayStartWorkers(kStart + absl::Seconds(11.9)));
-  Say(rendezvous::StopRound{1});
+  Say(rendezvous::NewStopRound(1, ""));
   EXPECT_FALSE(machine_.MayStartWorkers(now_)) << "the round is being stopped";
 }
 
@@ -137,9 +138,9 @@ TEST_F(CutOffTest, WorkersGone_NodeIsIdleAndJoinsAgainAsSuch) {
   Clear();
   machine_.OnConnected(now_, &effects_);
   ASSERT_NE(Sent<rendezvous::Join>(), nullptr);
-  EXPECT_EQ(Sent<rendezvous::Join>()->phase, rendezvous::Join::Phase::kIdle);
+  EXPECT_EQ(Sent<rendezvous::Join>()->phase(), rendezvous::Join::PHASE_IDLE);
   Say(WelcomeEvery(kTimeout / 6));
-  Say(rendezvous::Assign{Round(2)});
+  Say(rendezvous::NewAssign(Round(2)));
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
@@ -211,11 +212,11 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
 
 // A launcher that was stopped for a while finds messages that are as old.
 TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   EndWorker();
   Clear();
   now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  Say(rendezvous::NewAssign(Round(2)));
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
   EXPECT_EQ(Count<effect::ResetConnection>(), 0);
   EXPECT_NE(Sent<rendezvous::Heartbeat>(), nullptr);
@@ -227,24 +228,24 @@ TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   EndWorker();
   Clear();
   now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
-  Say(rendezvous::StopRound{2, "", std::nullopt});
+  Say(rendezvous::NewAssign(Round(2)));
+  Say(rendezvous::NewStopRound(2, "", std::nullopt));
   Say(rendezvous::HeartbeatAck{});
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
   ASSERT_NE(Sent<rendezvous::Ready>(), nullptr);
-  EXPECT_EQ(Sent<rendezvous::Ready>()->left_round, 2u);
+  EXPECT_EQ(Sent<rendezvous::Ready>()->left_round(), 2u);
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   EndWorker();
   Clear();
   now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  Say(rendezvous::NewAssign(Round(2)));
   Disconnect(std::nullopt);
   machine_.OnConnected(now_, &effects_);
   Say(WelcomeEvery(kTimeout / 6));
@@ -260,7 +261,7 @@ TEST_F(CutOffTest, WorkersKilledByTheGuardMeanwhile_AreNoFailure) {
 
 TEST_F(CutOffTest, StoppingForANewRound_IsBoundedAsWell) {
   Until(1);
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   Until(10.9);
   EXPECT_EQ(Count<effect::KillWorkers>(), 0);
   Until(11);
@@ -271,7 +272,7 @@ TEST_F(CutOffTest, Leaving_BeatsGoOnAndTheGraceIsThatOfTheFlag) {
   Until(1);
   machine_.OnSignal(Signal{SIGTERM, "SIGTERM"}, now_, &effects_);
   ASSERT_NE(Sent<rendezvous::Leave>(), nullptr);
-  EXPECT_TRUE(Sent<rendezvous::Leave>()->has_workers);
+  EXPECT_TRUE(Sent<rendezvous::Leave>()->has_workers());
   for (int second = 2; second < 101; ++second) {
     Until(second);
     Say(HeartbeatAck{});
@@ -311,7 +312,7 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   Until(9.9);
   Disconnect();
   machine_.OnConnected(now_, &effects_);
-  EXPECT_EQ(Sent<rendezvous::Join>()->phase, rendezvous::Join::Phase::kRunning);
+  EXPECT_EQ(Sent<rendezvous::Join>()->phase(), rendezvous::Join::PHASE_RUNNING);
   Until(10);
   EndWorker();
   Say(WelcomeEvery(kTimeout / 6));
@@ -324,9 +325,9 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
     Disconnect();
     Clear();
     machine_.OnConnected(now_, &effects_);
-    const bool in_touch = Sent<rendezvous::Join>()->in_touch;
+    const bool in_touch = Sent<rendezvous::Join>()->in_touch();
     rendezvous::Welcome welcome = WelcomeEvery(kTimeout / 6);
-    welcome.missed_round = missed_round;
+    welcome.set_missed_round(missed_round);
     Say(welcome);
     return in_touch;
   };
@@ -342,27 +343,27 @@ TEST_F(CutOffTest, ExcludedFromRound_IsAnsweredByReady_AndTheNodeIsNotInTouchUnt
     Clear();
     Disconnect();
     machine_.OnConnected(now_, &effects_);
-    const bool in_touch = Sent<rendezvous::Join>()->in_touch;
+    const bool in_touch = Sent<rendezvous::Join>()->in_touch();
     Say(WelcomeEvery(kTimeout / 6));
     Clear();
     return in_touch;
   };
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   EndWorker();
-  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out);
+  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out());
   EXPECT_TRUE(in_touch());
-  Say(rendezvous::ExcludedFromRound{1, "of a round that it had"});
+  Say(rendezvous::NewExcludedFromRound(1, "of a round that it had"));
   EXPECT_EQ(Sent<rendezvous::Ready>(), nullptr);
-  Say(rendezvous::ExcludedFromRound{2, "node here is left out for 1m"});
+  Say(rendezvous::NewExcludedFromRound(2, "node here is left out for 1m"));
   ASSERT_NE(Sent<rendezvous::Ready>(), nullptr);
-  EXPECT_TRUE(Sent<rendezvous::Ready>()->left_out);
+  EXPECT_TRUE(Sent<rendezvous::Ready>()->left_out());
   EXPECT_EQ(Printed(), "node here is left out for 1m\n");
   EXPECT_FALSE(in_touch());
-  Say(rendezvous::Assign{Round(3)});
+  Say(rendezvous::NewAssign(Round(3)));
   EXPECT_TRUE(in_touch());
-  Say(rendezvous::StopRound{3, "", std::nullopt});
+  Say(rendezvous::NewStopRound(3, "", std::nullopt));
   EndWorker();
-  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out);
+  EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out());
 }
 
 }  // namespace

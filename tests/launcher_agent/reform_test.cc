@@ -30,15 +30,16 @@ constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 std::string Render(const rendezvous::LauncherMessage& message) {
   const auto with = [](const auto& m) {
     std::string text;
-    for (const rendezvous::Survivor& s : m.survivors) {
-      absl::StrAppend(&text, " ", s.local_rank, ":", s.committed_step ? absl::StrCat(*s.committed_step) : "-");
+    for (const rendezvous::Survivor& s : m.survivors()) {
+      absl::StrAppend(&text, " ", s.local_rank(), ":", s.has_committed_step() ? absl::StrCat(s.committed_step()) : "-");
     }
-    return absl::StrCat(text, m.can_reform ? " can" : " can't");
+    return absl::StrCat(text, m.can_reform() ? " can" : " can't");
   };
-  if (const auto* m = std::get_if<rendezvous::Ready>(&message)) return absl::StrCat("ready ", m->left_round, with(*m));
+  if (const auto* m = std::get_if<rendezvous::Ready>(&message))
+    return absl::StrCat("ready ", m->left_round(), with(*m));
   if (const auto* m = std::get_if<rendezvous::Join>(&message)) return absl::StrCat("join", with(*m));
   if (const auto* m = std::get_if<rendezvous::WorkerFailed>(&message)) {
-    return absl::StrCat("failed ", m->round, " rank ", m->failure.rank);
+    return absl::StrCat("failed ", m->round(), " rank ", m->failure().rank());
   }
   return std::holds_alternative<rendezvous::Leave>(message) ? "leave" : "";
 }
@@ -47,10 +48,10 @@ std::string Render(const rendezvous::LauncherMessage& message) {
 std::string Render(const AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) return Render(send->message);
   if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
-    return absl::StrCat("spawn ", spawn->assignment.round, "[", absl::StrJoin(spawn->ranks, " "), "]");
+    return absl::StrCat("spawn ", spawn->assignment.round(), "[", absl::StrJoin(spawn->ranks, " "), "]");
   }
   if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
-    return absl::StrCat("re-form ", reform->assignment.round, "[", absl::StrJoin(reform->ranks, " "), "]");
+    return absl::StrCat("re-form ", reform->assignment.round(), "[", absl::StrJoin(reform->ranks, " "), "]");
   }
   if (const auto* tell = std::get_if<effect::TellWorkers>(&e)) {
     const std::string ranks = absl::StrCat("[", absl::StrJoin(tell->ranks, " "), "]");
@@ -78,9 +79,9 @@ class ReformTest : public ::testing::Test {
  protected:
   void Run(const LocalRanks& aware = {0, 1, 2}, absl::Duration grace = kGrace) {
     AgentSettings settings;
-    settings.join.host = "here";
-    settings.join.slots = 3;
-    settings.join.settings.heartbeat_timeout = kTimeout;
+    settings.join.set_host("here");
+    settings.join.set_slots(3);
+    *settings.join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(kTimeout);
     settings.shutdown_timeout = grace;
     settings.reconnect_timeout = 2 * kTimeout;
     settings.warning_signals = {SIGUSR1};
@@ -96,12 +97,12 @@ class ReformTest : public ::testing::Test {
 
   static LinkHello Hello() { return {2, 0, 0, 1, {"progress", "stop", "re-form", "checkpoint"}}; }
   static WorkerEnd Killed(int32_t local_rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.local_rank = local_rank;
-    failure.rank = 4 + local_rank;
-    failure.pid = 77;
-    failure.signal = SIGKILL;
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+    failure.set_host("here");
+    failure.set_local_rank(local_rank);
+    failure.set_rank(4 + local_rank);
+    failure.set_pid(77);
+    failure.set_signal(SIGKILL);
     return {local_rank, failure, std::nullopt};
   }
 
@@ -124,18 +125,17 @@ class ReformTest : public ::testing::Test {
   }
   std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
     rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.base_rank = base_rank;
-    assignment.group_world_size = 2;
-    assignment.world_size = 7;
-    assignment.reason = "all nodes joined";
-    assignment.keeps_workers = keeps;
-    assignment.state_source = source;
-    return Say(rendezvous::Assign{assignment});
+    assignment.set_round(round);
+    assignment.set_base_rank(base_rank);
+    assignment.set_group_world_size(2);
+    assignment.set_world_size(7);
+    assignment.set_reason("all nodes joined");
+    assignment.set_keeps_workers(keeps);
+    if (source) assignment.set_state_source(*source);
+    return Say(rendezvous::NewAssign(assignment));
   }
   std::string StopRound(uint64_t round, bool keep, bool at_step_end = false) {
-    rendezvous::StopRound stop{round, "because", std::nullopt, keep, at_step_end};
-    return Say(stop);
+    return Say(rendezvous::NewStopRound(round, "because", std::nullopt, keep, at_step_end));
   }
   std::string Link(int32_t rank, LinkEvent event) {
     machine_->OnLink(rank, event, now_, &effects_);
@@ -391,9 +391,9 @@ TEST_F(ReformTest, LinkBreaks_WhileReforming_IsAFailureOfTheRound) {
 GroupBroken Broken(uint64_t round, int32_t local_rank) {
   GroupBroken broken;
   broken.round = round;
-  broken.failure.local_rank = local_rank;
-  broken.failure.rank = 4 + local_rank;
-  broken.failure.message = "lost a peer";
+  broken.failure.set_local_rank(local_rank);
+  broken.failure.set_rank(4 + local_rank);
+  broken.failure.set_message("lost a peer");
   return broken;
 }
 
@@ -445,8 +445,8 @@ TEST_F(ReformTest, Finish_EndsSuspendedWorkersToo) {
   Run();
   LoseOne();
   rendezvous::Verdict verdict;
-  verdict.exit_code = 1;
-  EXPECT_EQ(Say(rendezvous::Finish{verdict}), "signal 15[0 2]");
+  verdict.set_exit_code(1);
+  EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "signal 15[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 

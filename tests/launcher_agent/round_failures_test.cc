@@ -11,22 +11,22 @@ constexpr absl::Duration kHold = absl::Milliseconds(250);
 
 FailureEvidence BySignal(int rank, int signal) {
   FailureEvidence evidence;
-  evidence.failure.rank = rank;
-  evidence.failure.signal = signal;
+  evidence.failure.set_rank(rank);
+  evidence.failure.set_signal(signal);
   return evidence;
 }
 FailureEvidence Crash(int rank) { return BySignal(rank, SIGSEGV); }
 FailureEvidence LostPeer(int rank) { return BySignal(rank, SIGPIPE); }
 FailureEvidence OwnError(int rank) {
   FailureEvidence evidence = BySignal(rank, 0);
-  evidence.failure.exit_code = 1;
-  evidence.failure.traceback = "Traceback";
+  evidence.failure.set_exit_code(1);
+  evidence.failure.set_traceback("Traceback");
   return evidence;
 }
 
 std::vector<int> Ranks(const std::vector<rendezvous::WorkerFailure>& failures) {
   std::vector<int> ranks;
-  for (const auto& failure : failures) ranks.push_back(failure.rank);
+  for (const auto& failure : failures) ranks.push_back(failure.rank());
   return ranks;
 }
 
@@ -35,7 +35,7 @@ TEST(RoundFailuresTest, NothingHeldBack_TheFirstCauseIsToldAtOnce) {
   EXPECT_FALSE(failures.Take(kNow));
   failures.Add({LostPeer(0), OwnError(1), LostPeer(2)}, kNow);
   ASSERT_TRUE(failures.Take(kNow));
-  EXPECT_EQ(failures.cause().rank, 1);
+  EXPECT_EQ(failures.cause().rank(), 1);
   EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
   EXPECT_FALSE(failures.Take(kNow)) << "once";
 }
@@ -67,7 +67,7 @@ TEST(RoundFailuresTest, HeldBack_AKilledWorkerAfterALostPeer_CutsTheWaitShort) {
   failures.Add({LostPeer(0)}, kNow);
   failures.Add({BySignal(1, SIGKILL)}, kNow + absl::Milliseconds(10));
   EXPECT_TRUE(failures.Take(kNow + absl::Milliseconds(60)));
-  EXPECT_EQ(failures.cause().rank, 1);
+  EXPECT_EQ(failures.cause().rank(), 1);
 }
 
 TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
@@ -77,7 +77,7 @@ TEST(RoundFailuresTest, HeldBack_ABetterCauseThatComesLaterCounts) {
   failures.Add({OwnError(2)}, kNow + absl::Milliseconds(200));
   EXPECT_EQ(failures.NextDeadline(), kNow + kHold) << "the wait is counted from the first";
   ASSERT_TRUE(failures.Take(kNow + kHold));
-  EXPECT_EQ(failures.cause().rank, 1) << "of equals the one that was found first";
+  EXPECT_EQ(failures.cause().rank(), 1) << "of equals the one that was found first";
   EXPECT_EQ(Ranks(failures.siblings()), std::vector<int>({0, 2}));
 }
 
@@ -86,7 +86,7 @@ TEST(RoundFailuresTest, HeldBack_ACrashAfterALostPeer_IsToldAtOnce) {
   failures.Add({LostPeer(0)}, kNow);
   failures.Add({Crash(1)}, kNow);
   ASSERT_TRUE(failures.Take(kNow));
-  EXPECT_EQ(failures.cause().rank, 1);
+  EXPECT_EQ(failures.cause().rank(), 1);
 }
 
 TEST(RoundFailuresTest, Forget_NothingIsTold) {

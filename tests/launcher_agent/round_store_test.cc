@@ -23,12 +23,12 @@ TEST(RoundStore, StoreOfAnotherNodeDoesNotAnswer_IsReachedAllTheSame) {
   RoundStore store(&config, {.address = "127.0.0.1"}, "here", loop->get(), std::move(heard));
   ASSERT_TRUE(store.Open().ok());
   rendezvous::Assignment assignment;
-  assignment.round = 1;
-  assignment.group_rank = 1;
-  assignment.base_rank = 1;
-  assignment.world_size = 2;
-  assignment.master_addr = "127.0.0.1";
-  assignment.master_port = (*other)->port();
+  assignment.set_round(1);
+  assignment.set_group_rank(1);
+  assignment.set_base_rank(1);
+  assignment.set_world_size(2);
+  assignment.set_master_addr("127.0.0.1");
+  assignment.set_master_port((*other)->port());
   store.BeginRound(assignment);
   EXPECT_TRUE(events.empty()) << "the workers do not run";
   store.Register({4711});

@@ -53,7 +53,7 @@ TEST_F(ServerLineTest, Lost_WithoutASetting_PatienceIsThatForTheKindOfServer) {
   line.OnConnected(kStart);
   for (const bool by_launcher : {false, true, false}) {
     rendezvous::Welcome welcome = WelcomeEvery(absl::Seconds(2));
-    welcome.by_launcher = by_launcher;
+    welcome.set_by_launcher(by_launcher);
     line.OnWelcome(welcome, kStart);
     EXPECT_EQ(line.patience(), by_launcher ? absl::Seconds(30) : absl::Minutes(30));
   }

@@ -24,13 +24,13 @@ TEST_F(AgentMachineTest, OnSignal_Running_LeavesForwardsItAndExitsWithItsCode) {
 TEST_F(AgentMachineTest, OnSignal_TellsTheServerWhichOne) {
   Run();
   machine_.OnSignal({SIGINT, "SIGINT from somebody"}, now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"received SIGINT", true, SIGINT}));
+  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("received SIGINT", true, SIGINT)));
 }
 
 TEST_F(AgentMachineTest, OnFatal_NobodyToldItToStop) {
   Run();
   machine_.OnFatal("no port", now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"no port", true, 0}));
+  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("no port", true, 0)));
 }
 
 class ReplacedAgentMachineTest : public AgentMachineTest {
@@ -46,14 +46,14 @@ class ReplacedAgentMachineTest : public AgentMachineTest {
 TEST_F(ReplacedAgentMachineTest, OnSignal_LeavesAsOneThatIsReplaced) {
   Run();
   machine_.OnSignal({SIGTERM, "SIGTERM from somebody"}, now_, &effects_);
-  EXPECT_EQ(LeaveSaid(), (rendezvous::Leave{"received SIGTERM", true, 0}));
+  EXPECT_EQ(LeaveSaid(), (rendezvous::NewLeave("received SIGTERM", true, 0)));
 }
 
 TEST_F(AgentMachineTest, OnSignal_BeforeAnyRound_ExitsAtOnce) { EXPECT_EQ(Signal(SIGTERM), "sweep, exit 143"); }
 
 TEST_F(AgentMachineTest, OnSignal_WhileStoppingForANewRound_ExitsInsteadOfGoingIdle) {
   Run();
-  Say(rendezvous::StopRound{1, "", std::nullopt});
+  Say(rendezvous::NewStopRound(1, "", std::nullopt));
   EXPECT_EQ(Signal(SIGTERM), "leave");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
 }
@@ -83,13 +83,13 @@ class BatchAgentMachineTest : public AgentMachineTest {
   static WorkerEnd Failed(int rank, FailureClass failure_class) {
     WorkerFailure failure = Failure(rank);
     switch (failure_class) {
-      case FailureClass::kCrash: failure.signal = SIGSEGV; break;
-      case FailureClass::kAskedToStop: failure.signal = SIGTERM; break;
-      case FailureClass::kPeerError: failure.signal = SIGPIPE; break;
+      case FailureClass::kCrash: failure.set_signal(SIGSEGV); break;
+      case FailureClass::kAskedToStop: failure.set_signal(SIGTERM); break;
+      case FailureClass::kPeerError: failure.set_signal(SIGPIPE); break;
       default:
-        failure.signal = 0;
-        failure.exit_code = 1;
-        if (failure_class == FailureClass::kOwnError) failure.traceback = "Traceback";
+        failure.set_signal(0);
+        failure.set_exit_code(1);
+        if (failure_class == FailureClass::kOwnError) failure.set_traceback("Traceback");
     }
     EXPECT_EQ(Classify({failure, std::nullopt, false}), failure_class);
     return WorkerEnd{rank, failure, std::nullopt};
@@ -135,7 +135,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_WorkersEndAtOnce_TheNodeStaysUntilTheOthe
   Run();
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "");
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "rank 3 failed", std::nullopt}), "");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "rank 3 failed", std::nullopt)), "");
   EXPECT_EQ(Due(), "leave, sweep, exit 143");
 }
 
@@ -149,7 +149,7 @@ TEST_F(BatchAgentMachineTest, OnSignal_SomebodyAsksAgainMeanwhile_ExitsAtOnce) {
 TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoesNot) {
   Run();
   Signal(SIGTERM, true);
-  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "");
+  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
 }
 
@@ -158,8 +158,13 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   Run();
   Signal(SIGTERM, true);
   Verdict verdict = AgentMachineTest::Failed(143);
-  verdict.first_cause = WorkerFailure{.host = "there", .signal = SIGTERM};
-  EXPECT_EQ(Say(rendezvous::Finish{verdict}), "");
+  *verdict.mutable_first_cause() = [&] {
+    rendezvous::WorkerFailure m = rendezvous::NewFailure();
+    m.set_host("there");
+    m.set_signal(SIGTERM);
+    return m;
+  }();
+  EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
@@ -168,13 +173,13 @@ TEST_F(BatchAgentMachineTest, OnFinish_AfterTheNodeHasLeft_DoesNotCount) {
   Run();
   Signal(SIGTERM, true);
   EXPECT_EQ(Due(), "leave");
-  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "");
+  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
 }
 
 TEST_F(BatchAgentMachineTest, OnSignal_StoppingAfterAVerdict_TheVerdictStaysAndNobodyIsKilledEarly) {
   Run();
-  EXPECT_EQ(Say(rendezvous::Finish{AgentMachineTest::Failed(7)}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::NewFinish(AgentMachineTest::Failed(7))), "signal 15");
   EXPECT_EQ(Signal(SIGTERM, true), "");
   EXPECT_EQ(machine_.NextDeadline() - now_, absl::Seconds(27));
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
@@ -191,7 +196,7 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTh
 TEST_F(BatchAgentMachineTest, OnWorkersEnded_MayBeASignalsWork_IsForgottenWhenTheRoundIsOver) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kPeerError)}), "");
-  EXPECT_EQ(Say(rendezvous::StopRound{1, "node b received SIGTERM", std::nullopt}), "signal 15");
+  EXPECT_EQ(Say(rendezvous::NewStopRound(1, "node b received SIGTERM", std::nullopt)), "signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
 }
 
@@ -216,7 +221,7 @@ TEST_F(BatchAgentMachineTest, OnWorkersEnded_ACrash_IsToldAtOnce) {
   Run();
   EXPECT_EQ(End({Failed(0, FailureClass::kCrash)}), "failed 1 rank 0, signal 15");
   EXPECT_EQ(End({{1, Failure(1)}}), "sweep, store, ready 1");
-  EXPECT_EQ(Say(rendezvous::Assign{Round(2)}), "spawn 2");
+  EXPECT_EQ(Say(rendezvous::NewAssign(Round(2))), "spawn 2");
   EXPECT_EQ(End({Failed(0, FailureClass::kAskedToStop)}), "");
   EXPECT_EQ(End({Failed(1, FailureClass::kCrash)}), "failed 2 rank 1, sweep, store, ready 2");
 }

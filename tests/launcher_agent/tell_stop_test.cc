@@ -17,17 +17,18 @@ constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 class TellStopTest : public ::testing::Test {
  protected:
   void Run(AgentSettings settings) {
-    settings.join.slots = 2;
-    settings.join.settings.heartbeat_timeout = kTimeout;
+    settings.join.set_slots(2);
+    *settings.join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(kTimeout);
     machine_ = std::make_unique<AgentMachine>(std::move(settings), now_);
     machine_->Start(now_, &effects_);
     machine_->OnStoreOpened({1}, now_, &effects_);
     machine_->OnConnected(now_, &effects_);
     machine_->OnServerMessage(WelcomeEvery(kTimeout / 6), now_, &effects_);
     rendezvous::Assignment assignment;
-    assignment.round = 1;
-    assignment.world_size = assignment.group_world_size = 2;
-    machine_->OnServerMessage(rendezvous::Assign{assignment}, now_, &effects_);
+    assignment.set_round(1);
+    assignment.set_group_world_size(2);
+    assignment.set_world_size(2);
+    machine_->OnServerMessage(rendezvous::NewAssign(assignment), now_, &effects_);
     effects_.clear();
   }
   static AgentSettings Settings(absl::Duration shutdown_timeout) {
@@ -53,7 +54,7 @@ class TellStopTest : public ::testing::Test {
 TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
   Run(Settings(absl::Seconds(30)));
   now_ = now_ + absl::Seconds(1);
-  machine_->OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
+  machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   ASSERT_NE(Told(), nullptr);
   EXPECT_EQ(Told()->ranks, LocalRanks({0, 1}));
   EXPECT_EQ(Told()->killed_at, now_ + absl::Seconds(30)) << "although the lease, which is renewed, ends before";
@@ -62,11 +63,12 @@ TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
 
 TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
   Run(Settings(absl::Seconds(30)));
-  rendezvous::WorkerFailure failure;
-  failure.rank = failure.local_rank = 0;
-  failure.host = "here";
-  failure.exit_code = 3;
-  failure.pid = 77;
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+  failure.set_local_rank(0);
+  failure.set_rank(0);
+  failure.set_host("here");
+  failure.set_exit_code(3);
+  failure.set_pid(77);
   machine_->OnWorkersEnded({{0, failure}}, now_, &effects_);
   ASSERT_NE(Told(), nullptr);
   EXPECT_EQ(Told()->ranks, LocalRanks({1}));
@@ -102,7 +104,7 @@ TEST_F(TellStopTest, CutOff_WorkersHaveLessTimeThanTheGrace) {
 
 TEST_F(TellStopTest, NoGrace_NothingIsTold) {
   Run(Settings(absl::ZeroDuration()));
-  machine_->OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
+  machine_->OnServerMessage(rendezvous::NewStopRound(1, "node b joined", std::nullopt), now_, &effects_);
   EXPECT_EQ(Told(), nullptr);
 }
 

@@ -18,11 +18,11 @@ class WaitReportsTest : public ::testing::Test {
 
   static rendezvous::Assignment Round(int group_rank) {
     rendezvous::Assignment round;
-    round.round = 3;
-    round.group_rank = group_rank;
-    round.world_size = 4;
-    round.master_addr = "10.0.0.9";
-    round.master_port = 41000;
+    round.set_round(3);
+    round.set_group_rank(group_rank);
+    round.set_world_size(4);
+    round.set_master_addr("10.0.0.9");
+    round.set_master_port(41000);
     return round;
   }
   // One line per report that is due at the time.
@@ -58,17 +58,18 @@ TEST_F(WaitReportsTest, ALongWait_IsReportedAfterTenSecondsAndThenEveryMinute) {
 TEST_F(WaitReportsTest, ASpare_IsNotReported) {
   reports_.StartWait(kStart);
   rendezvous::Waiting waiting;
-  waiting.spare = true;
+  waiting.set_spare(true);
   reports_.OnWaiting(waiting, kStart);
   EXPECT_TRUE(Due(At(10)).empty());
 }
 
 TEST_F(WaitReportsTest, WaitText_TheTimeLeftIsThatOfNow) {
   rendezvous::Waiting waiting;
-  waiting.nodes_joined = 1;
-  waiting.min_nodes = waiting.max_nodes = 2;
-  waiting.hosts = {"a"};
-  waiting.remaining = absl::Seconds(60);
+  waiting.set_nodes_joined(1);
+  waiting.set_max_nodes(2);
+  waiting.set_min_nodes(2);
+  waiting.add_hosts("a");
+  *waiting.mutable_remaining() = FromDuration(absl::Seconds(60));
   reports_.OnWaiting(waiting, kStart);
   EXPECT_NE(reports_.WaitText(At(20)).find("timing out in 40s"), std::string::npos) << reports_.WaitText(At(20));
 }

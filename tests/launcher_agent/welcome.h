@@ -9,10 +9,7 @@ namespace ddprun::launcher {
 
 // The Welcome of a server that asks for a heartbeat in each `interval`; infinite: of one in this process.
 inline rendezvous::Welcome WelcomeEvery(absl::Duration interval) {
-  rendezvous::Welcome welcome;
-  welcome.heartbeat_interval = interval;
-  welcome.heartbeat_timeout = interval * rendezvous::kBeatsPerTimeout;
-  return welcome;
+  return rendezvous::NewWelcome(interval, interval * rendezvous::kBeatsPerTimeout);
 }
 
 }  // namespace ddprun::launcher

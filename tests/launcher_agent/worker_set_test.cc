@@ -8,7 +8,7 @@ namespace {
 using State = WorkerSet::State;
 
 WorkerEnd Good(int rank) { return {rank, std::nullopt, std::nullopt}; }
-WorkerEnd Bad(int rank) { return {rank, rendezvous::WorkerFailure{}, std::nullopt}; }
+WorkerEnd Bad(int rank) { return {rank, rendezvous::NewFailure(), std::nullopt}; }
 
 TEST(WorkerSetTest, New_NobodyIsAlive) {
   WorkerSet workers(3);
@@ -36,7 +36,7 @@ TEST(WorkerSetTest, Start_OfOneThatEnded_ForgetsItsEndAndLeavesTheSuspendedOne) 
   EXPECT_FALSE(workers.Quiet()) << "it has not answered";
   EXPECT_TRUE(workers.Suspended(0, 7));
   EXPECT_TRUE(workers.Quiet());
-  EXPECT_EQ(workers.Survivors(), std::vector<rendezvous::Survivor>({{0, 7}}));
+  EXPECT_EQ(workers.Survivors(), std::vector<rendezvous::Survivor>{rendezvous::NewSurvivor(0, 7)});
   EXPECT_TRUE(workers.AnyAlive());
   workers.Start({0, 1});
   EXPECT_EQ(workers.state(0), State::kSuspended) << "it has a process already";

@@ -114,21 +114,21 @@ TEST(ParseErrorFile, RandomBytes_NeverThrow) {
 }
 
 TEST(FormatErrorFile, IsReadBackAsItWas) {
-  rendezvous::WorkerFailure failure;
-  failure.host = "node-a";
-  failure.rank = 3;
-  failure.pid = 7;
-  failure.signal = 9;
-  failure.at = absl::FromUnixSeconds(1700000000);
-  failure.message = "ValueError: \"x\"\xff";
-  failure.traceback = "Traceback\n  line";
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+  failure.set_host("node-a");
+  failure.set_rank(3);
+  failure.set_pid(7);
+  failure.set_signal(9);
+  *failure.mutable_at() = FromTime(absl::FromUnixSeconds(1700000000));
+  failure.set_message("ValueError: \"x\"\xff");
+  failure.set_traceback("Traceback\n  line");
   const std::string content = FormatErrorFile(failure);
   EXPECT_TRUE(absl::StrContains(content, "\"errorCode\":-9")) << content;
   const WorkerError error = ParseErrorFile(content);
-  EXPECT_EQ(error.traceback, failure.traceback);
-  EXPECT_EQ(error.raised_at, failure.at);
+  EXPECT_EQ(error.traceback, failure.traceback());
+  EXPECT_EQ(error.raised_at, ToTime(failure.at()));
   EXPECT_TRUE(absl::StrContains(error.message, "ValueError: \"x\"")) << error.message;
-  failure.message = "";
+  failure.set_message("");
   EXPECT_EQ(ParseErrorFile(FormatErrorFile(failure)).message, "rank 3 on node-a (pid 7) was killed by SIGKILL");
 }
 

@@ -11,36 +11,36 @@ namespace ddprun::launcher {
 namespace {
 
 rendezvous::WorkerFailure KilledWorker() {
-  rendezvous::WorkerFailure failure;
-  failure.host = "node-b";
-  failure.rank = 3;
-  failure.local_rank = 1;
-  failure.pid = 77;
-  failure.signal = SIGKILL;
-  failure.at = absl::FromUnixSeconds(1'700'000'000);
-  failure.ran_for = absl::Milliseconds(12345);
+  rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+  failure.set_host("node-b");
+  failure.set_rank(3);
+  failure.set_local_rank(1);
+  failure.set_pid(77);
+  failure.set_signal(SIGKILL);
+  *failure.mutable_at() = FromTime(absl::FromUnixSeconds(1'700'000'000));
+  *failure.mutable_ran_for() = FromDuration(absl::Milliseconds(12345));
   return failure;
 }
 
 rendezvous::WorkerFailure FailedScript() {
   rendezvous::WorkerFailure failure = KilledWorker();
-  failure.rank = 2;
-  failure.local_rank = 0;
-  failure.pid = 76;
-  failure.signal = 0;
-  failure.exit_code = 1;
-  failure.message = "ValueError: bad input";
-  failure.traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input";
-  failure.error_file = "/logs/0/error.json";
+  failure.set_rank(2);
+  failure.set_local_rank(0);
+  failure.set_pid(76);
+  failure.set_signal(0);
+  failure.set_exit_code(1);
+  failure.set_message("ValueError: bad input");
+  failure.set_traceback("Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input");
+  failure.set_error_file("/logs/0/error.json");
   return failure;
 }
 
 FailureReport Report(const rendezvous::WorkerFailure& cause) {
   FailureReport report;
   report.entrypoint = "train.py";
-  report.verdict.reason = "rank 3 on node-b failed and no restarts are left";
-  report.verdict.first_cause = cause;
-  report.verdict.exit_code = cause.ExitStatus();
+  report.verdict.set_reason("rank 3 on node-b failed and no restarts are left");
+  *report.verdict.mutable_first_cause() = cause;
+  report.verdict.set_exit_code(rendezvous::ExitStatus(cause));
   report.time_zone = absl::UTCTimeZone();
   return report;
 }
@@ -65,7 +65,7 @@ Root Cause (first observed failure):
 
 TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
   rendezvous::WorkerFailure failure = KilledWorker();
-  failure.progress = "last reported step 120, phase backward, loss 2.31, 350ms before it ended";
+  failure.set_progress("last reported step 120, phase backward, loss 2.31, 350ms before it ended");
   const std::string summary = FailureSummary(Report(failure));
   EXPECT_TRUE(absl::StrContains(summary,
                                 "  error_file: <N/A>\n"
@@ -110,14 +110,14 @@ Other Failures (on this node, afterwards):
 
 TEST(FailureSummary, Success_SaysNothing) {
   FailureReport report = Report(KilledWorker());
-  report.verdict.succeeded = true;
+  report.verdict.set_succeeded(true);
   EXPECT_EQ(FailureSummary(report), "");
 }
 
 TEST(FailureSummary, NoWorkerToBlame_GivesTheReason) {
   FailureReport report = Report(KilledWorker());
-  report.verdict.first_cause.reset();
-  report.verdict.reason = "only 1 of 2 nodes came within 10m0s";
+  report.verdict.clear_first_cause();
+  report.verdict.set_reason("only 1 of 2 nodes came within 10m0s");
   EXPECT_EQ(FailureSummary(report), R"(============================================================
 train.py FAILED
 only 1 of 2 nodes came within 10m0s
@@ -126,9 +126,9 @@ only 1 of 2 nodes came within 10m0s
 }
 
 TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {
-  rendezvous::WorkerFailure lost;
-  lost.host = "node-b";
-  lost.message = "no heartbeat for 3 s";
+  rendezvous::WorkerFailure lost = rendezvous::NewFailure();
+  lost.set_host("node-b");
+  lost.set_message("no heartbeat for 3 s");
   const std::string summary = FailureSummary(Report(lost));
   EXPECT_TRUE(absl::StrContains(summary, "  host      : node-b\n  message   : no heartbeat for 3 s\n")) << summary;
   EXPECT_FALSE(absl::StrContains(summary, "rank      :")) << summary;
@@ -137,16 +137,16 @@ TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {
 
 TEST(FailureSummary, OutOfMemory_IsSaid) {
   rendezvous::WorkerFailure failure = KilledWorker();
-  failure.oom_killed = true;
+  failure.set_oom_killed(true);
   EXPECT_TRUE(absl::StrContains(FailureSummary(Report(failure)), "OOM-killed"));
 }
 
 TEST(FailureSummary, ProgramNotThere_HasNoPid) {
   rendezvous::WorkerFailure failure = KilledWorker();
-  failure.signal = 0;
-  failure.pid = 0;
-  failure.exit_code = 127;
-  failure.restartable = false;
+  failure.set_signal(0);
+  failure.set_pid(0);
+  failure.set_exit_code(127);
+  failure.set_restartable(false);
   const std::string summary = FailureSummary(Report(failure));
   EXPECT_TRUE(absl::StrContains(summary, "exitcode  : 127 (pid: none)\n")) << summary;
   EXPECT_FALSE(absl::StrContains(summary, "ran for")) << summary;
@@ -163,7 +163,7 @@ TEST(FailureSummary, ManyOthers_AreCounted) {
   FailureReport report = Report(FailedScript());
   for (int i = 0; i < 100; ++i) {
     report.others.push_back(KilledWorker());
-    report.others.back().pid = 1000 + i;
+    report.others.back().set_pid(1000 + i);
   }
   const std::string summary = FailureSummary(report);
   EXPECT_TRUE(absl::StrContains(summary, "[16]:"));
@@ -173,12 +173,12 @@ TEST(FailureSummary, ManyOthers_AreCounted) {
 
 TEST(FailureSummary, LongMessage_IsWrappedAndHostileTextTamed) {
   rendezvous::WorkerFailure failure = FailedScript();
-  failure.message = "";
-  for (int i = 0; i < 60; ++i) absl::StrAppend(&failure.message, "word", i, " ");
-  failure.traceback = "\x1b]0;owned\x07\nline two\xff";
-  failure.host = "evil\nhost";
+  failure.set_message("");
+  for (int i = 0; i < 60; ++i) absl::StrAppend(failure.mutable_message(), "word", i, " ");
+  failure.set_traceback("\x1b]0;owned\x07\nline two\xff");
+  failure.set_host("evil\nhost");
   FailureReport report = Report(failure);
-  report.verdict.reason = failure.message;
+  report.verdict.set_reason(failure.message());
   const std::string summary = FailureSummary(report);
   for (const absl::string_view line : absl::StrSplit(summary, '\n')) EXPECT_LE(line.size(), 80) << line;
   EXPECT_TRUE(absl::StrContains(summary, "word59"));

@@ -13,18 +13,18 @@ const absl::Time kSeen = absl::FromUnixSeconds(1'700'000'000) + absl::Millisecon
 
 FailureEvidence Killed(int signal) {
   FailureEvidence evidence;
-  evidence.failure.signal = signal;
-  evidence.failure.pid = 1;
-  evidence.failure.at = kSeen;
+  evidence.failure.set_signal(signal);
+  evidence.failure.set_pid(1);
+  *evidence.failure.mutable_at() = FromTime(kSeen);
   return evidence;
 }
 
 FailureEvidence Exited(const char* message, std::optional<absl::Duration> raised_before = std::nullopt) {
   FailureEvidence evidence;
-  evidence.failure.exit_code = 1;
-  evidence.failure.pid = 1;
-  evidence.failure.message = message;
-  evidence.failure.at = kSeen;
+  evidence.failure.set_exit_code(1);
+  evidence.failure.set_pid(1);
+  evidence.failure.set_message(message);
+  *evidence.failure.mutable_at() = FromTime(kSeen);
   if (raised_before) evidence.raised_at = absl::FromUnixSeconds(absl::ToUnixSeconds(kSeen - *raised_before));
   return evidence;
 }
@@ -36,14 +36,14 @@ FailureEvidence StoppedByUs(FailureEvidence evidence) {
 
 FailureEvidence NotExecuted() {
   FailureEvidence evidence;
-  evidence.failure.exit_code = 127;
-  evidence.failure.restartable = false;
+  evidence.failure.set_exit_code(127);
+  evidence.failure.set_restartable(false);
   return evidence;
 }
 
 FailureEvidence OutOfMemory() {
   FailureEvidence evidence = Killed(SIGKILL);
-  evidence.failure.oom_killed = true;
+  evidence.failure.set_oom_killed(true);
   return evidence;
 }
 

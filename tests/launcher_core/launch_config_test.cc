@@ -36,7 +36,7 @@ TEST(Resolve, OneNodeWithoutEndpoint_MeetsInProcess) {
     const LaunchConfig config = MustResolve(flags);
     EXPECT_EQ(config.server_place, ServerPlace::kInProcess);
     EXPECT_EQ(config.job_id, "fresh");
-    EXPECT_EQ(config.settings.max_nodes, 1);
+    EXPECT_EQ(config.settings.max_nodes(), 1);
   }
 }
 
@@ -56,8 +56,9 @@ TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
                        ",keep_alive_interval=" + third + ",reconnect_grace=" + third})
           .settings;
   for (const absl::Duration duration :
-       {settings.restart_window, settings.restart_backoff, settings.node_cooldown, settings.join_timeout,
-        settings.last_call, settings.heartbeat_timeout / 3, settings.reconnect_grace}) {
+       {ToDuration(settings.restart_window()), ToDuration(settings.restart_backoff()),
+        ToDuration(settings.node_cooldown()), ToDuration(settings.join_timeout()), ToDuration(settings.last_call()),
+        ToDuration(settings.heartbeat_timeout()) / 3, ToDuration(settings.reconnect_grace())}) {
     EXPECT_EQ(duration, absl::Seconds(3) + absl::Nanoseconds(333'333'333));
   }
 }
@@ -66,8 +67,8 @@ TEST(Resolve, Endpoint_IsHostedByWhomItBelongsTo) {
   const LaunchConfig config = MustResolve({"--nnodes=1:4", "--rdzv-endpoint=h"});
   EXPECT_EQ(config.endpoint, (Endpoint{"h", 29400}));
   EXPECT_EQ(config.server_place, ServerPlace::kHereIfLocal);
-  EXPECT_EQ(config.settings.min_nodes, 1);
-  EXPECT_EQ(config.settings.max_nodes, 4);
+  EXPECT_EQ(config.settings.min_nodes(), 1);
+  EXPECT_EQ(config.settings.max_nodes(), 4);
   EXPECT_EQ(MustResolve({"--rdzv-endpoint=h:5"}).server_place, ServerPlace::kHereIfLocal) << "one node, given server";
 }
 
@@ -78,11 +79,12 @@ TEST(Resolve, SeveralEndpoints_AreServersElsewhere) {
   EXPECT_EQ(config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(ServersText(config), "a:29400,b:5,[::1]:6");
   // Longer than a takeover, unless somebody knows better.
-  EXPECT_EQ(config.settings.heartbeat_timeout, absl::Seconds(10));
-  EXPECT_EQ(MustResolve({"--nnodes=2", "--rdzv-endpoint=a"}).settings.heartbeat_timeout, absl::Seconds(3));
-  EXPECT_EQ(
-      MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"}).settings.heartbeat_timeout,
-      absl::Seconds(3));
+  EXPECT_EQ(ToDuration(config.settings.heartbeat_timeout()), absl::Seconds(10));
+  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a"}).settings.heartbeat_timeout()),
+            absl::Seconds(3));
+  EXPECT_EQ(ToDuration(MustResolve({"--nnodes=2", "--rdzv-endpoint=a,b", "--rdzv-conf=heartbeat_timeout=3"})
+                           .settings.heartbeat_timeout()),
+            absl::Seconds(3));
   EXPECT_EQ(config.reconnect_timeout, std::nullopt);
 }
 
@@ -170,25 +172,25 @@ TEST(Resolve, JobSettings_AreFilled) {
       {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
        "--restart-window=6", "--restart-backoff=7", "--max-failures-at-step=8", "--node-cooldown=9",
        "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5"});
-  rendezvous::JobSettings expected;
-  expected.min_nodes = 2;
-  expected.max_nodes = 3;
-  expected.max_restarts = 5;
-  expected.restart_window = absl::Seconds(6);
-  expected.restart_backoff = absl::Seconds(7);
-  expected.max_failures_at_step = 8;
-  expected.node_cooldown = absl::Seconds(9);
-  expected.join_timeout = absl::Seconds(1);
-  expected.last_call = absl::Seconds(2);
-  expected.heartbeat_timeout = absl::Seconds(3);
-  expected.reconnect_grace = absl::Seconds(4);
+  rendezvous::JobSettings expected = rendezvous::DefaultSettings();
+  expected.set_min_nodes(2);
+  expected.set_max_nodes(3);
+  expected.set_max_restarts(5);
+  *expected.mutable_restart_window() = FromDuration(absl::Seconds(6));
+  *expected.mutable_restart_backoff() = FromDuration(absl::Seconds(7));
+  expected.set_max_failures_at_step(8);
+  *expected.mutable_node_cooldown() = FromDuration(absl::Seconds(9));
+  *expected.mutable_join_timeout() = FromDuration(absl::Seconds(1));
+  *expected.mutable_last_call() = FromDuration(absl::Seconds(2));
+  *expected.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
+  *expected.mutable_reconnect_grace() = FromDuration(absl::Seconds(4));
   EXPECT_EQ(config.settings, expected);
   EXPECT_EQ(config.reconnect_timeout, absl::Seconds(5));
   EXPECT_EQ(config.local_addr, "10.0.0.9");
   EXPECT_EQ(config.role, "trainer");
 }
 
-TEST(Resolve, Defaults_AreThoseOfTheProtocol) { EXPECT_EQ(MustResolve({}).settings, rendezvous::JobSettings()); }
+TEST(Resolve, Defaults_AreThoseOfTheProtocol) { EXPECT_EQ(MustResolve({}).settings, rendezvous::DefaultSettings()); }
 
 TEST(Resolve, Slots_AreCounted) {
   EXPECT_EQ(MustResolve({}).slots, 1);

@@ -83,8 +83,8 @@ void ExpectNote(const Outcome& outcome, const Words& words) {
 TEST(MergeEnvironment, NoFlags_EverythingComesFromTheStep) {
   const Outcome o = Launch(Step(3, 0), {});
   ASSERT_TRUE(o.status.ok()) << o.status;
-  EXPECT_EQ(o.config.settings.min_nodes, 3);
-  EXPECT_EQ(o.config.settings.max_nodes, 3);
+  EXPECT_EQ(o.config.settings.min_nodes(), 3);
+  EXPECT_EQ(o.config.settings.max_nodes(), 3);
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
   EXPECT_EQ(o.config.server_place, ServerPlace::kHere);
   EXPECT_EQ(o.config.job_id, "12");
@@ -129,7 +129,7 @@ TEST(MergeEnvironment, NothingAround_ChangesNothing) {
 TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
   Outcome o = Launch(Step(3, 1), {"--rdzv-id=mine"}, {{"PET_RDZV_ENDPOINT", "server:7"}});
   ASSERT_TRUE(o.status.ok()) << o.status;
-  EXPECT_EQ(o.config.settings.max_nodes, 3);
+  EXPECT_EQ(o.config.settings.max_nodes(), 3);
   EXPECT_EQ(o.config.job_id, "mine");
   EXPECT_EQ(o.config.endpoint, (Endpoint{"server", 7}));
   EXPECT_EQ(o.config.server_place, ServerPlace::kHereIfLocal);
@@ -138,7 +138,7 @@ TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
 
   o = Launch(Step(3, 1), {"--nnodes=2", "--nproc-per-node=4"});
   ASSERT_TRUE(o.status.ok()) << o.status;
-  EXPECT_EQ(o.config.settings.max_nodes, 2) << "one of the three is a spare";
+  EXPECT_EQ(o.config.settings.max_nodes(), 2) << "one of the three is a spare";
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
   EXPECT_EQ(o.config.slots, 4);
 }
@@ -166,11 +166,11 @@ TEST(MergeEnvironment, TheTutorialsOwnWay_Works) {
 
 TEST(MergeEnvironment, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
   Outcome o = Launch(Step(2, 0), {"--nnodes=1:4"});
-  EXPECT_EQ(o.config.settings.min_nodes, 1);
-  EXPECT_EQ(o.config.settings.max_nodes, 2);
+  EXPECT_EQ(o.config.settings.min_nodes(), 1);
+  EXPECT_EQ(o.config.settings.max_nodes(), 2);
   EXPECT_EQ(o.origins.Of("nnodes"), "--nnodes=1:4, cut to SLURM_STEP_NUM_NODES=2");
   EXPECT_EQ(Launch(Step(2, 0), {"--nnodes=1:2"}).origins.Of("nnodes"), "--nnodes=1:2");
-  EXPECT_EQ(Launch(Step(2, 0), {"--nnodes=1:4", "--rdzv-endpoint=server"}).config.settings.max_nodes, 4);
+  EXPECT_EQ(Launch(Step(2, 0), {"--nnodes=1:4", "--rdzv-endpoint=server"}).config.settings.max_nodes(), 4);
   o = Launch(Step(1, 0), {"--nnodes=1:4"});
   ASSERT_TRUE(o.status.ok()) << o.status;
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
@@ -187,7 +187,7 @@ TEST(MergeEnvironment, WorldOfItsOwn_InAStepOfSeveralNodes_IsNoted) {
   for (const Words& flags : {Words{"--standalone"}, Words{"--nnodes=1"}, Words{"--nnodes=1", "--rdzv-endpoint=h"}}) {
     const Outcome o = Launch(Step(2, 1), flags);
     ExpectNote(o, {flags[0], "each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"});
-    EXPECT_EQ(o.config.settings.max_nodes, 1);
+    EXPECT_EQ(o.config.settings.max_nodes(), 1);
     EXPECT_NE(o.config.job_id, "12");
     EXPECT_EQ(o.config.expected_hosts, Words{});
     EXPECT_EQ(o.config.host, "node2");
@@ -260,7 +260,7 @@ TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
   ExpectError(Launch(s, {}), {"2 nodes (OMPI_COMM_WORLD_SIZE=2)", "--rdzv-endpoint=HOST[:PORT]"});
   const Outcome o = Launch(s, {"--rdzv-endpoint=h"});
   EXPECT_TRUE(o.status.ok()) << o.status;
-  EXPECT_EQ(o.config.settings.max_nodes, 2);
+  EXPECT_EQ(o.config.settings.max_nodes(), 2);
 }
 
 TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {

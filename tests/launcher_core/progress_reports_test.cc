@@ -20,10 +20,19 @@ TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
   EXPECT_LE(reports_.NextDeadline(), At(1));
   const auto progress = reports_.Take(At(1.25));
   ASSERT_TRUE(progress.has_value());
-  EXPECT_EQ(progress->round, 3);
-  const rendezvous::RankProgress expected{
-      .local_rank = 1, .step = 7, .samples = 70, .phase = "forward", .loss = 0.5, .ago = absl::Seconds(0.25)};
-  EXPECT_EQ(progress->ranks, std::vector<rendezvous::RankProgress>{expected});
+  EXPECT_EQ(progress->round(), 3);
+  const auto expected = [&] {
+    rendezvous::RankProgress m;
+    m.set_local_rank(1);
+    m.set_step(7);
+    m.set_samples(70);
+    m.set_phase("forward");
+    m.set_loss(0.5);
+    *m.mutable_ago() = FromDuration(absl::Seconds(0.25));
+    return m;
+  }();
+  ASSERT_EQ(progress->ranks_size(), 1);
+  EXPECT_EQ(progress->ranks(0), expected);
 }
 
 TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
@@ -36,17 +45,17 @@ TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
   EXPECT_FALSE(reports_.Take(At(1.9)).has_value());
   const auto progress = reports_.Take(At(2));
   ASSERT_TRUE(progress.has_value());
-  ASSERT_EQ(progress->ranks.size(), 2);
-  EXPECT_EQ(progress->ranks[0].step, 99);
-  EXPECT_EQ(progress->ranks[1].local_rank, 2);
+  ASSERT_EQ(progress->ranks().size(), 2);
+  EXPECT_EQ(progress->ranks(0).step(), 99);
+  EXPECT_EQ(progress->ranks(1).local_rank(), 2);
 }
 
 TEST_F(ProgressReportsTest, Loss_IsKeptUntilItIsTold) {
   reports_.OnProgress(0, {.step = 1, .loss = 2.5}, At(1));
   reports_.OnProgress(0, {.step = 2, .phase = "forward"}, At(1));
-  EXPECT_EQ(reports_.Take(At(1))->ranks[0].loss, 2.5);
+  EXPECT_EQ(reports_.Take(At(1))->ranks(0).loss(), 2.5);
   reports_.OnProgress(0, {.step = 3}, At(2));
-  EXPECT_FALSE(reports_.Take(At(2))->ranks[0].loss.has_value());
+  EXPECT_FALSE(reports_.Take(At(2))->ranks(0).has_loss());
 }
 
 TEST_F(ProgressReportsTest, NewRound_ForgetsTheOldOne) {
@@ -59,9 +68,9 @@ TEST_F(ProgressReportsTest, NewRound_ForgetsTheOldOne) {
 
 TEST_F(ProgressReportsTest, ManyRanks_ComeInParts) {
   for (int rank = 0; rank < rendezvous::kMaxRanksInProgress + 3; ++rank) reports_.OnProgress(rank, {.step = 1}, At(1));
-  EXPECT_EQ(reports_.Take(At(1))->ranks.size(), rendezvous::kMaxRanksInProgress);
+  EXPECT_EQ(reports_.Take(At(1))->ranks().size(), rendezvous::kMaxRanksInProgress);
   EXPECT_EQ(reports_.NextDeadline(), At(2));
-  EXPECT_EQ(reports_.Take(At(2))->ranks.size(), 3);
+  EXPECT_EQ(reports_.Take(At(2))->ranks().size(), 3);
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ class ProgressSummaryTest : public ::testing::Test {
  protected:
   void Start(int32_t base_rank, int32_t slots, int32_t restarts = 0) {
     rendezvous::Assignment assignment;
-    assignment.round = 1;
-    assignment.base_rank = base_rank;
-    assignment.restart_count = restarts;
+    assignment.set_round(1);
+    assignment.set_base_rank(base_rank);
+    assignment.set_restart_count(restarts);
     summary_.StartRound(assignment, slots);
   }
   void Report(int32_t local_rank, int64_t step, const std::string& phase = "", std::optional<double> loss = {}) {

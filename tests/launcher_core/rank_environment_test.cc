@@ -25,16 +25,16 @@ std::map<std::string, std::string> Read(const std::vector<std::string>& environm
 
 rendezvous::Assignment SomeAssignment() {
   rendezvous::Assignment assignment;
-  assignment.round = 7;
-  assignment.group_rank = 1;
-  assignment.group_world_size = 3;
-  assignment.base_rank = 4;
-  assignment.world_size = 15;
-  assignment.base_role_rank = 2;
-  assignment.role_world_size = 6;
-  assignment.master_addr = "10.0.0.1";
-  assignment.master_port = 40123;
-  assignment.restart_count = 2;
+  assignment.set_round(7);
+  assignment.set_group_rank(1);
+  assignment.set_group_world_size(3);
+  assignment.set_base_rank(4);
+  assignment.set_world_size(15);
+  assignment.set_base_role_rank(2);
+  assignment.set_role_world_size(6);
+  assignment.set_master_addr("10.0.0.1");
+  assignment.set_master_port(40123);
+  assignment.set_restart_count(2);
   return assignment;
 }
 
@@ -93,12 +93,12 @@ TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
   int32_t group_rank = 0;
   for (const auto& node : kNodes) {
     rendezvous::Assignment assignment;
-    assignment.group_rank = group_rank++;
-    assignment.group_world_size = 5;
-    assignment.base_rank = node.base_rank;
-    assignment.world_size = 15;
-    assignment.base_role_rank = node.base_role_rank;
-    assignment.role_world_size = node.role_world_size;
+    assignment.set_group_rank(group_rank++);
+    assignment.set_group_world_size(5);
+    assignment.set_base_rank(node.base_rank);
+    assignment.set_world_size(15);
+    assignment.set_base_role_rank(node.base_role_rank);
+    assignment.set_role_world_size(node.role_world_size);
     GroupSettings settings;
     settings.role = node.role;
     settings.slots = node.slots;
@@ -167,7 +167,7 @@ TEST(RankEnvironment, GlooInterface_IsADefaultOfJobsOfSeveralNodes) {
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
-  assignment.group_world_size = 1;  // for now
+  assignment.set_group_world_size(1);  // for now
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   settings.gloo_interface = "";
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
@@ -256,8 +256,8 @@ TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
 // A survivor that writes these into its environment has what a new process would have found there.
 TEST(ReformLine, SaysWhatANewProcessIsTold) {
   rendezvous::Assignment assignment = SomeAssignment();
-  assignment.state_source = 3;
-  assignment.state_step = 120;
+  assignment.set_state_source(3);
+  assignment.set_state_step(120);
   const GroupSettings settings = SomeSettings();
   const worker_contract::LinkReForm line = ReformLine(assignment, 2, settings.slots);
   const auto variables = Read(RankEnvironment(assignment, 2, settings, "", {}));

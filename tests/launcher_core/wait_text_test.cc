@@ -13,11 +13,11 @@ std::string WaitingText(const rendezvous::Waiting& waiting) { return launcher::W
 rendezvous::Waiting Waiting(int32_t joined, int32_t min, int32_t max, std::vector<std::string> hosts,
                             absl::Duration remaining) {
   rendezvous::Waiting waiting;
-  waiting.nodes_joined = joined;
-  waiting.min_nodes = min;
-  waiting.max_nodes = max;
-  waiting.hosts = std::move(hosts);
-  waiting.remaining = remaining;
+  waiting.set_nodes_joined(joined);
+  waiting.set_min_nodes(min);
+  waiting.set_max_nodes(max);
+  waiting.mutable_hosts()->Assign(hosts.begin(), hosts.end());
+  *waiting.mutable_remaining() = FromDuration(remaining);
   return waiting;
 }
 
@@ -31,23 +31,23 @@ TEST(WaitingText, TooFewNodes) {
 
 TEST(WaitingText, LastCall) {
   rendezvous::Waiting waiting = Waiting(2, 2, 4, {"a", "b"}, absl::Milliseconds(27500));
-  waiting.last_call = true;
+  waiting.set_last_call(true);
   EXPECT_EQ(WaitingText(waiting), "2 nodes joined (min 2, max 4); starting in 28s unless more join (joined: a, b)");
   waiting = Waiting(1, 1, 2, {"a"}, absl::Seconds(3));
-  waiting.last_call = true;
+  waiting.set_last_call(true);
   EXPECT_EQ(WaitingText(waiting), "1 node joined (min 1, max 2); starting in 3s unless more join (joined: a)");
 }
 
 TEST(WaitingText, Spare) {
   rendezvous::Waiting waiting = Waiting(2, 1, 2, {"a", "b"}, absl::InfiniteDuration());
-  waiting.spare = true;
+  waiting.set_spare(true);
   EXPECT_EQ(WaitingText(waiting),
             "hot spare: the job runs on 2 nodes (joined: a, b); standing by to replace a lost node");
 }
 
 TEST(WaitingText, Reason_ComesInFront) {
   rendezvous::Waiting waiting = Waiting(1, 2, 2, {"a"}, absl::Seconds(5));
-  waiting.reason = "node b was lost";
+  waiting.set_reason("node b was lost");
   EXPECT_EQ(WaitingText(waiting),
             "node b was lost: waiting for 1 more node; 1 of 2 joined (joined: a); timing out in 5s");
 }
@@ -70,7 +70,7 @@ TEST(WaitingText, ExpectedHosts_ThoseThatHaveNotComeAreNamed) {
       "waiting for 1 more node; 1 of at least 2 joined (joined: node1; missing: node2, node3, node4); timing out in "
       "5s");
   rendezvous::Waiting waiting = Waiting(2, 2, 4, {"node1", "node3"}, absl::Seconds(3));
-  waiting.last_call = true;
+  waiting.set_last_call(true);
   EXPECT_EQ(
       launcher::WaitingText(waiting, expected),
       "2 nodes joined (min 2, max 4); starting in 3s unless more join (joined: node1, node3; missing: node2, node4)");

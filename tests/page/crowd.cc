@@ -35,73 +35,90 @@ int all_nodes = 0;
 class Node {
  public:
   Node(const Endpoint& server, const std::string& job, int number, int slots) {
-    join_.job_id = job;
-    join_.node_id = RandomId();
-    join_.incarnation = 0;
-    join_.host = absl::StrCat("node", number);
-    join_.address = absl::StrCat("10.0.", number / 250, ".", number % 250 + 1);
-    join_.store_port = 40'000;
-    join_.slots = slots;
-    join_.session_secret = RandomId();
-    join_.store_secret = RandomId();
-    join_.settings.min_nodes = join_.settings.max_nodes = all_nodes;
-    join_.settings.max_restarts = 3;
-    join_.settings.heartbeat_timeout = join_.settings.join_timeout = absl::Hours(1);
-    join_.settings.reconnect_grace = absl::Hours(1);
+    join_.set_job_id(job);
+    join_.set_node_id(RandomId());
+    join_.set_incarnation(0);
+    join_.set_host(absl::StrCat("node", number));
+    join_.set_address(absl::StrCat("10.0.", number / 250, ".", number % 250 + 1));
+    join_.set_store_port(40'000);
+    join_.set_slots(slots);
+    join_.set_session_secret(RandomId());
+    join_.set_store_secret(RandomId());
+    join_.mutable_settings()->set_max_nodes(all_nodes);
+    join_.mutable_settings()->set_min_nodes(all_nodes);
+    join_.mutable_settings()->set_max_restarts(3);
+    *join_.mutable_settings()->mutable_join_timeout() = FromDuration(absl::Hours(1));
+    *join_.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(absl::Hours(1));
+    *join_.mutable_settings()->mutable_reconnect_grace() = FromDuration(absl::Hours(1));
     MutexLock lock(&mutex_);  // it may call at once
     client_ = NewGrpcClient(server, [this](ClientEvent event) { OnEvent(event); });
   }
 
   void Report(int64_t step, const std::string& phase, double loss) {
     MutexLock lock(&mutex_);
-    if (!join_.current.has_value()) return;
-    Progress progress{.round = join_.current->round};
-    for (int i = 0; i < join_.slots; ++i) {
-      const bool late = join_.current->base_rank + i == 1;
-      progress.ranks.push_back(
-          {.local_rank = i, .step = late ? std::max<int64_t>(step - 3, 0) : step, .phase = phase, .loss = loss});
+    if (!join_.has_current()) return;
+    Progress progress;
+    progress.set_round(join_.current().round());
+    for (int i = 0; i < join_.slots(); ++i) {
+      const bool late = join_.current().base_rank() + i == 1;
+      RankProgress* rank = progress.add_ranks();
+      rank->set_local_rank(i);
+      rank->set_step(late ? std::max<int64_t>(step - 3, 0) : step);
+      rank->set_phase(phase);
+      rank->set_loss(loss);
+      *rank->mutable_ago() = FromDuration(absl::ZeroDuration());
     }
     client_->Send(progress);
   }
   void Fail(const std::string& message) {
     MutexLock lock(&mutex_);
-    if (!join_.current.has_value()) return;
-    WorkerFailure failure{.host = join_.host, .rank = join_.current->base_rank, .local_rank = 0, .pid = 4711};
-    failure.exit_code = 1;
-    failure.at = absl::FromUnixSeconds(1'700'000'000);
-    failure.message = message;
-    client_->Send(WorkerFailed{join_.current->round, failure});
+    if (!join_.has_current()) return;
+    WorkerFailure failure = NewFailure();
+    failure.set_host(join_.host());
+    failure.set_rank(join_.current().base_rank());
+    failure.set_local_rank(0);
+    failure.set_pid(4711);
+    failure.set_exit_code(1);
+    *failure.mutable_at() = FromTime(absl::FromUnixSeconds(1'700'000'000));
+    failure.set_message(message);
+    client_->Send(NewWorkerFailed(join_.current().round(), failure));
   }
   void Finish() {
     MutexLock lock(&mutex_);
-    if (join_.current.has_value()) client_->Send(GroupSucceeded{join_.current->round});
+    if (join_.has_current()) client_->Send(NewGroupSucceeded(join_.current().round()));
   }
 
  private:
   void OnEvent(const ClientEvent& event) {
     MutexLock lock(&mutex_);
     if (std::holds_alternative<Connected>(event)) {
-      ++join_.incarnation;
+      join_.set_incarnation(join_.incarnation() + 1);
       client_->Send(join_);
     }
     const auto* message = std::get_if<ServerMessage>(&event);
     if (message == nullptr) return;
     if (const auto* assign = std::get_if<Assign>(message)) {
-      join_.phase = Join::Phase::kRunning;
-      join_.current = assign->assignment;
+      join_.set_phase(Join::PHASE_RUNNING);
+      *join_.mutable_current() = assign->assignment();
       if (++in_round % all_nodes == 0) {
-        printf("round %d\n", static_cast<int>(join_.current->round));
+        printf("round %d\n", static_cast<int>(join_.current().round()));
         fflush(stdout);
       }
     }
     if (const auto* stop = std::get_if<StopRound>(message)) {
-      join_.phase = Join::Phase::kIdle;
-      client_->Send(Ready{.left_round = stop->round, .store_port = 40'000, .store_secret = join_.store_secret});
+      join_.set_phase(Join::PHASE_IDLE);
+      client_->Send([&] {
+        Ready m;
+        m.set_left_round(stop->round());
+        m.set_store_port(40'000);
+        m.set_store_secret(join_.store_secret());
+        return m;
+ }()));
     }
   }
 
   Mutex mutex_;
-  Join join_ ABSL_GUARDED_BY(mutex_);
+  Join join_ ABSL_GUARDED_BY(mutex_) = NewJoin();
   std::unique_ptr<Client> client_;  // last: it calls
 };
 

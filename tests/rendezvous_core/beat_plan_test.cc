@@ -21,10 +21,10 @@ TEST(BeatPlanTest, StretchedTimeout_LargeJob_BoundsItsBeatsInASecond) {
 }
 
 TEST(BeatPlanTest, LongestTimeout_IsNeverExceededWhateverTheSize) {
-  JobSettings settings;
-  settings.max_nodes = 2000;
-  for (int64_t nodes = 1; nodes <= settings.max_nodes; nodes += 37) {
-    EXPECT_LE(StretchedTimeout(settings.heartbeat_timeout, nodes), LongestTimeout(settings));
+  JobSettings settings = DefaultSettings();
+  settings.set_max_nodes(2000);
+  for (int64_t nodes = 1; nodes <= settings.max_nodes(); nodes += 37) {
+    EXPECT_LE(StretchedTimeout(ToDuration(settings.heartbeat_timeout()), nodes), LongestTimeout(settings));
   }
 }
 

@@ -24,7 +24,7 @@ TEST(DepartureTest, Text_SpeaksOfTheFirstThatHadRanks) {
   departure.Add(At("a", 1), {"node a is lost", true});
   departure.Add(At("b", 0), {"node b is lost", true});
   EXPECT_EQ(departure.Text(), "node a is lost; 2 more nodes lost with it");
-  EXPECT_EQ(departure.loss().host, "a");
+  EXPECT_EQ(departure.loss().host(), "a");
   EXPECT_TRUE(departure.had_ranks());
   EXPECT_TRUE(departure.ends_round());
 }
@@ -45,14 +45,15 @@ TEST(DepartureTest, ToldToStop_OneThatWas_AndWhetherAllMayReturn) {
   departure.Add(At("b", 1), {"node b left", false, 15});
   EXPECT_FALSE(departure.may_all_return());
   EXPECT_TRUE(departure.told_to_stop());
-  EXPECT_EQ(departure.loss().signal, 0) << "the first one is spoken of";
+  EXPECT_EQ(departure.loss().signal(), 0) << "the first one is spoken of";
 }
 
 class HeldFailureTest : public testing::Test {
  protected:
   void Add(const std::string& id, bool connected) {
-    Join join;
-    join.node_id = join.host = id;
+    Join join = NewJoin();
+    join.set_host(id);
+    join.set_node_id(id);
     Node* node = members_.Add(join, SteadyTime());
     members_.SetGroupRank(node, next_rank_++);
     members_.SetState(node, NodeState::kRunning);
@@ -60,7 +61,12 @@ class HeldFailureTest : public testing::Test {
   }
 
   Membership members_{absl::Seconds(3), absl::Milliseconds(80)};
-  WorkerFailure failure_{.host = "x", .exit_code = 3};
+  const WorkerFailure failure_ = [] {
+    WorkerFailure failure = NewFailure();
+    failure.set_host("x");
+    failure.set_exit_code(3);
+    return failure;
+  }();
   HeldFailure held_;
   int next_rank_ = 0;
 };

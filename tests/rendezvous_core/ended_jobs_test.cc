@@ -40,17 +40,17 @@ TEST(EndedJobsTest, ManyNodes_MakeOldJobsForgotten) {
 
 TEST(EndedJobTest, Concerns_WhoeverBelongedToIt) {
   EndedJob job = Named("x", 7, 3);
-  Join join;
-  join.node_id = "n1000001";
+  Join join = NewJoin();
+  join.set_node_id("n1000001");
   EXPECT_TRUE(job.Concerns(join));
-  join.node_id = "stranger";
+  join.set_node_id("stranger");
   EXPECT_FALSE(job.Concerns(join));
-  join.current = Assignment{};
-  join.current->round = 7;
+  *join.mutable_current() = Assignment{};
+  join.mutable_current()->set_round(7);
   EXPECT_TRUE(job.Concerns(join));
-  join.current->round = 8;
+  join.mutable_current()->set_round(8);
   EXPECT_FALSE(job.Concerns(join));
-  join.current->round = 7;
+  join.mutable_current()->set_round(7);
   job.told = false;
   EXPECT_FALSE(job.Concerns(join));
 }

@@ -11,9 +11,9 @@ SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(secon
 class FenceTest : public testing::Test {
  protected:
   static JobSettings Settings() {
-    JobSettings settings;
-    settings.heartbeat_timeout = absl::Seconds(6);
-    settings.reconnect_grace = absl::Seconds(1);
+    JobSettings settings = DefaultSettings();
+    *settings.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(6));
+    *settings.mutable_reconnect_grace() = FromDuration(absl::Seconds(1));
     return settings;
   }
   static Node NodeOf(bool in_process = false) {
@@ -21,7 +21,7 @@ class FenceTest : public testing::Test {
     node.node_id = "a";
     node.incarnation = 2;
     node.in_process = in_process;
-    node.heartbeat_timeout = Settings().heartbeat_timeout;
+    node.heartbeat_timeout = ToDuration(Settings().heartbeat_timeout());
     node.last_heard = node.quiet_since = At(200);
     return node;
   }
@@ -32,13 +32,22 @@ class FenceTest : public testing::Test {
 TEST_F(FenceTest, NodesOfAServerBefore_HoldUpRoundsForThreeHalvesOfTheTimeout) { EXPECT_EQ(fence_.OpensAt(), At(109)); }
 
 TEST_F(FenceTest, Complete_OfNodesThatNeverWereWithAServer_OpensAtOnce) {
-  fence_.OnJoin(Join{.node_id = "a"});
+  fence_.OnJoin([&] {
+    Join m = NewJoin();
+    m.set_node_id("a");
+    return m;
+  }());
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
 }
 
 TEST_F(FenceTest, Complete_WithAVeteran_StaysShut) {
-  fence_.OnJoin(Join{.node_id = "a", .incarnation = 2});
+  fence_.OnJoin([&] {
+    Join m = NewJoin();
+    m.set_node_id("a");
+    m.set_incarnation(2);
+    return m;
+  }());
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }
@@ -50,7 +59,12 @@ TEST_F(FenceTest, LatestRoundRuns_NobodyIsUnknown) {
 }
 
 TEST_F(FenceTest, LastRoundIsThere_NobodyIsUnknown) {
-  fence_.OnJoin(Join{.node_id = "a", .incarnation = 2});
+  fence_.OnJoin([&] {
+    Join m = NewJoin();
+    m.set_node_id("a");
+    m.set_incarnation(2);
+    return m;
+  }());
   fence_.LastRoundIsThere();
   EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
 }
@@ -64,7 +78,7 @@ TEST_F(FenceTest, ANodeThatWasToldALongerTimeout_IsWaitedForAccordingly) {
 
 TEST_F(FenceTest, LargeJob_NodesOfAServerBeforeMayHaveTheLongestTimeout) {
   JobSettings settings = Settings();
-  settings.max_nodes = 1000;
+  settings.set_max_nodes(1000);
   EXPECT_EQ(Fence(settings, At(100), FencedNodes(), false).OpensAt(), At(118));
 }
 
@@ -85,7 +99,12 @@ TEST_F(FenceTest, ANodeOfThisProcess_OnlyItsStreamTells) {
 
 TEST_F(FenceTest, ANodeThatJoinsAgain_SpeaksForItself) {
   fence_.OnSilent(NodeOf());
-  fence_.OnJoin(Join{.node_id = "a", .incarnation = 3});
+  fence_.OnJoin([&] {
+    Join m = NewJoin();
+    m.set_node_id("a");
+    m.set_incarnation(3);
+    return m;
+  }());
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }
 
@@ -102,7 +121,11 @@ TEST_F(FenceTest, AllAreNamed_OnlyThoseAreWaitedFor) {
 
 TEST_F(FenceTest, Complete_OfARestoredJob_StaysShut) {
   fence_.OnRestored();
-  fence_.OnJoin(Join{.node_id = "a"});
+  fence_.OnJoin([&] {
+    Join m = NewJoin();
+    m.set_node_id("a");
+    return m;
+  }());
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }

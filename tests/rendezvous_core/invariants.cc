@@ -34,13 +34,13 @@ void Invariants::CheckKept(const Effects& effects) {
     const auto* tell = std::get_if<Tell>(&effect);
     if (tell == nullptr) continue;
     if (const auto* assign = std::get_if<Assign>(&tell->message)) {
-      EXPECT_EQ(kept_[tell->job_id].round.number, assign->assignment.round);
-      EXPECT_EQ(kept_[tell->job_id].restarts_charged, assign->assignment.restart_count);
+      EXPECT_EQ(kept_[tell->job_id].round.number, assign->assignment().round());
+      EXPECT_EQ(kept_[tell->job_id].restarts_charged, assign->assignment().restart_count());
     }
     if (const auto* finish = std::get_if<Finish>(&tell->message)) {
-      if (absl::StartsWith(finish->verdict.reason, "kicked by ")) continue;  // the node's end, not the job's
+      if (absl::StartsWith(finish->verdict().reason(), "kicked by ")) continue;  // the node's end, not the job's
       // A job that began anew tells the verdict of the job before, to nodes of that one.
-      EXPECT_EQ(kept_verdicts_[tell->job_id], finish->verdict) << "4: told a verdict that was not kept";
+      EXPECT_EQ(kept_verdicts_[tell->job_id], finish->verdict()) << "4: told a verdict that was not kept";
     }
   }
 }
@@ -123,7 +123,7 @@ void Invariants::CheckEvent(const Event& event) {
   if (event.kind == Event::Kind::kRoundAssigned) once(&reported.assigned);
   if (event.kind == Event::Kind::kRoundStopped) once(&reported.stopped);
   // One that is not restartable ends the job, whatever came before it.
-  if (event.kind == Event::Kind::kWorkerFailed && event.failure.value().restartable) once(&reported.failed);
+  if (event.kind == Event::Kind::kWorkerFailed && event.failure.value().restartable()) once(&reported.failed);
   EXPECT_GE(event.round, std::exchange(reported.latest, event.round)) << "of an older round";
   EXPECT_EQ(event.exit_code.has_value(), IsEnd(event.kind));
   if (IsEnd(event.kind)) reported.lives = false;
@@ -147,8 +147,8 @@ void Invariants::CheckReported(const Registry& registry, const Effects& effects,
     if (report == nullptr || !IsEnd(report->event.kind)) continue;
     const std::optional<JobView> view = registry.GetJob(report->event.job_id, now);
     if (!view.has_value() || !view->verdict.has_value()) continue;
-    EXPECT_EQ(report->event.exit_code, view->verdict->exit_code);
-    EXPECT_EQ(report->event.kind == Event::Kind::kJobFinished, view->verdict->succeeded);
+    EXPECT_EQ(report->event.exit_code, view->verdict->exit_code());
+    EXPECT_EQ(report->event.kind == Event::Kind::kJobFinished, view->verdict->succeeded());
   }
 }
 
@@ -156,8 +156,8 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   auto [it, fresh] = seen_.try_emplace(view.job_id);
   Seen& seen = it->second;
   EXPECT_GE(view.restart_count, 0);
-  if (view.settings.restart_window == absl::ZeroDuration()) {
-    EXPECT_LE(view.restart_count, view.settings.max_restarts) << "more restarts than allowed";
+  if (ToDuration(view.settings.restart_window()) == absl::ZeroDuration()) {
+    EXPECT_LE(view.restart_count, view.settings.max_restarts()) << "more restarts than allowed";
   }
   if (view.round != 0) {
     EXPECT_GE(view.round, seen.round) << "3: rounds went back";
@@ -169,9 +169,9 @@ void Invariants::CheckJob(const JobView& view, const Effects& effects) {
   CheckRound(view, effects);
   if (IsEnd(view.state)) {
     ASSERT_TRUE(view.verdict.has_value());
-    EXPECT_EQ(view.verdict->succeeded, view.verdict->exit_code == 0);
-    EXPECT_EQ(view.verdict->succeeded, view.state == JobState::kFinished);
-    EXPECT_FALSE(view.verdict->reason.empty());
+    EXPECT_EQ(view.verdict->succeeded(), view.verdict->exit_code() == 0);
+    EXPECT_EQ(view.verdict->succeeded(), view.state == JobState::kFinished);
+    EXPECT_FALSE(view.verdict->reason().empty());
   }
   if (IsEnd(view.state) && !IsEnd(seen.state) && !fresh) {
     std::set<std::string> told, gone;
@@ -217,10 +217,10 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
   for (const Effect& effect : effects) {
     const auto* assign = ToldMessage<Assign>(effect);
     if (assign == nullptr || std::get<Tell>(effect).job_id != view.job_id) continue;
-    const Assignment& a = assign->assignment;
-    newest = std::max(newest, a.round);
+    const Assignment& a = assign->assignment();
+    newest = std::max(newest, a.round());
     for (const NodeView& node : view.nodes) {
-      if (node.node_id == std::get<Tell>(effect).node_id) places.push_back({a.group_rank, a.base_rank, node.slots});
+      if (node.node_id == std::get<Tell>(effect).node_id) places.push_back({a.group_rank(), a.base_rank(), node.slots});
     }
     assignments.push_back(a);
   }
@@ -233,21 +233,21 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     return report != nullptr && report->event.kind == Event::Kind::kRoundAssigned &&
            report->event.job_id == view.job_id && report->event.round == newest &&
            report->event.nodes == static_cast<int>(assignments.size()) &&
-           report->event.workers == assignments[0].world_size;
+           report->event.workers == assignments[0].world_size();
   });
   EXPECT_TRUE(is_reported) << "round " << newest << " was given out, but not reported so";
   for (const Assignment& a : assignments) {
-    EXPECT_EQ(a.round, newest) << "two rounds at once";
-    EXPECT_EQ(a.group_world_size, assignments.size());
-    EXPECT_EQ(a.master_addr, assignments[0].master_addr);
-    EXPECT_EQ(a.master_port, assignments[0].master_port);
-    EXPECT_EQ(a.restart_count, view.restart_count);
+    EXPECT_EQ(a.round(), newest) << "two rounds at once";
+    EXPECT_EQ(a.group_world_size(), assignments.size());
+    EXPECT_EQ(a.master_addr(), assignments[0].master_addr());
+    EXPECT_EQ(a.master_port(), assignments[0].master_port());
+    EXPECT_EQ(a.restart_count(), view.restart_count);
   }
   for (const NodeView& node : view.nodes) {
     EXPECT_NE(node.state, NodeView::State::kStopping) << "1: " << node.node_id << " has workers of an older round";
   }
-  EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes);
-  EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes);
+  EXPECT_GE(static_cast<int>(assignments.size()), view.settings.min_nodes());
+  EXPECT_LE(static_cast<int>(assignments.size()), view.settings.max_nodes());
   std::sort(places.begin(), places.end());
   int next_rank = 0, next_base = 0;
   for (const auto& [group_rank, base_rank, slots] : places) {
@@ -255,7 +255,7 @@ void Invariants::CheckRound(const JobView& view, const Effects& effects) {
     EXPECT_EQ(base_rank, next_base) << "2: ranks are no permutation";
     next_base += slots;
   }
-  EXPECT_EQ(next_base, assignments[0].world_size);
+  EXPECT_EQ(next_base, assignments[0].world_size());
 }
 
 }  // namespace ddprun::rendezvous

@@ -11,15 +11,17 @@ namespace ddprun::rendezvous {
 namespace {
 
 std::vector<Join> Launchers(int nodes) {
-  std::vector<Join> joins(nodes);
+  std::vector<Join> joins(nodes, NewJoin());
   for (int i = 0; i < nodes; ++i) {
-    joins[i].job_id = "job";
-    joins[i].node_id = absl::StrCat("0123456789abcdef", i * 7919LL % nodes);
-    joins[i].host = joins[i].address = absl::StrCat("node", i * 7919LL % nodes, ".cluster");
-    joins[i].store_port = 29500;
-    joins[i].slots = 8;
-    joins[i].settings.min_nodes = joins[i].settings.max_nodes = nodes;
-    joins[i].settings.max_restarts = 1;
+    joins[i].set_job_id("job");
+    joins[i].set_node_id(absl::StrCat("0123456789abcdef", i * 7919LL % nodes));
+    joins[i].set_address(absl::StrCat("node", i * 7919LL % nodes, ".cluster"));
+    joins[i].set_host(absl::StrCat("node", i * 7919LL % nodes, ".cluster"));
+    joins[i].set_store_port(29500);
+    joins[i].set_slots(8);
+    joins[i].mutable_settings()->set_max_nodes(nodes);
+    joins[i].mutable_settings()->set_min_nodes(nodes);
+    joins[i].mutable_settings()->set_max_restarts(1);
   }
   return joins;
 }
@@ -29,7 +31,7 @@ std::vector<Join> Launchers(int nodes) {
 void BM_JoinAndAssign(benchmark::State& state) {
   std::vector<Join> joins = Launchers(static_cast<int>(state.range(0)));
   if (state.range(1) != 0) {
-    for (Join& join : joins) join.session_secret = absl::StrCat(join.node_id, join.host, "0123456789abcdef");
+    for (Join& join : joins) join.set_session_secret(absl::StrCat(join.node_id(), join.host(), "0123456789abcdef"));
   }
   const bool records = state.range(2) != 0;
   const SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
@@ -37,7 +39,7 @@ void BM_JoinAndAssign(benchmark::State& state) {
     Registry registry(SteadyTime::InfinitePast(), records);
     Effects effects;
     effects.reserve(3 * joins.size() + 3);
-    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, join, now, &effects);
     // With what is reported of each Join, of the job and of the round.
     const size_t expected = 3 * joins.size() + 2 + (records ? 1 : 0);
     if (effects.size() != expected) state.SkipWithError("not everybody was given ranks");
@@ -60,11 +62,11 @@ void BM_Restart(benchmark::State& state) {
     Registry registry(SteadyTime::InfinitePast());
     Effects effects;
     if (state.range(1) != 0) (void)registry.OnCommand(DrainHost{"elsewhere"}, {}, now, &effects);
-    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, join, now, &effects);
     effects.clear();
     state.ResumeTiming();
-    registry.OnMessage("job", joins[0].node_id, 1, WorkerFailed{1, {}}, now, &effects);
-    for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, Ready{1, 29501}, now, &effects);
+    registry.OnMessage("job", joins[0].node_id(), 1, NewWorkerFailed(1, {}), now, &effects);
+    for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, NewReady(1, 29501), now, &effects);
     // With what is reported: the failure, that the round was stopped, and the next one.
     if (effects.size() != 2 * joins.size() + 3) state.SkipWithError("not everybody was given ranks");
   }
@@ -81,12 +83,12 @@ void BM_Heartbeat(benchmark::State& state) {
   SteadyTime now = SteadyTime::FromStart(absl::Seconds(1));
   Registry registry(SteadyTime::InfinitePast());
   Effects effects;
-  for (const Join& join : joins) registry.OnMessage("job", join.node_id, 1, join, now, &effects);
+  for (const Join& join : joins) registry.OnMessage("job", join.node_id(), 1, join, now, &effects);
   size_t next = 0;
   for (auto _ : state) {
     effects.clear();
     now = now + absl::Nanoseconds(1);
-    registry.OnMessage("job", joins[next].node_id, 1, Heartbeat{}, now, &effects);
+    registry.OnMessage("job", joins[next].node_id(), 1, Heartbeat{}, now, &effects);
     benchmark::DoNotOptimize(registry.NextDeadline());
     next = next + 1 == joins.size() ? 0 : next + 1;
   }

@@ -17,9 +17,9 @@ constexpr absl::Duration kGrace = absl::Milliseconds(80);
 SteadyTime At(absl::Duration d) { return SteadyTime::FromStart(d); }
 
 Join Named(const std::string& id) {
-  Join join;
-  join.node_id = id;
-  join.host = id;
+  Join join = NewJoin();
+  join.set_node_id(id);
+  join.set_host(id);
   return join;
 }
 
@@ -43,7 +43,7 @@ TEST(MembershipTest, OnHosts_InTheOrderInWhichTheyJoined) {
   Membership m(kTimeout, kGrace);
   const auto add = [&](const std::string& id, const std::string& host) {
     Join join = Named(id);
-    join.host = host;
+    join.set_host(host);
     return m.Add(join, At(absl::ZeroDuration()));
   };
   Node* b1 = add("1", "b");
@@ -121,7 +121,7 @@ TEST(MembershipTest, BrokenStream_ExpiresAfterTheGraceUnlessItIsBack) {
 TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
   Membership m(kTimeout, kGrace);
   Join join = Named("a");
-  join.in_process = true;
+  join.mutable_origin()->set_in_process(true);
   Node* a = m.Add(join, At(absl::ZeroDuration()));
   m.Heard(a, At(absl::Seconds(1)));
   EXPECT_EQ(m.NextExpiry(), SteadyTime::InfiniteFuture());
@@ -132,10 +132,10 @@ TEST(MembershipTest, InProcess_IsNeverSilentButCanBreak) {
 TEST(MembershipTest, RequestedRankes_MoveToTheNewHolder) {
   Membership m(kTimeout, kGrace);
   Join join = Named("a");
-  join.node_rank = 2;
+  join.set_node_rank(2);
   Node* a = m.Add(join, At(absl::ZeroDuration()));
   EXPECT_EQ(m.FindByRequestedRank(2), a);
-  join.node_id = "b";
+  join.set_node_id("b");
   Node* b = m.Add(join, At(absl::ZeroDuration()));
   EXPECT_EQ(m.FindByRequestedRank(2), b);
   EXPECT_EQ(a->node_rank, std::nullopt);

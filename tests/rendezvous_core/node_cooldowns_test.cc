@@ -98,8 +98,9 @@ TEST(LeftOutTest, OnlyWhoCanBeSpared_TheFirstToEndIsTakenBack) {
     return ids;
   };
   for (const std::string id : {"a", "b", "c", "d"}) {
-    Join join;
-    join.node_id = join.host = id;
+    Join join = NewJoin();
+    join.set_host(id);
+    join.set_node_id(id);
     members.Add(join, SteadyTime());
   }
   EXPECT_EQ(ids(1), "");

@@ -8,11 +8,16 @@
 namespace ddprun::rendezvous {
 namespace {
 
+google::protobuf::RepeatedPtrField<Survivor> Survivors(const std::vector<Survivor>& survivors) {
+  return {survivors.begin(), survivors.end()};
+}
+
 class ParticipantsTest : public testing::Test {
  protected:
   Node* Add(const std::string& id, int32_t group_rank = -1, NodeState state = NodeState::kIdle) {
-    Join join;
-    join.node_id = join.host = id;
+    Join join = NewJoin();
+    join.set_host(id);
+    join.set_node_id(id);
     Node* node = members_.Add(join, SteadyTime());
     members_.SetGroupRank(node, group_rank);
     members_.SetState(node, state);
@@ -77,13 +82,13 @@ TEST_F(ParticipantsTest, StateSourceOf_IsTheMostAdvancedOfTheLowestRank) {
     return StateSourceOf(nodes, RanksOf(nodes));
   };
   EXPECT_EQ(source(), std::nullopt);
-  members_.SetSurvivors(a, {{0}, {3}}, true);
+  members_.SetSurvivors(a, Survivors({NewSurvivor(0), NewSurvivor(3)}), true);
   EXPECT_EQ(source(), std::nullopt) << "they have no state";
-  members_.SetSurvivors(a, {{0}, {3, 0}}, true);
+  members_.SetSurvivors(a, Survivors({NewSurvivor(0), NewSurvivor(3, 0)}), true);
   EXPECT_EQ(source(), (StateSource{7, 0}));
-  members_.SetSurvivors(b, {{1, 5}, {2, 5}}, true);
+  members_.SetSurvivors(b, Survivors({NewSurvivor(1, 5), NewSurvivor(2, 5)}), true);
   EXPECT_EQ(source(), (StateSource{1, 5}));
-  members_.SetSurvivors(a, {{0, 5}, {1, 6}}, true);
+  members_.SetSurvivors(a, Survivors({NewSurvivor(0, 5), NewSurvivor(1, 6)}), true);
   EXPECT_EQ(source(), (StateSource{5, 6}));
 }
 

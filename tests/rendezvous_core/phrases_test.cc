@@ -6,12 +6,12 @@ namespace ddprun::rendezvous {
 namespace {
 
 WorkerFailure Failure() {
-  WorkerFailure f;
-  f.host = "node-b";
-  f.rank = 3;
-  f.local_rank = 1;
-  f.pid = 77;
-  f.exit_code = 7;
+  WorkerFailure f = NewFailure();
+  f.set_host("node-b");
+  f.set_rank(3);
+  f.set_local_rank(1);
+  f.set_pid(77);
+  f.set_exit_code(7);
   return f;
 }
 
@@ -23,11 +23,11 @@ TEST(PhrasesTest, GivingUp_SaysWhy) {
   EXPECT_EQ(DescribeGivingUp(f, 3, absl::Hours(1)), who + "restart limit reached (3/3 within 1h)");
   EXPECT_EQ(DescribeGivingUp(f, 3, absl::ZeroDuration()), who + "restart limit reached (3/3)");
   WorkerFailure final = f;
-  final.restartable = false;
-  final.exit_code = 78;
+  final.set_restartable(false);
+  final.set_exit_code(78);
   EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
             "rank 3 on node-b (local rank 1, pid 77) exited with 78 (non-restartable)");
-  final.pid = 0;
+  final.set_pid(0);
   EXPECT_EQ(DescribeGivingUp(final, 3, absl::ZeroDuration()),
             "rank 3 on node-b (local rank 1) was not started; non-restartable");
 }
@@ -53,9 +53,9 @@ TEST(PhrasesTest, HeldUp_SaysWhatTheRoundWaitsFor) {
 }
 
 TEST(PhrasesTest, JoinTimeout_NamesWhoCame) {
-  JobSettings settings;
-  settings.min_nodes = 3;
-  settings.join_timeout = absl::Minutes(1);
+  JobSettings settings = DefaultSettings();
+  settings.set_min_nodes(3);
+  *settings.mutable_join_timeout() = FromDuration(absl::Minutes(1));
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 2, {"a", "b"}, ""),
             "timed out: 2 of 3 nodes joined within 1m: a and b");
   EXPECT_EQ(DescribeJoinTimeout(settings, absl::Minutes(1), 1, {"a"}, "node b left"),

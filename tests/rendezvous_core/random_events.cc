@@ -13,22 +13,22 @@ constexpr int kLaunchers = 7;
 }  // namespace
 
 RandomLaunchers::RandomLaunchers(uint64_t seed) : random_(seed), lies_(seed % 2 == 0) {
-  settings_.max_nodes = 1 + Below(4);
-  settings_.min_nodes = 1 + Below(settings_.max_nodes);
-  settings_.max_restarts = Below(4);
-  if (Below(3) == 0) settings_.restart_window = absl::Seconds(1 + Below(4));
-  if (Below(3) == 0) settings_.restart_backoff = absl::Milliseconds(Below(3) * 500);
-  settings_.max_failures_at_step = Below(4);
-  settings_.node_cooldown = absl::Milliseconds(Below(3) * 200);
+  settings_.set_max_nodes(1 + Below(4));
+  settings_.set_min_nodes(1 + Below(settings_.max_nodes()));
+  settings_.set_max_restarts(Below(4));
+  if (Below(3) == 0) *settings_.mutable_restart_window() = FromDuration(absl::Seconds(1 + Below(4)));
+  if (Below(3) == 0) *settings_.mutable_restart_backoff() = FromDuration(absl::Milliseconds(Below(3) * 500));
+  settings_.set_max_failures_at_step(Below(4));
+  *settings_.mutable_node_cooldown() = FromDuration(absl::Milliseconds(Below(3) * 200));
   unlucky_ = OneIn(2);
   if (unlucky_) {
-    settings_.max_restarts += 6;
-    settings_.max_failures_at_step = 0;
+    settings_.set_max_restarts(settings_.max_restarts() + 6);
+    settings_.set_max_failures_at_step(0);
   }
-  settings_.join_timeout = absl::Seconds(1 + Below(20));
-  settings_.last_call = absl::Seconds(Below(4));
-  settings_.heartbeat_timeout = absl::Seconds(3);
-  settings_.reconnect_grace = absl::Milliseconds(Below(3) * 80);
+  *settings_.mutable_join_timeout() = FromDuration(absl::Seconds(1 + Below(20)));
+  *settings_.mutable_last_call() = FromDuration(absl::Seconds(Below(4)));
+  *settings_.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
+  *settings_.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(Below(3) * 80));
   launchers_.resize(kLaunchers);
   plain_ = Below(3) == 0 ? 1 : 8;
 }
@@ -55,54 +55,61 @@ RandomEvent RandomLaunchers::Next() {
 RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
   Join& join = launcher->join;
   if (!launcher->joined || OneIn(6)) {
-    join = Join{};
-    join.job_id = OneIn(5) ? "other" : "job";
+    join = NewJoin();
+    join.set_job_id(OneIn(5) ? "other" : "job");
     // No two launchers have the same.
-    join.node_id = absl::StrCat("n", random_() % 150'000 * kLaunchers + (launcher - launchers_.data()));
-    join.host = absl::StrCat("host", Below(12));
-    join.address = join.host;
-    join.slots = 1 + Below(3);
-    join.role = OneIn(3) ? "reader" : "trainer";
-    if (OneIn(3)) join.topology = absl::StrCat("sw", Below(12));
-    if (OneIn(4)) join.node_rank = Below(settings_.max_nodes + (lies_ ? 1 : 0));
-    join.in_process = OneIn(10);
-    join.settings = settings_;
-    if (lies_ && OneIn(30)) ++join.settings.max_restarts;
-    join.store_port = next_port_++;
-    join.incarnation = 0;
-    join.can_reform = !OneIn(plain_);
+    join.set_node_id(absl::StrCat("n", random_() % 150'000 * kLaunchers + (launcher - launchers_.data())));
+    join.set_host(absl::StrCat("host", Below(12)));
+    join.set_address(join.host());
+    join.set_slots(1 + Below(3));
+    join.set_role(OneIn(3) ? "reader" : "trainer");
+    if (OneIn(3)) join.set_topology(absl::StrCat("sw", Below(12)));
+    if (OneIn(4)) join.set_node_rank(Below(settings_.max_nodes() + (lies_ ? 1 : 0)));
+    join.mutable_origin()->set_in_process(OneIn(10));
+    *join.mutable_settings() = settings_;
+    if (lies_ && OneIn(30)) join.mutable_settings()->set_max_restarts(join.settings().max_restarts() + 1);
+    join.set_store_port(next_port_++);
+    join.set_incarnation(0);
+    join.set_session_secret(std::string(32, 's'));
+    join.set_can_reform(!OneIn(plain_));
     launcher->left_out = launcher->owes_answer = false;
   }
-  ++join.incarnation;
+  join.set_incarnation(join.incarnation() + 1);
   Join said = join;
-  if (lies_ && OneIn(join.current ? 5 : 50)) said.phase = static_cast<Phase>(Below(4));
-  if (lies_ && OneIn(12) && said.current) said.current->round += Below(3);
-  if (lies_ && OneIn(20)) said.store_port = OneIn(4) ? 0 : next_port_++;
-  if (lies_ && OneIn(20) && join.incarnation > 2) said.incarnation = join.incarnation -= 2;
-  if (lies_ && said.current && OneIn(10)) said.survivors = SomeSurvivors(join.slots);
-  said.in_touch = OneIn(2) && !launcher->left_out;
-  said.server_node_ended = said.in_process && OneIn(2);
+  if (lies_ && OneIn(join.has_current() ? 5 : 50)) said.set_phase(static_cast<Join::Phase>(1 + Below(4)));
+  if (lies_ && OneIn(12) && said.has_current()) said.mutable_current()->set_round(said.current().round() + Below(3));
+  if (lies_ && OneIn(20)) said.set_store_port(OneIn(4) ? 0 : next_port_++);
+  if (lies_ && OneIn(20) && join.incarnation() > 2) {
+    join.set_incarnation(join.incarnation() - 2);
+    said.set_incarnation(join.incarnation());
+  }
+  if (lies_ && said.has_current() && OneIn(10)) {
+    const std::vector<Survivor> survivors = SomeSurvivors(join.slots());
+    said.mutable_survivors()->Assign(survivors.begin(), survivors.end());
+  }
+  said.set_in_touch(OneIn(2) && !launcher->left_out);
+  said.mutable_origin()->set_server_node_ended(said.origin().in_process() && OneIn(2));
   launcher->joined = launcher->connected = true;
-  return Said{said.job_id, said.node_id, said.incarnation, said};
+  return Said{said.job_id(), said.node_id(), said.incarnation(), said};
 }
 
 Said RandomLaunchers::Say(const Launcher& launcher, LauncherMessage message) {
-  return Said{launcher.join.job_id, launcher.join.node_id, launcher.join.incarnation, std::move(message)};
+  return Said{launcher.join.job_id(), launcher.join.node_id(), launcher.join.incarnation(), std::move(message)};
 }
 
 Ready RandomLaunchers::ReadyAfter(const Launcher& launcher) const {
   const Join& join = launcher.join;
-  return Ready{
-      join.current ? join.current->round : 0, join.store_port, "", join.survivors, join.can_reform, launcher.left_out};
+  return NewReady(join.has_current() ? join.current().round() : 0, join.store_port(), "", join.survivors(),
+                  join.can_reform(), launcher.left_out);
 }
 
 WorkerFailed RandomLaunchers::Failure(uint64_t round) {
   WorkerFailed failed;
-  failed.round = round;
-  failed.failure.exit_code = 1 + Below(100);
-  failed.failure.restartable = !OneIn(15);
-  failed.failure.rank = Below(2);
-  if (!OneIn(4)) failed.failure.step = Below(2);
+  failed.set_round(round);
+  failed.mutable_failure()->set_exit_code(1 + Below(100));
+  failed.mutable_failure()->set_restartable(!OneIn(15));
+  failed.mutable_failure()->set_rank(Below(2));
+  if (!OneIn(4)) failed.mutable_failure()->set_step(Below(2));
   return failed;
 }
 
@@ -110,63 +117,67 @@ std::vector<Survivor> RandomLaunchers::SomeSurvivors(int slots) {
   std::vector<Survivor> survivors;
   for (int32_t rank = 0; rank < slots; ++rank) {
     if (OneIn(4)) continue;
-    survivors.push_back(Survivor{rank});
-    if (!OneIn(4)) survivors.back().committed_step = Below(3);
+    survivors.push_back(NewSurvivor(rank));
+    if (!OneIn(4)) survivors.back().set_committed_step(Below(3));
   }
   return survivors;
 }
 
 LauncherMessage RandomLaunchers::Lie(const Launcher& launcher) {
-  const uint64_t round = (launcher.join.current ? launcher.join.current->round : 0) + Below(3) - 1;
+  const uint64_t round = (launcher.join.has_current() ? launcher.join.current().round() : 0) + Below(3) - 1;
   switch (Below(3)) {
     case 0: return Failure(round);
-    case 1: return GroupSucceeded{round};
+    case 1: return NewGroupSucceeded(round);
     default:
-      return Ready{round, OneIn(5) ? 0 : next_port_++, "", SomeSurvivors(launcher.join.slots + (OneIn(5) ? 1 : 0)),
-                   OneIn(2)};
+      return NewReady(round, OneIn(5) ? 0 : next_port_++, "", SomeSurvivors(launcher.join.slots() + (OneIn(5) ? 1 : 0)),
+                      OneIn(2));
   }
 }
 
 RandomEvent RandomLaunchers::Act(Launcher* launcher) {
   Join& join = launcher->join;
-  const uint64_t round = join.current ? join.current->round : 0;
+  const uint64_t round = join.has_current() ? join.current().round() : 0;
   if (OneIn(8)) {
     launcher->connected = false;
-    return StreamClosed{join.job_id, join.node_id, join.incarnation};
+    return StreamClosed{join.job_id(), join.node_id(), join.incarnation()};
   }
   if (OneIn(40)) {
     launcher->connected = launcher->joined = false;
     const bool has_workers = !OneIn(3);
-    if (has_workers) leaving_.push_back(StreamClosed{join.job_id, join.node_id, join.incarnation});
-    return Say(*launcher, Leave{"received SIGTERM", has_workers, OneIn(2) ? 15 : 0});
+    if (has_workers) leaving_.push_back(StreamClosed{join.job_id(), join.node_id(), join.incarnation()});
+    return Say(*launcher, NewLeave("received SIGTERM", has_workers, OneIn(2) ? 15 : 0));
   }
   if (lies_ && OneIn(15)) return Say(*launcher, Lie(*launcher));
-  switch (join.phase) {
-    case Phase::kIdle:
+  switch (join.phase()) {
+    case Join::PHASE_IDLE:
       if (launcher->owes_answer && !OneIn(3)) {
         launcher->owes_answer = false;
         return Say(*launcher, ReadyAfter(*launcher));
       }
-      if (join.survivors.empty() || OneIn(3)) break;
-      join.survivors.pop_back();  // it died
+      if (join.survivors().empty() || OneIn(3)) break;
+      join.mutable_survivors()->RemoveLast();  // it died
       return Say(*launcher, ReadyAfter(*launcher));
-    case Phase::kSucceeded: break;
-    case Phase::kRunning:
+    case Join::PHASE_SUCCEEDED: break;
+    case Join::PHASE_RUNNING:
       if (unlucky_ ? OneIn(launcher == &launchers_[0] ? 2 : 60) : OneIn(5)) {
-        join.phase = Phase::kStopping;
+        join.set_phase(Join::PHASE_STOPPING);
         return Say(*launcher, Failure(round));
       }
       if (OneIn(unlucky_ ? 40 : 4)) {
-        join.phase = Phase::kSucceeded;
-        return Say(*launcher, GroupSucceeded{round});
+        join.set_phase(Join::PHASE_SUCCEEDED);
+        return Say(*launcher, NewGroupSucceeded(round));
       }
       break;
-    case Phase::kStopping:
+    case Join::PHASE_STOPPING:
       if (OneIn(4)) break;
-      join.phase = Phase::kIdle;
-      join.store_port = next_port_++;
-      if (launcher->keep && join.can_reform) join.survivors = SomeSurvivors(join.slots);
+      join.set_phase(Join::PHASE_IDLE);
+      join.set_store_port(next_port_++);
+      if (launcher->keep && join.can_reform()) {
+        const std::vector<Survivor> survivors = SomeSurvivors(join.slots());
+        join.mutable_survivors()->Assign(survivors.begin(), survivors.end());
+      }
       return Say(*launcher, ReadyAfter(*launcher));
+    default: break;
   }
   return Say(*launcher, Heartbeat{});
 }
@@ -175,8 +186,8 @@ RandomLaunchers::Launcher* RandomLaunchers::Find(const std::string& job_id, cons
                                                  uint64_t incarnation) {
   for (Launcher& launcher : launchers_) {
     const Join& join = launcher.join;
-    if (!launcher.connected || join.job_id != job_id || join.node_id != node_id) continue;
-    if (join.incarnation == incarnation) return &launcher;
+    if (!launcher.connected || join.job_id() != job_id || join.node_id() != node_id) continue;
+    if (join.incarnation() == incarnation) return &launcher;
   }
   return nullptr;
 }
@@ -191,16 +202,16 @@ void RandomLaunchers::Hear(const Effects& effects) {
     if (launcher == nullptr) continue;
     Join& join = launcher->join;
     if (const auto* assign = std::get_if<Assign>(&tell->message)) {
-      join.current = assign->assignment;
-      join.phase = Join::Phase::kRunning;
-      join.survivors.clear();
+      *join.mutable_current() = assign->assignment();
+      join.set_phase(Join::PHASE_RUNNING);
+      join.clear_survivors();
       launcher->keep = true;
       launcher->left_out = launcher->owes_answer = false;
     }
     if (const auto* stop = std::get_if<StopRound>(&tell->message)) {
-      join.phase = Join::Phase::kStopping;
-      join.survivors.clear();
-      launcher->keep = stop->keep_workers;
+      join.set_phase(Join::PHASE_STOPPING);
+      join.clear_survivors();
+      launcher->keep = stop->keep_workers();
     }
     if (std::holds_alternative<ExcludedFromRound>(tell->message)) launcher->left_out = launcher->owes_answer = true;
     if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;

@@ -40,7 +40,7 @@ class RandomLaunchers {
   void Hear(const Effects& effects);
 
   struct Launcher {
-    Join join;
+    Join join = NewJoin();
     bool joined = false;  // ever
     bool connected = false;
     bool keep = false;  // its workers, as it was told last
@@ -61,7 +61,7 @@ class RandomLaunchers {
   Said Say(const Launcher& launcher, LauncherMessage message);
 
   std::mt19937_64 random_;
-  JobSettings settings_;
+  JobSettings settings_ = DefaultSettings();
   std::vector<Launcher> launchers_;
   std::vector<StreamClosed> leaving_;  // streams of launchers that wait for their workers
   int next_port_ = 1;

@@ -1,4 +1,6 @@
 // Random event lists for the registry, with invariants checked after every event.
+#include "tests/rendezvous_core/random_events.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,8 +16,8 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/registry.h"
+#include "rendezvous/core/validate.h"
 #include "tests/rendezvous_core/invariants.h"
-#include "tests/rendezvous_core/random_events.h"
 #include "tests/rendezvous_core/render.h"
 
 namespace ddprun::rendezvous {
@@ -30,22 +32,22 @@ constexpr uint64_t kLists = 12'000;
 
 std::string Describe(const Join& join) {
   constexpr const char* kPhases[] = {"idle", "running", "succeeded", "stopping"};
-  return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase)], " after round ",
-                      join.current ? join.current->round : 0, ", port ", join.store_port, ", ", join.survivors.size(),
-                      " survivors", join.can_reform ? "" : ", plain",
-                      join.node_rank ? absl::StrCat(", requests rank ", *join.node_rank) : "");
+  return absl::StrCat("joins ", kPhases[static_cast<int>(join.phase())], " after round ",
+                      join.has_current() ? join.current().round() : 0, ", port ", join.store_port(), ", ",
+                      join.survivors().size(), " survivors", join.can_reform() ? "" : ", plain",
+                      join.has_node_rank() ? absl::StrCat(", requests rank ", join.node_rank()) : "");
 }
 
 struct MessageText {
   std::string operator()(const Join& m) const { return Describe(m); }
   std::string operator()(const Heartbeat&) const { return "beats"; }
   std::string operator()(const WorkerFailed& m) const {
-    return absl::StrCat("failed in ", m.round, m.failure.restartable ? "" : " for good");
+    return absl::StrCat("failed in ", m.round(), m.failure().restartable() ? "" : " for good");
   }
-  std::string operator()(const GroupSucceeded& m) const { return absl::StrCat("succeeded in ", m.round); }
+  std::string operator()(const GroupSucceeded& m) const { return absl::StrCat("succeeded in ", m.round()); }
   std::string operator()(const Ready& m) const {
-    return absl::StrCat("ready after ", m.left_round, ", ", m.survivors.size(), " survivors",
-                        m.can_reform ? "" : ", plain", m.left_out ? ", left out" : "");
+    return absl::StrCat("ready after ", m.left_round(), ", ", m.survivors().size(), " survivors",
+                        m.can_reform() ? "" : ", plain", m.left_out() ? ", left out" : "");
   }
   std::string operator()(const Leave&) const { return "leaves"; }
   std::string operator()(const Progress&) const { return "reports progress"; }
@@ -99,7 +101,10 @@ class RandomRun {
     if (const auto* said = std::get_if<Said>(&event)) {
       job_id = said->job_id;
       open_.insert({job_id, said->node_id, said->incarnation});
-      registry_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &effects);
+      LauncherMessage message = said->message;
+      if (Validate(&message).ok()) {
+        registry_->OnMessage(job_id, said->node_id, said->incarnation, message, now_, &effects);
+      }
     } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
       job_id = closed->job_id;
       open_.erase({job_id, closed->node_id, closed->incarnation});

@@ -6,9 +6,9 @@ namespace ddprun::rendezvous {
 namespace {
 
 TEST(RecoveryTest, Begin_GivesNodesThreeHeartbeatTimeoutsAndTheGrace) {
-  JobSettings settings;
-  settings.heartbeat_timeout = absl::Seconds(3);
-  settings.reconnect_grace = absl::Milliseconds(80);
+  JobSettings settings = DefaultSettings();
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Seconds(3));
+  *settings.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(80));
   Recovery recovery;
   recovery.Begin(settings, SteadyTime::FromStart(absl::Seconds(100)));
   EXPECT_EQ(recovery.until(), SteadyTime::FromStart(absl::Milliseconds(109'080)));
@@ -65,7 +65,7 @@ TEST(RecoveryTest, Anybody_AlsoOfThoseThatAreGoneAgain) {
 
 TEST(RecoveryTest, StartOver_ForgetsAllButTheTime) {
   Recovery recovery;
-  recovery.Begin(JobSettings(), SteadyTime::FromStart(absl::Seconds(1)));
+  recovery.Begin(DefaultSettings(), SteadyTime::FromStart(absl::Seconds(1)));
   const SteadyTime until = recovery.until();
   recovery.Report(1);
   recovery.Leave();

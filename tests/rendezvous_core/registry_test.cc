@@ -15,25 +15,26 @@ namespace {
 SteadyTime At(int seconds) { return SteadyTime::FromStart(absl::Seconds(seconds)); }
 
 Join Of(const std::string& job, const std::string& node, int max_nodes = 1) {
-  Join join;
-  join.job_id = job;
-  join.node_id = node;
-  join.host = node;
-  join.address = node;
-  join.store_port = 1000;
-  join.settings.min_nodes = join.settings.max_nodes = max_nodes;
+  Join join = NewJoin();
+  join.set_job_id(job);
+  join.set_node_id(node);
+  join.set_host(node);
+  join.set_address(node);
+  join.set_store_port(1000);
+  join.mutable_settings()->set_max_nodes(max_nodes);
+  join.mutable_settings()->set_min_nodes(max_nodes);
   return join;
 }
 
 Effects Tell(Registry* registry, const Join& from, const LauncherMessage& message, SteadyTime now) {
   Effects effects;
-  registry->OnMessage(from.job_id, from.node_id, from.incarnation, message, now, &effects);
+  registry->OnMessage(from.job_id(), from.node_id(), from.incarnation(), message, now, &effects);
   return effects;
 }
 
 const Assignment* FindAssign(const Effects& effects) {
   for (const Effect& effect : effects) {
-    if (const auto* assign = ToldMessage<Assign>(effect)) return &assign->assignment;
+    if (const auto* assign = ToldMessage<Assign>(effect)) return &assign->assignment();
   }
   return nullptr;
 }
@@ -42,7 +43,7 @@ const Assignment* FindAssign(const Effects& effects) {
 std::vector<std::string> Secrets(const Effects& effects) {
   std::vector<std::string> secrets;
   for (const Effect& effect : effects) {
-    if (const auto* assign = ToldMessage<Assign>(effect)) secrets.push_back(assign->assignment.store_secret);
+    if (const auto* assign = ToldMessage<Assign>(effect)) secrets.push_back(assign->assignment().store_secret());
   }
   return secrets;
 }
@@ -51,14 +52,25 @@ std::vector<std::string> Secrets(const Effects& effects) {
 TEST(RegistryTest, StoreSecret_IsThatOfTheRoundsStore) {
   Registry registry(SteadyTime::InfinitePast());
   Join a = Of("x", "a", 2), b = Of("x", "b", 2);
-  a.settings.max_restarts = b.settings.max_restarts = 1;
-  a.store_secret = "the secret of a!";
-  b.store_secret = "the secret of b!";
+  b.mutable_settings()->set_max_restarts(1);
+  a.mutable_settings()->set_max_restarts(1);
+  a.set_store_secret("the secret of a!");
+  b.set_store_secret("the secret of b!");
   EXPECT_TRUE(Secrets(Tell(&registry, a, a, At(0))).empty());
   EXPECT_EQ(Secrets(Tell(&registry, b, b, At(0))), std::vector<std::string>(2, "the secret of a!"));
-  Tell(&registry, a, WorkerFailed{1, WorkerFailure{.host = "a", .rank = 0, .local_rank = 0, .exit_code = 1}}, At(1));
-  EXPECT_TRUE(Secrets(Tell(&registry, b, Ready{1, 1001, "second of b"}, At(1))).empty());
-  EXPECT_EQ(Secrets(Tell(&registry, a, Ready{1, 1001, "second of a"}, At(1))),
+  Tell(&registry, a,
+       NewWorkerFailed(1,
+                       [&] {
+                         WorkerFailure m = NewFailure();
+                         m.set_host("a");
+                         m.set_rank(0);
+                         m.set_local_rank(0);
+                         m.set_exit_code(1);
+                         return m;
+                       }()),
+       At(1));
+  EXPECT_TRUE(Secrets(Tell(&registry, b, NewReady(1, 1001, "second of b"), At(1))).empty());
+  EXPECT_EQ(Secrets(Tell(&registry, a, NewReady(1, 1001, "second of a"), At(1))),
             std::vector<std::string>(2, "second of a"));
 }
 
@@ -66,25 +78,31 @@ TEST(RegistryTest, StoreSecret_IsThatOfTheRoundsStore) {
 TEST(RegistryTest, StoreSecret_OfARoundThatIsTakenUp_IsKept) {
   Registry registry(SteadyTime::InfinitePast());
   Join a = Of("x", "a", 2), b = Of("x", "b", 2);
-  a.incarnation = b.incarnation = 2;
+  b.set_incarnation(2);
+  a.set_incarnation(2);
   Assignment first;
-  first.round = 7;
-  first.group_world_size = first.world_size = first.role_world_size = 2;
-  first.master_addr = "a";
-  first.master_port = 1000;
-  first.store_secret = "the secret of a!";
+  first.set_round(7);
+  first.set_role_world_size(2);
+  first.set_group_world_size(2);
+  first.set_world_size(2);
+  first.set_master_addr("a");
+  first.set_master_port(1000);
+  first.set_store_secret("the secret of a!");
   Assignment second = first;
-  second.group_rank = second.base_rank = second.base_role_rank = 1;
-  a.current = first;
-  b.current = second;
-  a.phase = b.phase = Join::Phase::kRunning;
+  second.set_base_role_rank(1);
+  second.set_group_rank(1);
+  second.set_base_rank(1);
+  *a.mutable_current() = first;
+  *b.mutable_current() = second;
+  b.set_phase(Join::PHASE_RUNNING);
+  a.set_phase(Join::PHASE_RUNNING);
   Tell(&registry, a, a, At(0));
   Tell(&registry, b, b, At(0));
   ASSERT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
   // It never got its Assign.
-  b.incarnation = 3;
-  b.phase = Join::Phase::kIdle;
-  b.current.reset();
+  b.set_incarnation(3);
+  b.set_phase(Join::PHASE_IDLE);
+  b.clear_current();
   EXPECT_EQ(Secrets(Tell(&registry, b, b, At(1))), std::vector<std::string>{"the secret of a!"});
 }
 
@@ -105,8 +123,8 @@ TEST(RegistryTest, StrangersMessages_AreIgnored) {
   const Join a = Of("x", "a");
   Tell(&registry, a, a, At(0));
   Join other = a;
-  other.incarnation = 2;
-  EXPECT_TRUE(Tell(&registry, other, GroupSucceeded{1}, At(0)).empty());
+  other.set_incarnation(2);
+  EXPECT_TRUE(Tell(&registry, other, NewGroupSucceeded(1), At(0)).empty());
   EXPECT_TRUE(Tell(&registry, Of("x", "b"), Leave{}, At(0)).empty());
   EXPECT_TRUE(Tell(&registry, Of("y", "a"), Heartbeat{}, At(0)).empty());
   EXPECT_EQ(registry.GetJob("x", At(0))->state, JobState::kRunning);
@@ -119,22 +137,26 @@ TEST(RegistryTest, UnheardUntil_LostAfterItSucceeded_UntilItHasHeard) {
   Join b = Of("x", "b", 2);
   Tell(&registry, a, a, At(0));
   Tell(&registry, b, b, At(0));
-  Tell(&registry, b, GroupSucceeded{1}, At(1));
+  Tell(&registry, b, NewGroupSucceeded(1), At(1));
   Effects effects;
   registry.OnStreamClosed("x", "b", 1, At(2), &effects);
   registry.OnDeadline(At(3), &effects);
   EXPECT_EQ(registry.GetJob("x", At(3))->node_count, 1);
   EXPECT_EQ(registry.UnheardUntil(), SteadyTime::InfinitePast()) << "the job has not ended";
-  Tell(&registry, a, GroupSucceeded{1}, At(3));
+  Tell(&registry, a, NewGroupSucceeded(1), At(3));
   EXPECT_EQ(registry.UnheardUntil(), At(2) + absl::Milliseconds(3500));
-  b.incarnation = 2;
-  b.phase = Join::Phase::kSucceeded;
-  b.current = Assignment{.round = 1,
-                         .group_world_size = 2,
-                         .world_size = 2,
-                         .role_world_size = 2,
-                         .master_addr = "a",
-                         .master_port = 1000};
+  b.set_incarnation(2);
+  b.set_phase(Join::PHASE_SUCCEEDED);
+  *b.mutable_current() = [&] {
+    Assignment m;
+    m.set_round(1);
+    m.set_group_world_size(2);
+    m.set_world_size(2);
+    m.set_role_world_size(2);
+    m.set_master_addr("a");
+    m.set_master_port(1000);
+    return m;
+  }();
   effects = Tell(&registry, b, b, At(4));
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_NE(ToldMessage<Finish>(effects[0]), nullptr);
@@ -145,7 +167,7 @@ TEST(RegistryTest, UnheardUntil_NodesThatLeftOrFailedAreNotExpected) {
   Registry registry(SteadyTime::InfinitePast());
   const Join a = Of("x", "a"), b = Of("y", "b");
   Tell(&registry, a, a, At(0));
-  Tell(&registry, a, Leave{"received SIGTERM", false}, At(1));
+  Tell(&registry, a, NewLeave("received SIGTERM", false), At(1));
   Tell(&registry, b, b, At(0));
   Effects effects;
   registry.OnStreamClosed("y", "b", 1, At(1), &effects);
@@ -175,14 +197,14 @@ TEST(RegistryTest, Welcome_NamesTheRoundThatTheNodeMissed) {
   const auto missed = [&](const Join& join) {
     const Effects effects = Tell(&registry, join, join, At(0));
     for (const Effect& effect : effects) {
-      if (const auto* welcome = ToldMessage<Welcome>(effect)) return welcome->missed_round;
+      if (const auto* welcome = ToldMessage<Welcome>(effect)) return welcome->missed_round();
     }
     return uint64_t{999};
   };
   Join a = Of("x", "a");
   EXPECT_EQ(missed(a), 0u) << "there was none yet";
   EXPECT_EQ(missed(Of("x", "spare")), 1u);
-  a.incarnation = 2;
+  a.set_incarnation(2);
   EXPECT_EQ(missed(a), 0u) << "it has a place in it";
 }
 
@@ -195,10 +217,10 @@ TEST(RegistryTest, IdUsedAgain_RoundsGoOnGrowing) {
     const Effects effects = Tell(&registry, join, join, At(i));
     const Assignment* assignment = FindAssign(effects);
     ASSERT_NE(assignment, nullptr);
-    EXPECT_GT(assignment->round, last);
-    EXPECT_EQ(assignment->restart_count, 0);
-    last = assignment->round;
-    Tell(&registry, join, GroupSucceeded{last}, At(i));
+    EXPECT_GT(assignment->round(), last);
+    EXPECT_EQ(assignment->restart_count(), 0);
+    last = assignment->round();
+    Tell(&registry, join, NewGroupSucceeded(last), At(i));
     EXPECT_EQ(registry.GetJob("x", At(i))->state, JobState::kFinished);
     EXPECT_EQ(registry.live_jobs(), 0u);
   }
@@ -209,8 +231,8 @@ TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
   uint64_t round = 0;
   for (int i = 0; i < 50; ++i) {
     const Join join = Of("x", absl::StrCat("n", i));
-    round = FindAssign(Tell(&registry, join, join, At(0)))->round;
-    Tell(&registry, join, GroupSucceeded{round}, At(0));
+    round = FindAssign(Tell(&registry, join, join, At(0)))->round();
+    Tell(&registry, join, NewGroupSucceeded(round), At(0));
   }
   for (size_t i = 0; i < EndedJobs::kMaxJobs; ++i) {
     const Join join = Of(absl::StrCat("job", i), "n");
@@ -220,7 +242,7 @@ TEST(RegistryTest, ForgottenId_StillGetsGreaterRounds) {
   EXPECT_FALSE(registry.GetJob("x", At(0)).has_value());
   EXPECT_EQ(registry.ListJobs(At(0)).size(), EndedJobs::kMaxJobs);
   const Join join = Of("x", "again");
-  EXPECT_GT(FindAssign(Tell(&registry, join, join, At(0)))->round, round);
+  EXPECT_GT(FindAssign(Tell(&registry, join, join, At(0)))->round(), round);
 }
 
 TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
@@ -228,8 +250,8 @@ TEST(RegistryTest, ManyJobs_EachHasItsDeadline) {
   constexpr int kJobs = 300;
   for (int i = 0; i < kJobs; ++i) {
     Join join = Of(absl::StrCat("job", i), "a", 2);
-    join.in_process = true;
-    join.settings.join_timeout = absl::Seconds(10 + i);
+    join.mutable_origin()->set_in_process(true);
+    *join.mutable_settings()->mutable_join_timeout() = FromDuration(absl::Seconds(10 + i));
     Tell(&registry, join, join, At(0));
   }
   EXPECT_EQ(registry.live_jobs(), kJobs);
@@ -253,7 +275,7 @@ TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
   for (const char* id : {"a", "b", "c", "d", "e"}) {
     const Join join = Of(id, "n");
     Tell(&registry, join, join, At(0));
-    if (*id == 'b' || *id == 'e') Tell(&registry, join, GroupSucceeded{1}, At(1));
+    if (*id == 'b' || *id == 'e') Tell(&registry, join, NewGroupSucceeded(1), At(1));
   }
   std::string seen;
   std::string after;
@@ -276,8 +298,8 @@ TEST(RegistryTest, ListJobs_PagesThroughLiveAndEnded) {
 TEST(RegistryTest, GetJob_ShowsNodes) {
   Registry registry(SteadyTime::InfinitePast());
   Join join = Of("x", "a");
-  join.slots = 3;
-  join.role = "trainer";
+  join.set_slots(3);
+  join.set_role("trainer");
   Tell(&registry, join, join, At(10));
   const Join spare = Of("x", "b");
   Tell(&registry, spare, spare, At(12));
@@ -306,8 +328,8 @@ TEST(RegistryTest, Waiting_NamesAllHostsOrFewOfMany) {
     ASSERT_EQ(effects.size(), static_cast<size_t>(nodes));
     const auto* waiting = ToldMessage<Waiting>(effects[0]);
     ASSERT_NE(waiting, nullptr);
-    EXPECT_EQ(waiting->nodes_joined, nodes);
-    EXPECT_EQ(waiting->hosts.size(), static_cast<size_t>(nodes > kMaxHostsTold ? kMaxHostsNamed : nodes));
+    EXPECT_EQ(waiting->nodes_joined(), nodes);
+    EXPECT_EQ(waiting->hosts().size(), static_cast<size_t>(nodes > kMaxHostsTold ? kMaxHostsNamed : nodes));
   }
 }
 
@@ -326,7 +348,7 @@ TEST(RegistryTest, ThousandJoins_AreAnsweredByTwoMessagesEach) {
 }
 
 Join WithSecret(Join join, char c) {
-  join.session_secret = std::string(32, c);
+  join.set_session_secret(std::string(32, c));
   return join;
 }
 
@@ -343,19 +365,19 @@ TEST(RegistryTest, Join_WithoutTheNodesSecret_IsRejectedAndChangesNothing) {
   const Join a = WithSecret(Of("x", "a"), 'a');
   Tell(&registry, a, a, At(0));
   for (Join stranger : {WithSecret(a, 'b'), WithSecret(a, '\0'), Of("x", "a")}) {
-    stranger.incarnation = uint64_t{1} << 40;
-    stranger.address = "elsewhere";
+    stranger.set_incarnation(uint64_t{1} << 40);
+    stranger.set_address("elsewhere");
     const Effects effects = Tell(&registry, stranger, stranger, At(1));
     ASSERT_EQ(effects.size(), 2);
     EXPECT_NE(FindRejected(effects), nullptr);
-    EXPECT_EQ(std::get<Close>(effects[1]).incarnation, stranger.incarnation);
+    EXPECT_EQ(std::get<Close>(effects[1]).incarnation, stranger.incarnation());
   }
   // Its stream stands, and it may come back.
   const Effects beat = Tell(&registry, a, Heartbeat{}, At(1));
   ASSERT_EQ(beat.size(), 1);
   EXPECT_NE(ToldMessage<HeartbeatAck>(beat[0]), nullptr);
   Join again = a;
-  again.incarnation = 2;
+  again.set_incarnation(2);
   EXPECT_EQ(FindRejected(Tell(&registry, again, again, At(1))), nullptr);
 }
 
@@ -377,12 +399,12 @@ TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
   Registry after(At(20), true);
   after.Restore(saved);
   for (Join stranger : {WithSecret(a, 'b'), Of("x", "a")}) {
-    stranger.incarnation = uint64_t{1} << 40;
+    stranger.set_incarnation(uint64_t{1} << 40);
     EXPECT_NE(FindRejected(Tell(&after, stranger, stranger, At(20))), nullptr);
   }
   EXPECT_EQ(after.GetJob("x", At(20))->node_count, 0);
   Join again = a;
-  again.incarnation = 2;
+  again.set_incarnation(2);
   EXPECT_EQ(FindRejected(Tell(&after, again, again, At(21))), nullptr);
 }
 
@@ -390,25 +412,29 @@ TEST(RegistryTest, Restored_StrangerComesFirstWithANodesId_IsRejected) {
 TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
   Registry before(At(0), true);
   Join a = Of("x", "a");
-  a.settings.max_restarts = 1;
+  a.mutable_settings()->set_max_restarts(1);
   SavedState saved = Kept(Tell(&before, a, a, At(10)));
   ASSERT_EQ(saved.jobs.size(), 1u);
   std::vector<std::string>& others = saved.jobs[0].others;
   for (size_t i = 0; i < 2 * Job::kMaxLost; ++i) others.push_back(absl::StrCat("lost", i));
   Registry after(At(20), true);
   after.Restore(saved);
-  a.incarnation = 2;
+  a.set_incarnation(2);
   const Effects start = Tell(&after, a, a, At(20));
   ASSERT_NE(FindAssign(start), nullptr);
   for (int i = 0; i < 10; ++i) {
     Join spare = Of("x", absl::StrCat("spare", i));
-    spare.settings = a.settings;
+    *spare.mutable_settings() = a.settings();
     Tell(&after, spare, spare, At(40 + i));
     Effects effects;
-    after.OnStreamClosed("x", spare.node_id, 1, At(40 + i), &effects);
+    after.OnStreamClosed("x", spare.node_id(), 1, At(40 + i), &effects);
     after.OnDeadline(At(41 + i), &effects);
   }
-  const WorkerFailed failed{FindAssign(start)->round, WorkerFailure{.rank = 0}};
+  const WorkerFailed failed = NewWorkerFailed(FindAssign(start)->round(), [&] {
+    WorkerFailure m = NewFailure();
+    m.set_rank(0);
+    return m;
+  }());
   const SavedState kept = Kept(Tell(&after, a, failed, At(60)));
   ASSERT_EQ(kept.jobs.size(), 1u);
   EXPECT_EQ(kept.jobs[0].others.size(), others.size());
@@ -420,7 +446,15 @@ TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
   Registry before(At(0), true);
   const Join a = Of("x", "a");
   Tell(&before, a, a, At(10));
-  SavedState saved = Kept(Tell(&before, a, WorkerFailed{1, WorkerFailure{.host = "a", .rank = 0}}, At(11)));
+  SavedState saved = Kept(Tell(&before, a,
+                               NewWorkerFailed(1,
+                                               [&] {
+                                                 WorkerFailure m = NewFailure();
+                                                 m.set_host("a");
+                                                 m.set_rank(0);
+                                                 return m;
+                                               }()),
+                               At(11)));
   ASSERT_EQ(saved.jobs.size(), 1u);
   ASSERT_TRUE(saved.jobs[0].verdict.has_value());
   saved.jobs[0] = Shortened(saved.jobs[0]);
@@ -432,36 +466,38 @@ TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
   Effects effects;
   after.OnDeadline(At(25), &effects);
   ASSERT_NE(FindAssign(effects), nullptr);
-  EXPECT_GT(FindAssign(effects)->round, 1u);
+  EXPECT_GT(FindAssign(effects)->round(), 1u);
 }
 
 // A stranger must not lift the fence of a node by joining with its id.
 TEST(RegistryTest, FencedNode_StrangerWithItsId_IsRejected) {
   Registry registry(SteadyTime::InfinitePast());
   const auto elastic = [](Join join) {
-    join.settings.min_nodes = 1;
+    join.mutable_settings()->set_min_nodes(1);
     return join;
   };
   const Join a = elastic(WithSecret(Of("x", "a", 2), 'a')), b = elastic(WithSecret(Of("x", "b", 2), 'b'));
   Tell(&registry, a, a, At(0));
   Tell(&registry, b, b, At(0));
-  Tell(&registry, a, Leave{"received SIGTERM", true}, At(1));
+  Tell(&registry, a, NewLeave("received SIGTERM", true), At(1));
   Join stranger = WithSecret(a, 'c');
-  stranger.incarnation = 9;
+  stranger.set_incarnation(9);
   EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(1))), nullptr);
-  EXPECT_EQ(FindAssign(Tell(&registry, b, Ready{1, 1001}, At(1))), nullptr) << "a has workers still";
-  Tell(&registry, b, Leave{"", false}, At(1));
+  EXPECT_EQ(FindAssign(Tell(&registry, b, NewReady(1, 1001), At(1))), nullptr) << "a has workers still";
+  Tell(&registry, b, NewLeave("", false), At(1));
   // The same after the end, when the id is used again.
   EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(2))), nullptr);
   EXPECT_EQ(registry.GetJob("x", At(2))->state, JobState::kFailed);
 }
 
 Join Reporting(Join join, uint64_t round) {
-  Assignment& a = join.current.emplace();
-  a.round = round;
-  a.group_world_size = a.world_size = a.role_world_size = 1;
-  a.master_addr = "elsewhere";
-  a.master_port = 1;
+  Assignment& a = *join.mutable_current();
+  a.set_round(round);
+  a.set_role_world_size(1);
+  a.set_group_world_size(1);
+  a.set_world_size(1);
+  a.set_master_addr("elsewhere");
+  a.set_master_port(1);
   return join;
 }
 
@@ -473,7 +509,7 @@ TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
   Tell(&registry, a, a, At(0));
   const Effects start = Tell(&registry, b, b, At(0));
   ASSERT_NE(FindAssign(start), nullptr);
-  const uint64_t round = FindAssign(start)->round;
+  const uint64_t round = FindAssign(start)->round();
   for (const uint64_t reported : {round + kMaxRoundsAhead + 1, uint64_t{1} << 48, uint64_t{1} << 62, UINT64_MAX}) {
     const Join stranger = Reporting(Of("x", "s", 2), reported);
     EXPECT_NE(FindRejected(Tell(&registry, stranger, stranger, At(1))), nullptr) << reported;
@@ -485,7 +521,7 @@ TEST(RegistryTest, Join_ReportsImpossibleRound_IsRejectedAndChangesNothing) {
 TEST(RegistryTest, PoisonedRound_NextServerStillServesTheJob) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const auto settings = [](Join join) {
-    join.settings.min_nodes = 1;
+    join.mutable_settings()->set_min_nodes(1);
     return join;
   };
   Registry poisoned(SteadyTime::InfinitePast(), false, MaxReportedRound(now));
@@ -503,7 +539,7 @@ TEST(RegistryTest, TooManyNodesInTheJobsOfOnePeer_NewOnesAreRefusedOthersAreNot)
   Registry registry(SteadyTime::InfinitePast());
   const auto from = [](const std::string& peer, const std::string& job, const std::string& node) {
     Join join = Of(job, node, kMaxNodes);
-    join.peer = peer;
+    join.mutable_origin()->set_peer(peer);
     return join;
   };
   const auto is_refused = [&](const Join& join) { return FindRejected(Tell(&registry, join, join, At(0))) != nullptr; };
@@ -515,9 +551,9 @@ TEST(RegistryTest, TooManyNodesInTheJobsOfOnePeer_NewOnesAreRefusedOthersAreNot)
   EXPECT_TRUE(is_refused(from("stranger", "another job", "node")));
   EXPECT_FALSE(is_refused(from("good", "good job", "node")));
   Join again = from("stranger", "job1", "node1");
-  again.incarnation = 2;
+  again.set_incarnation(2);
   EXPECT_FALSE(is_refused(again)) << "it has its place";
-  Tell(&registry, again, Leave{"enough"}, At(0));
+  Tell(&registry, again, NewLeave("enough"), At(0));
   EXPECT_FALSE(is_refused(from("crowd", "job1", "one more")));
   EXPECT_TRUE(is_refused(from("crowd", "job1", "yet one more")));
 }

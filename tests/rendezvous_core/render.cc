@@ -8,39 +8,43 @@ namespace {
 
 struct Renderer {
   std::string operator()(const Welcome& m) const {
-    return absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
+    return absl::StrCat("welcome, beat every ", absl::FormatDuration(ToDuration(m.heartbeat_interval())));
   }
   std::string operator()(const HeartbeatAck&) const { return "ack"; }
   std::string operator()(const Waiting& m) const {
-    std::string text = m.spare ? "waiting as a spare:" : m.last_call ? "waiting, last call:" : "waiting:";
-    absl::StrAppend(&text, " ", m.nodes_joined, " of ", m.min_nodes, ":", m.max_nodes, " nodes [",
-                    absl::StrJoin(m.hosts, " "), "]");
-    if (!m.spare) absl::StrAppend(&text, ", ", absl::FormatDuration(m.remaining), " left");
-    if (!m.reason.empty()) absl::StrAppend(&text, " (", m.reason, ")");
+    std::string text = m.spare() ? "waiting as a spare:" : m.last_call() ? "waiting, last call:" : "waiting:";
+    absl::StrAppend(&text, " ", m.nodes_joined(), " of ", m.min_nodes(), ":", m.max_nodes(), " nodes [",
+                    absl::StrJoin(m.hosts(), " "), "]");
+    if (!m.spare()) absl::StrAppend(&text, ", ", absl::FormatDuration(ToDuration(m.remaining())), " left");
+    if (!m.reason().empty()) absl::StrAppend(&text, " (", m.reason(), ")");
     return text;
   }
   std::string operator()(const Assign& m) const {
-    const Assignment& a = m.assignment;
+    const Assignment& a = m.assignment();
     return absl::StrCat(
-        "assign round=", a.round, " group=", a.group_rank, "/", a.group_world_size, " base=", a.base_rank, "/",
-        a.world_size, " role=", a.base_role_rank, "/", a.role_world_size, " master=", a.master_addr, ":", a.master_port,
-        " restarts=", a.restart_count, " (", a.reason, ")", a.keeps_workers ? " keeps workers" : "",
-        a.state_source ? absl::StrCat(" state of rank ", *a.state_source, " at step ", a.state_step.value_or(-1)) : "",
-        a.server_node ? absl::StrCat(" server in node ", *a.server_node) : "");
+        "assign round=", a.round(), " group=", a.group_rank(), "/", a.group_world_size(), " base=", a.base_rank(), "/",
+        a.world_size(), " role=", a.base_role_rank(), "/", a.role_world_size(), " master=", a.master_addr(), ":",
+        a.master_port(), " restarts=", a.restart_count(), " (", a.reason(), ")",
+        a.keeps_workers() ? " keeps workers" : "",
+        a.has_state_source()
+            ? absl::StrCat(" state of rank ", a.state_source(), " at step ", (a.has_state_step() ? a.state_step() : -1))
+            : "",
+        a.has_server_node() ? absl::StrCat(" server in node ", a.server_node()) : "");
   }
   std::string operator()(const StopRound& m) const {
-    return absl::StrCat("stop_round: leave round ", m.round, m.at_step_end ? " at its step's end" : "", " (", m.reason,
-                        ")", m.first_cause ? " with cause" : "", m.keep_workers ? "" : ", keep no worker");
+    return absl::StrCat("stop_round: leave round ", m.round(), m.at_step_end() ? " at its step's end" : "", " (",
+                        m.reason(), ")", m.has_first_cause() ? " with cause" : "",
+                        m.keep_workers() ? "" : ", keep no worker");
   }
   std::string operator()(const Finish& m) const {
-    const Verdict& v = m.verdict;
-    return absl::StrCat("finish ", v.succeeded ? "succeeded" : "failed", ", exit ", v.exit_code, " (", v.reason, ")",
-                        v.first_cause ? absl::StrCat(" cause on ", v.first_cause->host) : "");
+    const Verdict& v = m.verdict();
+    return absl::StrCat("finish ", v.succeeded() ? "succeeded" : "failed", ", exit ", v.exit_code(), " (", v.reason(),
+                        ")", v.has_first_cause() ? absl::StrCat(" cause on ", v.first_cause().host()) : "");
   }
   std::string operator()(const ExcludedFromRound& m) const {
-    return absl::StrCat("excluded_from_round: ", m.round, " (", m.reason, ")");
+    return absl::StrCat("excluded_from_round: ", m.round(), " (", m.reason(), ")");
   }
-  std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason); }
+  std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason()); }
 };
 
 absl::string_view Name(NodeView::State state) {
@@ -102,7 +106,7 @@ std::string Render(const JobView& view) {
                                   view.restart_count, ", nodes ", view.node_count, ", world ", view.world_size,
                                   ", age ", absl::FormatDuration(view.age));
   if (!view.owner.empty()) absl::StrAppend(&text, ", owner ", view.owner);
-  if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code);
+  if (view.verdict) absl::StrAppend(&text, ", exit ", view.verdict->exit_code());
   if (!view.reason.empty()) absl::StrAppend(&text, " (", view.reason, ")");
   for (const NodeView& node : view.nodes) {
     absl::StrAppend(&text, "\n  ", node.node_id, ": ", Name(node.state), ", group rank ", node.group_rank, ", ",

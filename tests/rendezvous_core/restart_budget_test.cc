@@ -14,14 +14,18 @@ using Answer = RestartBudget::Answer;
 constexpr SteadyTime At(absl::Duration since) { return SteadyTime::FromStart(since); }
 
 WorkerFailure FailureAt(std::optional<int64_t> step, int32_t rank = 0) {
-  WorkerFailure failure;
-  failure.rank = rank;
-  failure.step = step;
+  WorkerFailure failure = NewFailure();
+  failure.set_rank(rank);
+  if (step) failure.set_step(*step);
   return failure;
 }
 
 TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
-  RestartBudget budget(JobSettings{.max_restarts = 2});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    return m;
+  }());
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::ZeroDuration())), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(100))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(900))), Answer::kSpent);
@@ -29,7 +33,12 @@ TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
 }
 
 TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
-  RestartBudget budget(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
+    return m;
+  }());
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(0))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(30))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(60))), Answer::kRestart);
@@ -38,7 +47,12 @@ TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
 }
 
 TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
-  RestartBudget budget(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
+    return m;
+  }());
   budget.LearnUsed(INT32_MAX);
   RestartRecord record{.last_age = absl::ZeroDuration(), .series = INT32_MAX, .last_step = 7};
   record.last_rank = 0;
@@ -51,19 +65,32 @@ TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
 }
 
 TEST(RestartBudgetTest, LearnUsed_IsBoundedByTheLimitOfAWholeLife) {
-  RestartBudget life(JobSettings{.max_restarts = 2});
+  RestartBudget life([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    return m;
+  }());
   EXPECT_TRUE(life.LearnUsed(7));
   EXPECT_EQ(life.used(), 2);
   EXPECT_FALSE(life.LearnUsed(1));
   EXPECT_EQ(life.Charge(FailureAt({}), SteadyTime()), Answer::kSpent);
-  RestartBudget window(JobSettings{.max_restarts = 2, .restart_window = absl::Hours(1)});
+  RestartBudget window([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
+    return m;
+  }());
   EXPECT_TRUE(window.LearnUsed(7));
   EXPECT_EQ(window.used(), 7);
   EXPECT_EQ(window.Charge(FailureAt({}), SteadyTime()), Answer::kRestart);
 }
 
 TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
-  RestartBudget budget(JobSettings{.max_restarts = 99});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(99);
+    return m;
+  }());
   const auto charge = [&](std::optional<int64_t> step, int32_t rank = 0) {
     return budget.Charge(FailureAt(step, rank), SteadyTime());
   };
@@ -84,13 +111,23 @@ TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
 }
 
 TEST(RestartBudgetTest, Charge_NoLimitAtAStep_GoesOn) {
-  RestartBudget budget(JobSettings{.max_restarts = 9, .max_failures_at_step = 0});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(9);
+    m.set_max_failures_at_step(0);
+    return m;
+  }());
   for (int i = 0; i < 9; ++i) EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kSpent);
 }
 
 TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
-  RestartBudget budget(JobSettings{.max_restarts = 99, .restart_backoff = absl::Seconds(1)});
+  RestartBudget budget([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(99);
+    *m.mutable_restart_backoff() = FromDuration(absl::Seconds(1));
+    return m;
+  }());
   SteadyTime now = At(absl::Hours(1));
   for (const int seconds : {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
     budget.Charge(FailureAt({}), now);
@@ -99,10 +136,19 @@ TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
   }
   budget.Charge(FailureAt({}), now + absl::Seconds(1));
   EXPECT_EQ(budget.Backoff(), absl::Seconds(1)) << "it went well for longer";
-  RestartBudget none(JobSettings{.max_restarts = 99});
+  RestartBudget none([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(99);
+    return m;
+  }());
   none.Charge(FailureAt({}), now);
   EXPECT_EQ(none.Backoff(), absl::ZeroDuration());
-  RestartBudget long_one(JobSettings{.max_restarts = 99, .restart_backoff = absl::Minutes(7)});
+  RestartBudget long_one([&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(99);
+    *m.mutable_restart_backoff() = FromDuration(absl::Minutes(7));
+    return m;
+  }());
   for (int i = 0; i < 3; ++i) {
     long_one.Charge(FailureAt({}), now);
     EXPECT_EQ(long_one.Backoff(), absl::Minutes(7));
@@ -111,7 +157,13 @@ TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
 
 // Protocol 4.4.
 TEST(RestartBudgetTest, Restore_GoesOnOnAnotherServer) {
-  const JobSettings settings{.max_restarts = 2, .restart_window = absl::Hours(1), .restart_backoff = absl::Seconds(1)};
+  const auto settings = [&] {
+    JobSettings m = DefaultSettings();
+    m.set_max_restarts(2);
+    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
+    *m.mutable_restart_backoff() = FromDuration(absl::Seconds(1));
+    return m;
+  }();
   RestartBudget before(settings);
   for (const int minutes : {0, 50}) {
     ASSERT_EQ(before.Charge(FailureAt(7), At(absl::Minutes(minutes))), Answer::kRestart);

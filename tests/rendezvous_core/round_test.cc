@@ -43,7 +43,7 @@ TEST(RoundTest, Recorded_ItsNodesAreKnownByName) {
   restored.Learn(7);
   EXPECT_FALSE(restored.names_all()) << "somebody else has given out rounds";
   Assignment later;
-  later.round = 7;
+  later.set_round(7);
   restored.TakeUp(later);
   EXPECT_FALSE(restored.names_all());
   EXPECT_EQ(restored.RecordedRank("b"), -1);
@@ -53,8 +53,8 @@ TEST(RoundTest, Recorded_ItsNodesAreKnownByName) {
 TEST(RoundTest, TakeUp_OfAnOlderRound_DoesNotLowerTheHighest) {
   Round round(7, uint64_t{1} << 62);
   Assignment assignment;
-  assignment.round = 5;
-  assignment.group_world_size = 2;
+  assignment.set_round(5);
+  assignment.set_group_world_size(2);
   round.TakeUp(assignment);
   EXPECT_EQ(round.number(), 5u);
   EXPECT_EQ(round.highest(), 7u);
@@ -67,9 +67,9 @@ TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
   node.group_rank = 1;
   node.base_rank = 4;
   const Assignment place = given.PlaceOf(node, 3);
-  EXPECT_EQ(place.group_rank, 1);
-  EXPECT_EQ(place.base_rank, 4);
-  EXPECT_EQ(place.restart_count, 3);
+  EXPECT_EQ(place.group_rank(), 1);
+  EXPECT_EQ(place.base_rank(), 4);
+  EXPECT_EQ(place.restart_count(), 3);
   Round taken(0, uint64_t{1} << 62);
   taken.TakeUp(place);
   EXPECT_EQ(taken.record(), given.record());
@@ -78,13 +78,13 @@ TEST(RoundTest, PlaceOf_TellsTheNodeWhatTakeUpUnderstands) {
 TEST(RoundTest, StopOf_TellsTheCauseOfItsOwnRoundOnly) {
   Round round(0, uint64_t{1} << 62);
   round.GiveOut(Master(), 1, 1, "");
-  EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
-  round.Leave("rank 0 exited with code 3", WorkerFailure{});
-  EXPECT_EQ(round.StopOf(1).reason, "rank 0 exited with code 3");
-  EXPECT_TRUE(round.StopOf(1).first_cause.has_value());
+  EXPECT_EQ(round.StopOf(1).reason(), "round 1 is over");
+  round.Leave("rank 0 exited with code 3", NewFailure());
+  EXPECT_EQ(round.StopOf(1).reason(), "rank 0 exited with code 3");
+  EXPECT_TRUE(round.StopOf(1).has_first_cause());
   round.GiveOut(Master(), 1, 1, "");
-  EXPECT_EQ(round.StopOf(1).reason, "round 1 is over");
-  EXPECT_FALSE(round.StopOf(1).first_cause.has_value());
+  EXPECT_EQ(round.StopOf(1).reason(), "round 1 is over");
+  EXPECT_FALSE(round.StopOf(1).has_first_cause());
   EXPECT_TRUE(round.leave_reason().empty());
 }
 
@@ -94,13 +94,13 @@ TEST(RoundTest, StopOf_KeepsWorkersOfItsOwnRoundOnly) {
   round.GiveOut(Master(), 1, 1, "");
   round.GiveOut(Master(), 1, 1, "");
   round.Leave("node b joined", std::nullopt, true);
-  EXPECT_TRUE(round.StopOf(2, true).keep_workers);
-  EXPECT_TRUE(round.StopOf(2, true).at_step_end);
-  EXPECT_FALSE(round.StopOf(2, false).keep_workers);
-  EXPECT_FALSE(round.StopOf(1, true).keep_workers) << "they missed a round";
-  EXPECT_FALSE(round.StopOf(1, true).at_step_end);
-  round.Leave("rank 0 exited with code 3", WorkerFailure{});
-  EXPECT_FALSE(round.StopOf(2, true).at_step_end);
+  EXPECT_TRUE(round.StopOf(2, true).keep_workers());
+  EXPECT_TRUE(round.StopOf(2, true).at_step_end());
+  EXPECT_FALSE(round.StopOf(2, false).keep_workers());
+  EXPECT_FALSE(round.StopOf(1, true).keep_workers()) << "they missed a round";
+  EXPECT_FALSE(round.StopOf(1, true).at_step_end());
+  round.Leave("rank 0 exited with code 3", NewFailure());
+  EXPECT_FALSE(round.StopOf(2, true).at_step_end());
 }
 
 TEST(RoundTest, PlaceOf_NamesTheStateSource) {
@@ -108,12 +108,12 @@ TEST(RoundTest, PlaceOf_NamesTheStateSource) {
   Node node = Master();
   node.keeps_workers = true;
   round.GiveOut(node, 1, 4, "", {}, StateSource{3, 120});
-  EXPECT_TRUE(round.PlaceOf(node, 0).keeps_workers);
-  EXPECT_EQ(round.PlaceOf(node, 0).state_source, 3);
-  EXPECT_EQ(round.PlaceOf(node, 0).state_step, 120);
+  EXPECT_TRUE(round.PlaceOf(node, 0).keeps_workers());
+  EXPECT_EQ(round.PlaceOf(node, 0).state_source(), 3);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_step(), 120);
   round.GiveOut(node, 1, 4, "");
-  EXPECT_EQ(round.PlaceOf(node, 0).state_source, std::nullopt);
-  EXPECT_EQ(round.PlaceOf(node, 0).state_step, std::nullopt);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_source(), std::nullopt);
+  EXPECT_EQ(round.PlaceOf(node, 0).state_step(), std::nullopt);
 }
 
 TEST(RoundTest, Successes_AreOfThisRound) {

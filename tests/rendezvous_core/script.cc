@@ -40,17 +40,17 @@ std::vector<Survivor> SurvivorsOf(const std::string& text) {
   std::vector<Survivor> survivors;
   for (absl::string_view one : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> parts = absl::StrSplit(one, '@');
-    survivors.push_back(Survivor{Int(parts[0])});
-    if (parts.size() > 1) survivors.back().committed_step = Int(parts[1]);
+    survivors.push_back(NewSurvivor(Int(parts[0])));
+    if (parts.size() > 1) survivors.back().set_committed_step(Int(parts[1]));
   }
   return survivors;
 }
 
 Join::Phase PhaseOf(const std::string& text) {
-  if (text == "idle") return Join::Phase::kIdle;
-  if (text == "running") return Join::Phase::kRunning;
-  if (text == "succeeded") return Join::Phase::kSucceeded;
-  if (text == "stopping") return Join::Phase::kStopping;
+  if (text == "idle") return Join::PHASE_IDLE;
+  if (text == "running") return Join::PHASE_RUNNING;
+  if (text == "succeeded") return Join::PHASE_SUCCEEDED;
+  if (text == "stopping") return Join::PHASE_STOPPING;
   Die(absl::StrCat("no phase: ", text));
 }
 
@@ -147,7 +147,7 @@ void Script::Command(const Words& words) {
   if (command == "undrain") return Do(UndrainHost{name});
   if (command == "kick") return Do(KickNode{kHome, name});
   Launcher& launcher = At(name);
-  const uint64_t current = launcher.join.current ? launcher.join.current->round : 0;
+  const uint64_t current = launcher.join.has_current() ? launcher.join.current().round() : 0;
   const uint64_t round = words.Number("round", static_cast<int>(current));
   if (command == "rejoin") return JoinOnce(&launcher, words, true);
   if (command == "beat") return Send(&launcher, Heartbeat{});
@@ -159,24 +159,24 @@ void Script::Command(const Words& words) {
     for (int i = 0; i < has_workers + (signal != 0); ++i) {
       reason.erase(0, std::min(reason.size(), reason.find(' ') + 1));
     }
-    Send(&launcher, Leave{reason, has_workers, signal});
+    Send(&launcher, NewLeave(reason, has_workers, signal));
     launcher.connected = has_workers;
     return;
   }
   if (command == "succeed") {
-    launcher.join.phase = Join::Phase::kSucceeded;
-    return Send(&launcher, GroupSucceeded{round});
+    launcher.join.set_phase(Join::PHASE_SUCCEEDED);
+    return Send(&launcher, NewGroupSucceeded(round));
   }
   if (command == "ready") {
-    launcher.join.phase = Join::Phase::kIdle;
-    launcher.join.store_port = words.Number("port", next_port_++);
+    launcher.join.set_phase(Join::PHASE_IDLE);
+    launcher.join.set_store_port(words.Number("port", next_port_++));
     TakeSurvivors(&launcher.join, words);
-    return Send(&launcher, Ready{round, launcher.join.store_port, "", launcher.join.survivors, launcher.join.can_reform,
-                                 words.Number("left-out", 0) != 0});
+    return Send(&launcher, NewReady(round, launcher.join.store_port(), "", launcher.join.survivors(),
+                                    launcher.join.can_reform(), words.Number("left-out", 0) != 0));
   }
   if (command == "drop") {
     launcher.connected = false;
-    return registry_->OnStreamClosed(launcher.join.job_id, launcher.join.node_id, launcher.join.incarnation, now_,
+    return registry_->OnStreamClosed(launcher.join.job_id(), launcher.join.node_id(), launcher.join.incarnation(), now_,
                                      &effects_);
   }
   if (command == "silence") {
@@ -194,18 +194,18 @@ void Script::Do(const rendezvous::Command& command) {
 void Script::ApplySettings(const Words& words) {
   if (auto v = words.Text("nnodes")) {
     const std::vector<std::string> range = absl::StrSplit(*v, ':');
-    settings_.min_nodes = Int(range.front());
-    settings_.max_nodes = Int(range.back());
+    settings_.set_min_nodes(Int(range.front()));
+    settings_.set_max_nodes(Int(range.back()));
   }
-  settings_.max_restarts = words.Number("restarts", settings_.max_restarts);
-  settings_.max_failures_at_step = words.Number("failures-at-step", settings_.max_failures_at_step);
-  if (auto v = words.Text("restart-window")) settings_.restart_window = Duration(*v);
-  if (auto v = words.Text("restart-backoff")) settings_.restart_backoff = Duration(*v);
-  if (auto v = words.Text("node-cooldown")) settings_.node_cooldown = Duration(*v);
-  if (auto v = words.Text("join-timeout")) settings_.join_timeout = Duration(*v);
-  if (auto v = words.Text("last-call")) settings_.last_call = Duration(*v);
-  if (auto v = words.Text("heartbeat-timeout")) settings_.heartbeat_timeout = Duration(*v);
-  if (auto v = words.Text("grace")) settings_.reconnect_grace = Duration(*v);
+  settings_.set_max_restarts(words.Number("restarts", settings_.max_restarts()));
+  settings_.set_max_failures_at_step(words.Number("failures-at-step", settings_.max_failures_at_step()));
+  if (auto v = words.Text("restart-window")) *settings_.mutable_restart_window() = FromDuration(Duration(*v));
+  if (auto v = words.Text("restart-backoff")) *settings_.mutable_restart_backoff() = FromDuration(Duration(*v));
+  if (auto v = words.Text("node-cooldown")) *settings_.mutable_node_cooldown() = FromDuration(Duration(*v));
+  if (auto v = words.Text("join-timeout")) *settings_.mutable_join_timeout() = FromDuration(Duration(*v));
+  if (auto v = words.Text("last-call")) *settings_.mutable_last_call() = FromDuration(Duration(*v));
+  if (auto v = words.Text("heartbeat-timeout")) *settings_.mutable_heartbeat_timeout() = FromDuration(Duration(*v));
+  if (auto v = words.Text("grace")) *settings_.mutable_reconnect_grace() = FromDuration(Duration(*v));
 }
 
 // "join x/a" is node a of job x.
@@ -214,36 +214,45 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
   Join& join = launcher->join;
   if (!again) {
     const std::vector<std::string> path = absl::StrSplit(words.plain[1], '/');
-    join.job_id = path.size() == 2 ? path[0] : kHome;
-    join.node_id = path.back();
-    join.host = join.address = path.back();
-    join.store_port = next_port_++;
-    join.settings = settings_;
+    join.set_job_id(path.size() == 2 ? path[0] : kHome);
+    join.set_node_id(path.back());
+    join.set_address(path.back());
+    join.set_host(path.back());
+    join.set_store_port(next_port_++);
+    *join.mutable_settings() = settings_;
   }
-  join.incarnation = words.Number("inc", again ? static_cast<int>(join.incarnation) + 1 : 1);
-  join.slots = words.Number("slots", join.slots);
-  join.host = words.Text("host").value_or(join.host);
-  join.role = words.Text("role").value_or(join.role);
-  join.user = words.Text("user").value_or(join.user);
-  join.topology = words.Text("topology").value_or(join.topology);
-  join.store_port = words.Number("port", join.store_port);
-  if (words.named.count("rank") > 0) join.node_rank = words.Number("rank", 0);
-  join.in_process = words.Number("in-process", join.in_process ? 1 : 0) != 0;
-  join.settings.max_restarts = words.Number("restarts", join.settings.max_restarts);
-  join.in_touch = words.Number("in-touch", 0) != 0;
-  join.server_node_ended = words.Number("server-node-ended", 0) != 0;
-  if (auto timeout = words.Text("timeout")) join.heartbeat_timeout = Duration(*timeout);
-  if (auto phase = words.Text("phase")) join.phase = PhaseOf(*phase);
+  join.set_incarnation(words.Number("inc", again ? static_cast<int>(join.incarnation()) + 1 : 1));
+  join.set_slots(words.Number("slots", join.slots()));
+  join.set_host(words.Text("host").value_or(join.host()));
+  join.set_role(words.Text("role").value_or(join.role()));
+  join.mutable_origin()->set_user(words.Text("user").value_or(join.origin().user()));
+  join.set_topology(words.Text("topology").value_or(join.topology()));
+  join.set_store_port(words.Number("port", join.store_port()));
+  if (words.named.count("rank") > 0) join.set_node_rank(words.Number("rank", 0));
+  join.mutable_origin()->set_in_process(words.Number("in-process", join.origin().in_process() ? 1 : 0) != 0);
+  join.mutable_settings()->set_max_restarts(words.Number("restarts", join.settings().max_restarts()));
+  join.set_in_touch(words.Number("in-touch", 0) != 0);
+  join.mutable_origin()->set_server_node_ended(words.Number("server-node-ended", 0) != 0);
+  if (auto timeout = words.Text("timeout")) *join.mutable_heartbeat_timeout() = FromDuration(Duration(*timeout));
+  if (auto phase = words.Text("phase")) join.set_phase(PhaseOf(*phase));
   if (words.named.count("round") > 0) {
-    if (!join.current) join.current = Assignment{0, 0, 1, 0, 1, 0, 1, "master", 1, 0, ""};
-    join.current->round = words.Number("round", 0);
+    if (!join.has_current()) {
+      join.mutable_current()->set_group_world_size(1);
+      join.mutable_current()->set_world_size(1);
+      join.mutable_current()->set_role_world_size(1);
+      join.mutable_current()->set_master_addr("master");
+      join.mutable_current()->set_master_port(1);
+    }
+    join.mutable_current()->set_round(words.Number("round", 0));
   }
-  if (auto group = words.Text("group"); group && join.current) {
+  if (auto group = words.Text("group"); group && join.has_current()) {
     const std::vector<std::string> parts = absl::StrSplit(*group, '/');
-    join.current->group_rank = Int(parts.front());
-    join.current->group_world_size = join.current->world_size = join.current->role_world_size = Int(parts.back());
+    join.mutable_current()->set_group_rank(Int(parts.front()));
+    join.mutable_current()->set_role_world_size(Int(parts.back()));
+    join.mutable_current()->set_group_world_size(Int(parts.back()));
+    join.mutable_current()->set_world_size(Int(parts.back()));
   }
-  if (words.Text("current") == "none") join.current.reset();
+  if (words.Text("current") == "none") join.clear_current();
   TakeSurvivors(&join, words);
   launcher->connected = true;
   launcher->silent = false;
@@ -251,31 +260,33 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
 }
 
 void Script::TakeSurvivors(Join* join, const Words& words) {
-  join->can_reform = words.Number("reform", join->can_reform) != 0;
+  join->set_can_reform(words.Number("reform", join->can_reform()) != 0);
   if (auto keeps = words.Text("keeps")) {
-    join->survivors = *keeps == "none" ? std::vector<Survivor>() : SurvivorsOf(*keeps);
+    const std::vector<Survivor> survivors = *keeps == "none" ? std::vector<Survivor>() : SurvivorsOf(*keeps);
+    join->mutable_survivors()->Assign(survivors.begin(), survivors.end());
   }
 }
 
 void Script::Fail(Launcher* launcher, const Words& words) {
   WorkerFailed failed;
-  failed.round = words.Number("round", launcher->join.current ? static_cast<int>(launcher->join.current->round) : 0);
-  failed.failure.host = launcher->join.host;
-  failed.failure.rank = words.Number("rank", 0);
-  failed.failure.local_rank = words.Number("local", 0);
-  failed.failure.pid = words.Number("pid", 77);
-  failed.failure.exit_code = words.Number("exit", 0);
-  failed.failure.signal = words.Number("signal", 0);
-  failed.failure.restartable = words.Number("restartable", 1) != 0;
-  if (words.named.count("step") > 0) failed.failure.step = words.Number("step", 0);
-  failed.failure.message = words.Text("message").value_or("");
-  launcher->join.phase = Join::Phase::kStopping;
+  failed.set_round(
+      words.Number("round", launcher->join.has_current() ? static_cast<int>(launcher->join.current().round()) : 0));
+  failed.mutable_failure()->set_host(launcher->join.host());
+  failed.mutable_failure()->set_rank(words.Number("rank", 0));
+  failed.mutable_failure()->set_local_rank(words.Number("local", 0));
+  failed.mutable_failure()->set_pid(words.Number("pid", 77));
+  failed.mutable_failure()->set_exit_code(words.Number("exit", 0));
+  failed.mutable_failure()->set_signal(words.Number("signal", 0));
+  failed.mutable_failure()->set_restartable(words.Number("restartable", 1) != 0);
+  if (words.named.count("step") > 0) failed.mutable_failure()->set_step(words.Number("step", 0));
+  failed.mutable_failure()->set_message(words.Text("message").value_or(""));
+  launcher->join.set_phase(Join::PHASE_STOPPING);
   Send(launcher, failed);
 }
 
 void Script::Send(Launcher* launcher, LauncherMessage message) {
   const Join& join = launcher->join;
-  registry_->OnMessage(join.job_id, join.node_id, join.incarnation, message, now_, &effects_);
+  registry_->OnMessage(join.job_id(), join.node_id(), join.incarnation(), message, now_, &effects_);
 }
 
 void Script::Advance(absl::Duration by) {
@@ -301,15 +312,15 @@ void Script::Beat() {
   Effects acks;
   for (auto& [unused, launcher] : launchers_) {
     const Join& join = launcher.join;
-    if (!launcher.connected || launcher.silent || join.in_process) continue;
-    registry_->OnMessage(join.job_id, join.node_id, join.incarnation, Heartbeat{}, now_, &acks);
+    if (!launcher.connected || launcher.silent || join.origin().in_process()) continue;
+    registry_->OnMessage(join.job_id(), join.node_id(), join.incarnation(), Heartbeat{}, now_, &acks);
   }
 }
 
 Script::Launcher* Script::Find(const std::string& job_id, const std::string& node_id, uint64_t incarnation) {
   for (auto& [unused, launcher] : launchers_) {
     const Join& join = launcher.join;
-    if (join.job_id == job_id && join.node_id == node_id && join.incarnation == incarnation) return &launcher;
+    if (join.job_id() == job_id && join.node_id() == node_id && join.incarnation() == incarnation) return &launcher;
   }
   return nullptr;
 }
@@ -319,13 +330,13 @@ void Script::Take(const Tell& tell) {
   Launcher* launcher = Find(tell.job_id, tell.node_id, tell.incarnation);
   if (launcher == nullptr) return;
   if (const auto* m = std::get_if<Assign>(&tell.message)) {
-    launcher->join.current = m->assignment;
-    launcher->join.phase = Join::Phase::kRunning;
-    launcher->join.survivors.clear();
+    *launcher->join.mutable_current() = m->assignment();
+    launcher->join.set_phase(Join::PHASE_RUNNING);
+    launcher->join.clear_survivors();
   }
   if (std::holds_alternative<StopRound>(tell.message)) {
-    launcher->join.phase = Join::Phase::kStopping;
-    launcher->join.survivors.clear();
+    launcher->join.set_phase(Join::PHASE_STOPPING);
+    launcher->join.clear_survivors();
   }
 }
 

@@ -24,7 +24,7 @@ class Script {
 
  private:
   struct Launcher {
-    Join join;
+    Join join = NewJoin();
     bool connected = false;
     bool silent = false;
   };
@@ -59,7 +59,7 @@ class Script {
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(1000));
   SteadyTime next_beat_;
   SteadyTime line_began_;
-  JobSettings settings_;
+  JobSettings settings_ = DefaultSettings();
   std::map<std::string, Launcher> launchers_;
   int next_port_ = 5001;
   Effects effects_;

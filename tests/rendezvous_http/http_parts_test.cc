@@ -44,7 +44,7 @@ JobView SampleJob(const std::string& id, JobState state = JobState::kRunning) {
   job.world_size = 8;
   job.age = absl::Seconds(90);
   job.began = SteadyTime::FromStart(absl::Seconds(7));
-  job.settings.join_timeout = absl::InfiniteDuration();
+  *job.settings.mutable_join_timeout() = FromDuration(absl::InfiniteDuration());
   job.nodes.push_back({.node_id = "secret-id", .host = "node-a", .slots = 4, .state = NodeView::State::kRunning});
   return job;
 }
@@ -148,7 +148,17 @@ TEST(ApiJsonTest, Job_HidesNodeIdsAndSurvivesForeignBytes) {
   JobView job = SampleJob("j");
   job.owner = "alice";
   job.reason = "bad \xff bytes";
-  job.verdict = rendezvous::Verdict{.reason = "r", .first_cause = rendezvous::WorkerFailure{.rank = 5, .signal = 9}};
+  job.verdict = [&] {
+    rendezvous::Verdict m;
+    m.set_reason("r");
+    *m.mutable_first_cause() = [&] {
+      rendezvous::WorkerFailure m = rendezvous::NewFailure();
+      m.set_rank(5);
+      m.set_signal(9);
+      return m;
+    }();
+    return m;
+  }();
   const std::string text = JobJson(job, absl::UnixEpoch());
   EXPECT_FALSE(absl::StrContains(text, "secret-id"));
   const json value = json::parse(text);
@@ -197,12 +207,19 @@ TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
   counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 1, 1));
   EXPECT_EQ(counter.counts().restarts, 4);
   EXPECT_EQ(counter.counts().events.at("round.assigned"), 2);
-  using Failure = rendezvous::WorkerFailure;
-  const std::pair<Failure, std::string> failures[] = {{{.pid = 1, .exit_code = 2}, "exit"},
-                                                      {{.pid = 1, .signal = 9}, "signal"},
-                                                      {{.pid = 1, .signal = 9, .oom_killed = true}, "oom"},
-                                                      {{.exit_code = 127}, "start"},
-                                                      {{.pid = 1}, "report"}};
+  const auto failed = [](int pid, int exit_code, int signal = 0, bool oom_killed = false) {
+    rendezvous::WorkerFailure failure = rendezvous::NewFailure();
+    failure.set_pid(pid);
+    failure.set_exit_code(exit_code);
+    failure.set_signal(signal);
+    failure.set_oom_killed(oom_killed);
+    return failure;
+  };
+  const std::pair<rendezvous::WorkerFailure, std::string> failures[] = {{failed(1, 2), "exit"},
+                                                                        {failed(1, 0, 9), "signal"},
+                                                                        {failed(1, 0, 9, true), "oom"},
+                                                                        {failed(0, 127), "start"},
+                                                                        {failed(1, 0), "report"}};
   for (const auto& [failure, kind] : failures) {
     counter.Add({.kind = Event::Kind::kWorkerFailed, .job_id = "a", .failure = failure});
     EXPECT_EQ(counter.counts().failures.at(kind), 1) << kind;

@@ -81,7 +81,7 @@ class RecordingSession final : public Session {
   int CountReasonLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::count_if(messages_.begin(), messages_.end(), [&](const ServerMessage& message) {
       const Waiting* waiting = std::get_if<Waiting>(&message);
-      return waiting != nullptr && waiting->reason == reason;
+      return waiting != nullptr && waiting->reason() == reason;
     });
   }
 
@@ -93,14 +93,14 @@ class RecordingSession final : public Session {
 };
 
 Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnation = 1) {
-  Join join;
-  join.job_id = "job";
-  join.node_id = host;
-  join.incarnation = incarnation;
-  join.host = host;
-  join.address = host;
-  join.store_port = 40'000;
-  join.settings = settings;
+  Join join = NewJoin();
+  join.set_job_id("job");
+  join.set_node_id(host);
+  join.set_incarnation(incarnation);
+  join.set_host(host);
+  join.set_address(host);
+  join.set_store_port(40'000);
+  *join.mutable_settings() = settings;
   return join;
 }
 
@@ -143,7 +143,7 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   EventLog events;
   Driver driver(Driver::Host::kDaemon, SavedState(), &store, &events);
   JobSettings settings = PatientSettings(2);
-  settings.max_restarts = 1;
+  settings.set_max_restarts(1);
   auto a = std::make_shared<RecordingSession>();
   auto b = std::make_shared<RecordingSession>();
   driver.OnMessage(a, NodeJoin("node1", settings));
@@ -161,11 +161,11 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   EXPECT_EQ(Kinds(events), "job.created node.joined node.joined round.assigned ");
 
   WorkerFailed failed;
-  failed.round = 1;
-  failed.failure.exit_code = 3;
+  failed.set_round(1);
+  failed.mutable_failure()->set_exit_code(3);
   driver.OnMessage(a, failed);
-  driver.OnMessage(a, Ready{1, 40'001});
-  driver.OnMessage(b, Ready{1, 40'002});
+  driver.OnMessage(a, NewReady(1, 40'001));
+  driver.OnMessage(b, NewReady(1, 40'002));
   ASSERT_EQ(store.unsafe(), 2) << "the end of round 1, and round 2";
   EXPECT_EQ(store.newest().restarts_charged, 1);
   EXPECT_EQ(b->count(), 2);
@@ -173,7 +173,7 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   b->Await<StopRound>();
   EXPECT_EQ(b->count(), 3) << "round 2 is not safe yet";
   store.MakeOneSafe();
-  EXPECT_EQ(b->Await<Assign>(1).assignment.round, 2);
+  EXPECT_EQ(b->Await<Assign>(1).assignment().round(), 2);
   driver.OnClosed(a);
   driver.OnClosed(b);
 }
@@ -185,8 +185,8 @@ TEST(DriverTest, StateStore_OtherJobsGoOn) {
   driver.OnMessage(held, NodeJoin("node1", PatientSettings(1)));
   ASSERT_EQ(store.unsafe(), 1);
   Join join = NodeJoin("node2", PatientSettings(1));
-  join.job_id = "other";
-  join.settings.max_nodes = 0;
+  join.set_job_id("other");
+  join.mutable_settings()->set_max_nodes(0);
   auto other = std::make_shared<RecordingSession>();
   driver.OnMessage(other, join);
   other->Await<Rejected>();
@@ -204,7 +204,7 @@ TEST(DriverTest, StateStore_TroubleIsToldToThoseWhoWaitForARecord) {
   const auto join = [&](const std::string& job, const std::string& host) {
     sessions.push_back(std::make_shared<RecordingSession>());
     Join join = NodeJoin(host, PatientSettings(2));
-    join.job_id = job;
+    join.set_job_id(job);
     driver.OnMessage(sessions.back(), join);
     return sessions.back();
   };
@@ -236,7 +236,7 @@ TEST(DriverTest, StateStore_TroubleOfOneJobIsToldToItsLaunchersOnly) {
   a->AwaitReason(told);
   EXPECT_EQ(driver.StoreTrouble(), "") << "the server is fit for other jobs";
   Join join = NodeJoin("node1", PatientSettings(1));
-  join.job_id = "other";
+  join.set_job_id("other");
   driver.OnMessage(other, join);
   EXPECT_EQ(other->CountReason(told), 0);
   store.SayJobTrouble("job", "");
@@ -394,8 +394,8 @@ TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
   auto b = std::make_shared<RecordingSession>();
   driver.OnMessage(a, NodeJoin("node1", PatientSettings(2)));
   driver.OnMessage(b, NodeJoin("node2", PatientSettings(2)));
-  EXPECT_EQ(a->Await<Assign>().assignment.group_rank, 0);
-  EXPECT_EQ(b->Await<Assign>().assignment.group_rank, 1);
+  EXPECT_EQ(a->Await<Assign>().assignment().group_rank(), 0);
+  EXPECT_EQ(b->Await<Assign>().assignment().group_rank(), 1);
   ASSERT_TRUE(driver.GetJob("job").has_value());
   EXPECT_EQ(driver.ListJobs("", 10).size(), 1);
   driver.OnClosed(a);
@@ -404,21 +404,22 @@ TEST(DriverTest, OnMessage_TwoJoin_BothAreAssigned) {
 
 TEST(DriverTest, Timer_LastCallEnds_RoundBegins) {
   JobSettings settings = PatientSettings(2);
-  settings.min_nodes = 1;
-  settings.last_call = absl::Milliseconds(20);
-  settings.heartbeat_timeout = absl::Milliseconds(20);  // incomplete, it waits for nodes of a server before this one
+  settings.set_min_nodes(1);
+  *settings.mutable_last_call() = FromDuration(absl::Milliseconds(20));
+  *settings.mutable_heartbeat_timeout() =
+      FromDuration(absl::Milliseconds(20));  // incomplete, it waits for nodes of a server before this one
   Driver driver;
   auto a = std::make_shared<RecordingSession>();
   Join join = NodeJoin("node1", settings);
-  join.in_process = true;  // asks for no heartbeats
+  join.mutable_origin()->set_in_process(true);  // asks for no heartbeats
   driver.OnMessage(a, join);
-  EXPECT_EQ(a->Await<Assign>().assignment.group_world_size, 1);  // by the timer alone
+  EXPECT_EQ(a->Await<Assign>().assignment().group_world_size(), 1);  // by the timer alone
   driver.OnClosed(a);
 }
 
 TEST(DriverTest, Timer_NoHeartbeats_SessionIsEndedUnavailable) {
   JobSettings settings = PatientSettings(1);
-  settings.heartbeat_timeout = absl::Milliseconds(50);
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(50));
   Driver driver;
   auto a = std::make_shared<RecordingSession>();
   driver.OnMessage(a, NodeJoin("node1", settings));
@@ -463,20 +464,20 @@ TEST(DriverTest, ManyThreads_EffectsOfEachSessionInOrder) {
       JobSettings settings = PatientSettings(1, /*max_restarts=*/1000);
       auto session = std::make_shared<RecordingSession>();
       Join join = NodeJoin("node", settings);
-      join.job_id = absl::StrCat("job", t);
+      join.set_job_id(absl::StrCat("job", t));
       driver.OnMessage(session, join);
       for (int i = 0; i < 50; ++i) {
-        const Assignment assignment = session->Await<Assign>(i).assignment;
-        EXPECT_EQ(assignment.restart_count, i);
-        WorkerFailure failure;
-        failure.host = "node";
-        failure.rank = 0;
-        failure.exit_code = 1;
-        driver.OnMessage(session, WorkerFailed{assignment.round, failure});
-        EXPECT_EQ(session->Await<StopRound>(i).round, assignment.round);
-        driver.OnMessage(session, Ready{assignment.round, 40'001 + i});
+        const Assignment assignment = session->Await<Assign>(i).assignment();
+        EXPECT_EQ(assignment.restart_count(), i);
+        WorkerFailure failure = NewFailure();
+        failure.set_host("node");
+        failure.set_rank(0);
+        failure.set_exit_code(1);
+        driver.OnMessage(session, NewWorkerFailed(assignment.round(), failure));
+        EXPECT_EQ(session->Await<StopRound>(i).round(), assignment.round());
+        driver.OnMessage(session, NewReady(assignment.round(), 40'001 + i));
       }
-      driver.OnMessage(session, Leave{"done"});
+      driver.OnMessage(session, NewLeave("done"));
       EXPECT_TRUE(session->AwaitEnd().ok());
       driver.OnClosed(session);
     });
@@ -489,7 +490,7 @@ TEST(DriverTest, Leave_WithWorkers_SessionStaysUntilTheLauncherEndsIt) {
   auto a = std::make_shared<RecordingSession>();
   driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
   a->Await<Assign>();
-  driver.OnMessage(a, Leave{"SIGTERM", true});
+  driver.OnMessage(a, NewLeave("SIGTERM", true));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyNow()));
   driver.OnMessage(a, Heartbeat{});
   a->Await<HeartbeatAck>();
@@ -503,10 +504,10 @@ TEST(DriverTest, WaitUntilLeaversLeft_SilentLeaver_EndsWhenItsWorkersMustBeGone)
   Driver driver;
   auto a = std::make_shared<RecordingSession>();
   JobSettings settings = PatientSettings(1);
-  settings.heartbeat_timeout = absl::Milliseconds(50);
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(50));
   driver.OnMessage(a, NodeJoin("node1", settings));
   a->Await<Assign>();
-  driver.OnMessage(a, Leave{"SIGTERM", true});
+  driver.OnMessage(a, NewLeave("SIGTERM", true));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
   driver.OnClosed(a);
 }
@@ -516,7 +517,7 @@ TEST(DriverTest, StopWaiting_EndsBothWaits) {
   auto a = std::make_shared<RecordingSession>();
   driver.OnMessage(a, NodeJoin("node1", PatientSettings(1)));
   a->Await<Assign>();
-  driver.OnMessage(a, Leave{"SIGTERM", true});
+  driver.OnMessage(a, NewLeave("SIGTERM", true));
   std::thread signal([&] { driver.StopWaiting(); });
   EXPECT_FALSE(driver.WaitUntilEveryoneLeft(SteadyTime::InfiniteFuture()));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
@@ -534,7 +535,7 @@ TEST(LocalClientTest, Reset_JoinsAgain) {
   EXPECT_FALSE(a.Await<Disconnected>().permanent);
   a.ConnectAndJoin();
   a.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
 }
 
 TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
@@ -545,7 +546,8 @@ TEST(LocalClientTest, Join_AsksForNoHeartbeats) {
   client->Send(NodeJoin("node1", PatientSettings(2)));
   const std::optional<ClientEvent> event = log.Next();
   ASSERT_TRUE(event.has_value());
-  EXPECT_EQ(std::get<Welcome>(std::get<ServerMessage>(*event)).heartbeat_interval, absl::InfiniteDuration());
+  EXPECT_EQ(ToDuration(std::get<Welcome>(std::get<ServerMessage>(*event)).heartbeat_interval()),
+            absl::InfiniteDuration());
 }
 
 TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
@@ -557,7 +559,7 @@ TEST(LocalClientTest, Close_ThenDestroy_LeaveIsDelivered) {
                    PatientSettings(2));
     a.ConnectAndJoin();
     a.AwaitRound();
-    a.client().Send(Leave{"SIGTERM"});
+    a.client().Send(NewLeave("SIGTERM"));
     a.client().Close();
   }
   other->Await<StopRound>();
@@ -568,7 +570,7 @@ TEST(EffectLogTest, DescribeEffects_OneLinePerJob) {
   Effects effects;
   for (const char* job : {"a", "b"}) {
     for (int node = 0; node < 3; ++node) {
-      effects.emplace_back(Tell{job, absl::StrCat(node), 1, StopRound{4, "rank 1 failed", std::nullopt}});
+      effects.emplace_back(Tell{job, absl::StrCat(node), 1, NewStopRound(4, "rank 1 failed", std::nullopt)});
     }
   }
   effects.emplace_back(Close{"a", "0", 1, Close::Why::kLost, "silent"});

@@ -62,7 +62,7 @@ class FullDiskTest : public ::testing::Test {
 std::string AwaitReason(TestLauncher* launcher) {
   std::string reason;
   while (!absl::StrContains(reason, "state directory") && !::testing::Test::HasFailure()) {
-    reason = launcher->Await<Waiting>().reason;
+    reason = launcher->Await<Waiting>().reason();
   }
   return reason;
 }
@@ -82,10 +82,10 @@ TEST_F(FullDiskTest, LaunchersAreToldAndTheJobsGoOn) {
   running->client().Send(Heartbeat{});
   running->Await<HeartbeatAck>();
   EmptyDisk();
-  EXPECT_EQ(first->AwaitRound().round, 1);
-  EXPECT_EQ(second->AwaitRound().round, 1);
+  EXPECT_EQ(first->AwaitRound().round(), 1);
+  EXPECT_EQ(second->AwaitRound().round(), 1);
   running->Succeed();
-  EXPECT_TRUE(running->Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(running->Await<Finish>().verdict().succeeded());
 
   server_.Signal(SIGTERM);
   EXPECT_EQ(server_.Wait(), 0);

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/host_port.h"
-#include "rendezvous/wire/launcher_wire.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/samples.h"
@@ -22,15 +22,15 @@ using Code = absl::StatusCode;
 
 Join IdleJoin(const std::string& job, const std::string& node, uint64_t incarnation) {
   Join join = SampleJoin();
-  join.job_id = job;
-  join.node_id = node;
-  join.host = node;
-  join.incarnation = incarnation;
-  join.node_rank.reset();
-  join.settings = PatientSettings(2);
-  join.phase = Join::Phase::kIdle;
-  join.current.reset();
-  join.survivors.clear();
+  join.set_job_id(job);
+  join.set_node_id(node);
+  join.set_host(node);
+  join.set_incarnation(incarnation);
+  join.clear_node_rank();
+  *join.mutable_settings() = PatientSettings(2);
+  join.set_phase(Join::PHASE_IDLE);
+  join.clear_current();
+  join.clear_survivors();
   return join;
 }
 
@@ -44,15 +44,15 @@ class ProtocolTest : public testing::Test {
     good.ConnectAndJoin();
     good.AwaitRound();
     good.Succeed();
-    EXPECT_TRUE(good.Await<Finish>().verdict.succeeded);
+    EXPECT_TRUE(good.Await<Finish>().verdict().succeeded());
   }
 
   TestServer server_;
 };
 
 TEST_F(ProtocolTest, FirstMessageIsNoJoin_InvalidArgument) {
-  for (const LauncherMessage& message : {LauncherMessage(Heartbeat{}), LauncherMessage(Ready{1, 2}),
-                                         LauncherMessage(Leave{"bye"}), LauncherMessage(GroupSucceeded{1})}) {
+  for (const LauncherMessage& message : {LauncherMessage(Heartbeat{}), LauncherMessage(NewReady(1, 2)),
+                                         LauncherMessage(NewLeave("bye")), LauncherMessage(NewGroupSucceeded(1))}) {
     RawClient raw(server_.port());
     ASSERT_TRUE(raw.Write(Proto(message)));
     const absl::Status status = raw.Finish();
@@ -113,18 +113,18 @@ TEST_F(ProtocolTest, HalfCloseWithoutLeave_InvalidArgument) {
 TEST_F(ProtocolTest, Leave_EndsWithOk) {
   RawClient raw(server_.port());
   ASSERT_TRUE(raw.Write(Proto(IdleJoin("job", "n", 1))));
-  ASSERT_TRUE(raw.Write(Proto(Leave{"enough"})));
+  ASSERT_TRUE(raw.Write(Proto(NewLeave("enough"))));
   EXPECT_TRUE(raw.Finish().ok());
 }
 
 TEST_F(ProtocolTest, HalfCloseAfterFinish_EndsWithOk) {
   RawClient raw(server_.port());
   Join join = IdleJoin("job", "n", 1);
-  join.settings = PatientSettings(1);
+  *join.mutable_settings() = PatientSettings(1);
   ASSERT_TRUE(raw.Write(Proto(join)));
   v1::ServerMessage message;
   while (!message.has_assign()) message = raw.Read().value();
-  ASSERT_TRUE(raw.Write(Proto(GroupSucceeded{message.assign().assignment().round()})));
+  ASSERT_TRUE(raw.Write(Proto(NewGroupSucceeded(message.assign().assignment().round()))));
   while (!message.has_finish()) message = raw.Read().value();
   raw.HalfClose();
   const absl::Status status = raw.Finish();
@@ -157,24 +157,24 @@ TEST_F(ProtocolTest, StaleAndRepeatedMessages_ChangeNothing) {
   TestLauncher b(server_.Grpc(), "job", "node2", PatientSettings(2));
   a.ConnectAndJoin();
   b.ConnectAndJoin();
-  const uint64_t first = a.AwaitRound().round;
+  const uint64_t first = a.AwaitRound().round();
   b.AwaitRound();
   a.FailWorker(1);
   a.FailWorker(1);  // the second failure of a round is none
   a.GetReady();
   b.GetReady();
   a.AwaitRound();
-  EXPECT_EQ(b.AwaitRound().restart_count, 1);
-  a.client().Send(WorkerFailed{first, SampleFailure()});
-  a.client().Send(GroupSucceeded{first});
-  a.client().Send(Ready{first, 41'000});
-  a.client().Send(WorkerFailed{first + 1000, SampleFailure()});
-  b.client().Send(GroupSucceeded{first + 1000});
+  EXPECT_EQ(b.AwaitRound().restart_count(), 1);
+  a.client().Send(NewWorkerFailed(first, SampleFailure()));
+  a.client().Send(NewGroupSucceeded(first));
+  a.client().Send(NewReady(first, 41'000));
+  a.client().Send(NewWorkerFailed(first + 1000, SampleFailure()));
+  b.client().Send(NewGroupSucceeded(first + 1000));
   a.Succeed();
   a.Succeed();
   b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
-  EXPECT_TRUE(b.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
 }
 
 // A peer that floods the server and never reads is cut off rather than stored without bound.

@@ -25,7 +25,7 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
   a.ConnectAndJoin();
   b.ConnectAndJoin();
   a.AwaitRound();
-  const uint64_t round = b.AwaitRound().round;
+  const uint64_t round = b.AwaitRound().round();
   for (int i = 0; i < 3; ++i) {
     proxy.Cut();
     const Disconnected gone = b.Await<Disconnected>();
@@ -42,9 +42,9 @@ TEST(ReconnectTest, ConnectionCut_RejoinsWithinGrace_KeepsItsRound) {
   }
   a.Succeed();
   b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
-  EXPECT_TRUE(b.Await<Finish>().verdict.succeeded);
-  EXPECT_EQ(b.join().current->round, round);
+  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
+  EXPECT_EQ(b.join().current().round(), round);
   EXPECT_EQ(proxy.accepted(), 4);  // each time at once, by one new connection
 }
 
@@ -55,12 +55,12 @@ TEST(ReconnectTest, Send_MeantForTheStreamBefore_DoesNotSpoilTheNextOne) {
     TestLauncher a(local ? server.Local() : server.Grpc(), local ? "local" : "remote", "node1", PatientSettings(1));
     a.Await<Connected>();
     a.client().Send(Heartbeat{});
-    a.client().Send(Ready{7, 1234});
+    a.client().Send(NewReady(7, 1234));
     a.SendJoin();
     a.SendJoin();
     a.AwaitRound();
     a.Succeed();
-    EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+    EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
   }
 }
 
@@ -78,18 +78,18 @@ TEST(ReconnectTest, Reset_SilentConnection_ConnectsAnew) {
   EXPECT_NE(gone.reason.find("not responding"), std::string::npos) << gone.reason;
   a.ConnectAndJoin();
   a.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
 }
 
 // The end of a stream tells the server that the launcher is no more. With no grace at all it would go on without it.
 TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   TestServer server;
   JobSettings settings = PatientSettings(2);
-  settings.reconnect_grace = absl::ZeroDuration();
+  *settings.mutable_reconnect_grace() = FromDuration(absl::ZeroDuration());
   TestLauncher a(server.Grpc(), "job", "node1", settings), b(server.Grpc(), "job", "node2", settings);
   a.ConnectAndJoin();
   b.ConnectAndJoin();
-  const uint64_t round = a.AwaitRound().round;
+  const uint64_t round = a.AwaitRound().round();
   b.AwaitRound();
   for (int i = 0; i < 3; ++i) {
     a.client().Reset();
@@ -99,9 +99,9 @@ TEST(ReconnectTest, Reset_OldStreamIsNotEndedBeforeTheServerHasTheNextJoin) {
   }
   a.Succeed();
   b.Succeed();
-  EXPECT_TRUE(a.Await<Finish>().verdict.succeeded);
-  EXPECT_TRUE(b.Await<Finish>().verdict.succeeded);
-  EXPECT_EQ(b.join().current->round, round);
+  EXPECT_TRUE(a.Await<Finish>().verdict().succeeded());
+  EXPECT_TRUE(b.Await<Finish>().verdict().succeeded());
+  EXPECT_EQ(b.join().current().round(), round);
 }
 
 // A launcher that hosts the server ends with its job, but not before a node that was cut off then has come back.
@@ -110,7 +110,7 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   TcpProxy proxy(server.port());
   TestLauncher host(server.Local(), "job", "node1", PatientSettings(2));
   TestLauncher b(TestServer::GrpcTo(proxy.port()), "job", "node2", PatientSettings(2));
-  host.join().in_process = true;
+  host.join().mutable_origin()->set_in_process(true);
   host.ConnectAndJoin();
   b.ConnectAndJoin();
   host.AwaitRound();
@@ -127,14 +127,14 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   const SteadyTime hang = SteadyNow() + kHang;
   while (connected() && SteadyNow() < hang) std::this_thread::yield();
   b.Succeed();  // goes nowhere
-  WorkerFailure failure;
-  failure.restartable = false;
-  failure.exit_code = 7;
-  host.client().Send(WorkerFailed{host.join().current->round, failure});
-  EXPECT_EQ(host.Await<Finish>().verdict.exit_code, 7);
+  WorkerFailure failure = NewFailure();
+  failure.set_restartable(false);
+  failure.set_exit_code(7);
+  host.client().Send(NewWorkerFailed(host.join().current().round(), failure));
+  EXPECT_EQ(host.Await<Finish>().verdict().exit_code(), 7);
   EXPECT_FALSE(server.driver().WaitUntilEveryoneLeft(SteadyNow()));
   b.ConnectAndJoin();
-  EXPECT_EQ(b.Await<Finish>().verdict.exit_code, 7);
+  EXPECT_EQ(b.Await<Finish>().verdict().exit_code(), 7);
   b.Disappear();
   EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
 }
@@ -163,7 +163,7 @@ TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   TestLauncher b(server.Grpc(), "job", "node2", PatientSettings(2));
   a.ConnectAndJoin();
   b.ConnectAndJoin();
-  const uint64_t round = a.AwaitRound().round;
+  const uint64_t round = a.AwaitRound().round();
   b.AwaitRound();
   server.Restart();  // all memory lost
   for (TestLauncher* launcher : {&a, &b}) {
@@ -174,8 +174,8 @@ TEST(ReconnectTest, ServerRestarted_IsRejoined_RoundGoesOn) {
   a.FailWorker(1);
   a.GetReady();
   b.GetReady();
-  EXPECT_GT(a.AwaitRound().round, round);
-  EXPECT_GT(b.AwaitRound().round, round);
+  EXPECT_GT(a.AwaitRound().round(), round);
+  EXPECT_GT(b.AwaitRound().round(), round);
 }
 
 TEST(ReconnectTest, NobodyListens_SaysWhyAndTriesAgain) {
@@ -270,7 +270,7 @@ TEST(ReconnectTest, Close_SilentServer_DestructorEnds) {
   ASSERT_TRUE(std::holds_alternative<Welcome>(std::get<ServerMessage>(*a.log().Next())));
   proxy.Silence();
   const SteadyTime begin = SteadyNow();
-  a.client().Send(Leave{"bye"});
+  a.client().Send(NewLeave("bye"));
   a.client().Close();
   a.Disappear();
   EXPECT_LT(SteadyNow() - begin, absl::Seconds(30));  // two seconds where nothing else runs
@@ -286,7 +286,7 @@ TEST(ReconnectTest, SendAndCloseFromManyThreads_NothingBreaks) {
       threads.emplace_back([&a, t] {
         for (int n = 0; n < 50; ++n) {
           a.client().Send(Heartbeat{});
-          if (n % 10 == 9) t == 0 ? a.client().Reset() : a.client().Send(Ready{1, 2});
+          if (n % 10 == 9) t == 0 ? a.client().Reset() : a.client().Send(NewReady(1, 2));
         }
         if (t == 3) a.client().Close();
       });

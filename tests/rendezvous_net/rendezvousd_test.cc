@@ -168,7 +168,7 @@ TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySoLaterJobs
   Process server({"--listen", "127.0.0.1:0"}, "ulimit -n 40; ");
   const int port = PortOf(server.ReadLine());
   JobSettings settings = PatientSettings(40);
-  settings.join_timeout = absl::Seconds(5);
+  *settings.mutable_join_timeout() = FromDuration(absl::Seconds(5));
   std::vector<std::unique_ptr<TestLauncher>> launchers;
   for (int i = 0; i < 40; ++i) {
     launchers.push_back(std::make_unique<TestLauncher>(
@@ -178,7 +178,7 @@ TEST(RendezvousdTest, OutOfFileDescriptors_TheLogAndTheEndOfTheJobSaySoLaterJobs
         "job", absl::StrCat("node", i), settings));
     if (i < 5) launchers.back()->ConnectAndJoin();
   }
-  const std::string reason = launchers.front()->Await<Finish>().verdict.reason;
+  const std::string reason = launchers.front()->Await<Finish>().verdict().reason();
   EXPECT_TRUE(absl::StrContains(reason, "out of file descriptors (limit 40)")) << reason;
   launchers.clear();
   RunJob(port, "later");

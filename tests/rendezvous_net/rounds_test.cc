@@ -23,19 +23,19 @@ TEST(RoundsTest, TwoNodes_JoinAndSucceed_BothFinish) {
   b.ConnectAndJoin();
   const Assignment of_a = a.AwaitRound();
   const Assignment of_b = b.AwaitRound();
-  EXPECT_EQ(of_a.round, of_b.round);
-  EXPECT_EQ(of_a.group_rank, 0);
-  EXPECT_EQ(of_b.group_rank, 1);
-  EXPECT_EQ(of_b.base_rank, 2);
-  EXPECT_EQ(of_b.world_size, 4);
-  EXPECT_EQ(of_b.master_addr, "node1.example");
-  EXPECT_EQ(of_b.master_port, 40'000);
+  EXPECT_EQ(of_a.round(), of_b.round());
+  EXPECT_EQ(of_a.group_rank(), 0);
+  EXPECT_EQ(of_b.group_rank(), 1);
+  EXPECT_EQ(of_b.base_rank(), 2);
+  EXPECT_EQ(of_b.world_size(), 4);
+  EXPECT_EQ(of_b.master_addr(), "node1.example");
+  EXPECT_EQ(of_b.master_port(), 40'000);
   a.Succeed();
   b.Succeed();
   for (TestLauncher* launcher : {&a, &b}) {
-    const Verdict verdict = launcher->Await<Finish>().verdict;
-    EXPECT_TRUE(verdict.succeeded);
-    EXPECT_EQ(verdict.exit_code, 0);
+    const Verdict verdict = launcher->Await<Finish>().verdict();
+    EXPECT_TRUE(verdict.succeeded());
+    EXPECT_EQ(verdict.exit_code(), 0);
     launcher->client().Close();
   }
   EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
@@ -50,14 +50,14 @@ TEST(RoundsTest, ThreeNodes_WorkerFails_AllStopAndGetNextRound) {
     nodes.back()->ConnectAndJoin();
   }
   uint64_t round = 0;
-  for (auto& node : nodes) round = node->AwaitRound().round;
+  for (auto& node : nodes) round = node->AwaitRound().round();
   nodes[1]->FailWorker(7);
   for (auto& node : nodes) node->GetReady();
   for (auto& node : nodes) {
     const Assignment next = node->AwaitRound();
-    EXPECT_GT(next.round, round);
-    EXPECT_EQ(next.restart_count, 1);
-    EXPECT_EQ(next.master_port, 40'001);
+    EXPECT_GT(next.round(), round);
+    EXPECT_EQ(next.restart_count(), 1);
+    EXPECT_EQ(next.master_port(), 40'001);
   }
 }
 
@@ -71,19 +71,19 @@ TEST(RoundsTest, BudgetSpent_WorkerFails_AllFinishWithFirstCause) {
   b.AwaitRound();
   b.FailWorker(42);
   for (TestLauncher* launcher : {&a, &b}) {
-    const Verdict verdict = launcher->Await<Finish>().verdict;
-    EXPECT_FALSE(verdict.succeeded);
-    EXPECT_EQ(verdict.exit_code, 42);
-    ASSERT_TRUE(verdict.first_cause.has_value());
-    EXPECT_EQ(verdict.first_cause->host, "node2");
+    const Verdict verdict = launcher->Await<Finish>().verdict();
+    EXPECT_FALSE(verdict.succeeded());
+    EXPECT_EQ(verdict.exit_code(), 42);
+    ASSERT_TRUE(verdict.has_first_cause());
+    EXPECT_EQ(verdict.first_cause().host(), "node2");
   }
 }
 
 TEST(RoundsTest, LauncherDies_OtherIsToldToStop) {
   TestServer server;
   JobSettings settings = PatientSettings(2);
-  settings.min_nodes = 1;
-  settings.reconnect_grace = absl::Milliseconds(80);
+  settings.set_min_nodes(1);
+  *settings.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(80));
   TestLauncher a(server.Grpc(), "job", "node1", settings);
   TestLauncher b(server.Grpc(), "job", "node2", settings);
   a.ConnectAndJoin();
@@ -92,14 +92,14 @@ TEST(RoundsTest, LauncherDies_OtherIsToldToStop) {
   b.AwaitRound();
   b.Disappear();  // without Close: as if the process had been killed
   const StopRound stop = a.Await<StopRound>();
-  EXPECT_NE(stop.reason.find("node2"), std::string::npos) << stop.reason;
+  EXPECT_NE(stop.reason().find("node2"), std::string::npos) << stop.reason();
 }
 
 TEST(RoundsTest, SilentLauncher_IsLostAndItsStreamEnded) {
   TestServer server;
   JobSettings settings = PatientSettings(2);
-  settings.min_nodes = 1;
-  settings.heartbeat_timeout = absl::Milliseconds(300);
+  settings.set_min_nodes(1);
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Milliseconds(300));
   TestLauncher a(server.Local(), "job", "node1", settings);
   TestLauncher b(server.Grpc(), "job", "node2", settings);
   a.ConnectAndJoin();
@@ -120,7 +120,7 @@ TEST(RoundsTest, Leave_IsFlushedByClose_AndEndsStreamAtOnce) {
   b.ConnectAndJoin();
   a.AwaitRound();
   b.AwaitRound();
-  a.client().Send(Leave{"SIGTERM"});
+  a.client().Send(NewLeave("SIGTERM"));
   a.client().Close();
   a.Disappear();
   b.Await<StopRound>();  // the reconnect grace is an hour: only the Leave can tell
@@ -136,10 +136,10 @@ TEST(RoundsTest, OtherSettings_AreRejectedForGood) {
     TestLauncher b(kind, "job", "node2", PatientSettings(2, /*max_restarts=*/9));
     b.ConnectAndJoin();
     const Rejected rejected = b.Await<Rejected>();
-    EXPECT_NE(rejected.reason.find("node1"), std::string::npos) << rejected.reason;
+    EXPECT_NE(rejected.reason().find("node1"), std::string::npos) << rejected.reason();
     const Disconnected gone = b.Await<Disconnected>();
     EXPECT_TRUE(gone.permanent);
-    EXPECT_NE(gone.reason.find(rejected.reason), std::string::npos) << gone.reason;
+    EXPECT_NE(gone.reason.find(rejected.reason()), std::string::npos) << gone.reason;
   }
 }
 
@@ -162,10 +162,10 @@ TEST(RoundsTest, ManyJobs_NeverMix) {
       std::set<int> ranks;
       for (auto& node : jobs[job]) {
         const Assignment assignment = node->AwaitRound();
-        ranks.insert(assignment.group_rank);
-        EXPECT_EQ(assignment.world_size, 2 * kNodes);
-        EXPECT_EQ(assignment.master_addr, absl::StrCat("j", job, "n0.example"));
-        EXPECT_EQ(assignment.restart_count, job % 2 == 0 ? restarts : 0);
+        ranks.insert(assignment.group_rank());
+        EXPECT_EQ(assignment.world_size(), 2 * kNodes);
+        EXPECT_EQ(assignment.master_addr(), absl::StrCat("j", job, "n0.example"));
+        EXPECT_EQ(assignment.restart_count(), job % 2 == 0 ? restarts : 0);
       }
       EXPECT_EQ(ranks.size(), kNodes);
       if (restarts == 0) continue;
@@ -182,7 +182,7 @@ TEST(RoundsTest, ManyJobs_NeverMix) {
     for (auto& node : nodes) node->Succeed();
   }
   for (auto& nodes : jobs) {
-    for (auto& node : nodes) EXPECT_TRUE(node->Await<Finish>().verdict.succeeded);
+    for (auto& node : nodes) EXPECT_TRUE(node->Await<Finish>().verdict().succeeded());
   }
 }
 

@@ -29,10 +29,12 @@ inline std::string Describe(const ClientEvent& event) {
   }
   if (std::holds_alternative<Connected>(event)) return "Connected";
   const ServerMessage& message = std::get<ServerMessage>(event);
-  if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason, ")");
-  if (const auto* finish = std::get_if<Finish>(&message)) return absl::StrCat("Finish(", finish->verdict.reason, ")");
-  if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason, ")");
-  if (const auto* without = std::get_if<ExcludedFromRound>(&message)) return "ExcludedFromRound(" + without->reason + ")";
+  if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason(), ")");
+  if (const auto* finish = std::get_if<Finish>(&message))
+    return absl::StrCat("Finish(", finish->verdict().reason(), ")");
+  if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason(), ")");
+  if (const auto* without = std::get_if<ExcludedFromRound>(&message))
+    return "ExcludedFromRound(" + without->reason() + ")";
   static constexpr const char* kNames[] = {"Welcome", "HeartbeatAck", "Waiting", "Assign"};
   return kNames[message.index()];
 }
@@ -109,14 +111,14 @@ class ClientLog {
 
 // Settings that no slow machine trips over: nothing ends by time within a test.
 inline JobSettings PatientSettings(int nodes, int max_restarts = 3) {
-  JobSettings settings;
-  settings.min_nodes = nodes;
-  settings.max_nodes = nodes;
-  settings.max_restarts = max_restarts;
-  settings.join_timeout = absl::Hours(1);
-  settings.last_call = absl::Hours(1);
-  settings.heartbeat_timeout = absl::Hours(1);
-  settings.reconnect_grace = absl::Hours(1);
+  JobSettings settings = DefaultSettings();
+  settings.set_min_nodes(nodes);
+  settings.set_max_nodes(nodes);
+  settings.set_max_restarts(max_restarts);
+  *settings.mutable_join_timeout() = FromDuration(absl::Hours(1));
+  *settings.mutable_last_call() = FromDuration(absl::Hours(1));
+  *settings.mutable_heartbeat_timeout() = FromDuration(absl::Hours(1));
+  *settings.mutable_reconnect_grace() = FromDuration(absl::Hours(1));
   return settings;
 }
 
@@ -127,15 +129,15 @@ class TestLauncher {
   using NewClient = std::function<std::unique_ptr<Client>(Client::Handler)>;
 
   TestLauncher(const NewClient& new_client, const std::string& job, const std::string& host, JobSettings settings) {
-    join_.job_id = job;
-    join_.node_id = absl::StrCat(job, "/", host);
-    join_.host = host;
-    join_.address = absl::StrCat(host, ".example");
-    join_.store_port = 40'000;
-    join_.slots = 2;
-    join_.settings = settings;
-    join_.session_secret = std::string(32, 's');
-    join_.incarnation = 0;
+    join_.set_job_id(job);
+    join_.set_node_id(absl::StrCat(job, "/", host));
+    join_.set_host(host);
+    join_.set_address(absl::StrCat(host, ".example"));
+    join_.set_store_port(40'000);
+    join_.set_slots(2);
+    *join_.mutable_settings() = settings;
+    join_.set_session_secret(std::string(32, 's'));
+    join_.set_incarnation(0);
     client_ = new_client(log_.Handler());
   }
 
@@ -153,46 +155,47 @@ class TestLauncher {
   }
 
   void SendJoin() {
-    ++join_.incarnation;
+    join_.set_incarnation(join_.incarnation() + 1);
     client_->Send(join_);
   }
 
   // Takes part in the round, which must be given out, with workers that run.
   Assignment AwaitRound() {
-    const Assignment assignment = log_.Await<Assign>().assignment;
-    join_.phase = Join::Phase::kRunning;
-    join_.current = assignment;
+    const Assignment assignment = log_.Await<Assign>().assignment();
+    join_.set_phase(Join::PHASE_RUNNING);
+    *join_.mutable_current() = assignment;
     return assignment;
   }
 
   void FailWorker(int exit_code) {
-    WorkerFailure failure;
-    failure.host = join_.host;
-    failure.rank = join_.current->base_rank;
-    failure.local_rank = 0;
-    failure.pid = 1234;
-    failure.exit_code = exit_code;
-    failure.message = absl::StrCat("exited with ", exit_code);
-    client_->Send(WorkerFailed{join_.current->round, failure});
+    WorkerFailure failure = NewFailure();
+    failure.set_host(join_.host());
+    failure.set_rank(join_.current().base_rank());
+    failure.set_local_rank(0);
+    failure.set_pid(1234);
+    failure.set_exit_code(exit_code);
+    failure.set_message(absl::StrCat("exited with ", exit_code));
+    client_->Send(NewWorkerFailed(join_.current().round(), failure));
   }
 
   // Answers a StopRound: the workers are gone.
   void GetReady() {
     const StopRound stop = log_.Await<StopRound>();
-    join_.phase = Join::Phase::kIdle;
-    client_->Send(Ready{stop.round, ++join_.store_port});
+    join_.set_phase(Join::PHASE_IDLE);
+    join_.set_store_port(join_.store_port() + 1);
+    client_->Send(NewReady(stop.round(), join_.store_port()));
   }
 
   void Succeed() {
-    join_.phase = Join::Phase::kSucceeded;
-    client_->Send(GroupSucceeded{join_.current->round});
+    join_.set_phase(Join::PHASE_SUCCEEDED);
+    client_->Send(NewGroupSucceeded(join_.current().round()));
   }
 
   void Disappear() { client_.reset(); }
 
  private:
   ClientLog log_;
-  Join join_;
+  Join join_ = NewJoin();
   std::unique_ptr<Client> client_;  // last: its handler uses the log
 };
 

@@ -9,8 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/launcher_wire.h"
-#include "rendezvous/wire/server_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/samples.h"
@@ -23,12 +22,12 @@ constexpr char kUnknownField[] = "\xFA\x3E\x02hi";  // field 1007, of length 2
 
 v1::LauncherMessage IdleJoin(int nodes) {
   Join join = SampleJoin();
-  join.incarnation = 1;
-  join.node_rank.reset();
-  join.settings = PatientSettings(nodes);
-  join.phase = Join::Phase::kIdle;
-  join.current.reset();
-  join.survivors.clear();
+  join.set_incarnation(1);
+  join.clear_node_rank();
+  *join.mutable_settings() = PatientSettings(nodes);
+  join.set_phase(Join::PHASE_IDLE);
+  join.clear_current();
+  join.clear_survivors();
   return ToProto(LauncherMessage(join));
 }
 
@@ -41,7 +40,7 @@ TEST(VersionsTest, Server_UnknownKind_IsIgnored) {
   v1::ServerMessage message;
   while (!message.has_assign()) message = newer.Read().value();
   ASSERT_TRUE(newer.WriteBytes(kUnknownKind));
-  ASSERT_TRUE(newer.Write(ToProto(LauncherMessage(GroupSucceeded{message.assign().assignment().round()}))));
+  ASSERT_TRUE(newer.Write(ToProto(LauncherMessage(NewGroupSucceeded(message.assign().assignment().round())))));
   while (!message.has_finish()) message = newer.Read().value();
   EXPECT_TRUE(message.finish().verdict().succeeded());
 }
@@ -68,6 +67,12 @@ TEST(VersionsTest, Server_JoinWithoutVersion_IsInvalid) {
   EXPECT_EQ(client.Finish().code(), absl::StatusCode::kInvalidArgument);
 }
 
+Welcome NewerWelcome() {
+  Welcome welcome = NewWelcome(absl::InfiniteDuration(), absl::Seconds(1));
+  welcome.set_protocol_version(99);
+  return welcome;
+}
+
 // Says between all that it says what nobody knows yet.
 class FutureServer final : public v1::Rendezvous::Service {
  public:
@@ -87,15 +92,17 @@ class FutureServer final : public v1::Rendezvous::Service {
     stream->SendInitialMetadata();
     v1::LauncherMessage from;
     if (!stream->Read(&from)) return grpc::Status::OK;
-    v1::ServerMessage welcome = ToProto(ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, absl::Seconds(1)}));
+    v1::ServerMessage welcome = ToProto(ServerMessage(NewerWelcome()));
     (void)welcome.mutable_welcome()->MergeFromString(kUnknownField);
     Assignment assignment;
-    assignment.round = 1;
-    assignment.group_world_size = assignment.world_size = assignment.role_world_size = 1;
-    assignment.master_addr = "10.0.0.1";
-    assignment.master_port = 1;
+    assignment.set_round(1);
+    assignment.set_role_world_size(1);
+    assignment.set_group_world_size(1);
+    assignment.set_world_size(1);
+    assignment.set_master_addr("10.0.0.1");
+    assignment.set_master_port(1);
     for (const v1::ServerMessage& message :
-         {Unknown(), welcome, Unknown(), ToProto(ServerMessage(Assign{assignment})), Unknown()}) {
+         {Unknown(), welcome, Unknown(), ToProto(ServerMessage(NewAssign(assignment))), Unknown()}) {
       stream->Write(message);
     }
     while (stream->Read(&from)) {
@@ -118,10 +125,9 @@ TEST(VersionsTest, Client_UnknownKind_IsIgnored) {
   FutureServer server;
   TestLauncher launcher(TestServer::GrpcTo(server.port()), "job", "node1", PatientSettings(1));
   launcher.ConnectAndJoin();
-  EXPECT_EQ(std::get<ServerMessage>(*launcher.log().Next()),
-            ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, absl::Seconds(1)}));
+  EXPECT_EQ(std::get<ServerMessage>(*launcher.log().Next()), ServerMessage(NewerWelcome()));
   // On the same stream: no Disconnected comes between.
-  EXPECT_EQ(launcher.AwaitRound().round, 1);
+  EXPECT_EQ(launcher.AwaitRound().round(), 1);
 }
 
 }  // namespace

@@ -9,10 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "rendezvous/core/limits.h"
-#include "rendezvous/wire/fields.h"
+#include "rendezvous/core/validate.h"
+#include "rendezvous/wire/envelope.h"
 #include "rendezvous/wire/job_wire.h"
-#include "rendezvous/wire/launcher_wire.h"
-#include "rendezvous/wire/server_wire.h"
 #include "tests/rendezvous_net/samples.h"
 
 namespace ddprun::rendezvous {
@@ -30,35 +29,52 @@ Message OverTheWire(const Message& message) {
   return back.ok() ? *back : Message{};
 }
 
+RankProgress RankAt(int32_t local_rank, int64_t step) {
+  RankProgress rank;
+  rank.set_local_rank(local_rank);
+  rank.set_step(step);
+  rank.set_samples(3'000'000'000);
+  rank.set_phase("forward");
+  rank.set_loss(0.25);
+  *rank.mutable_ago() = FromDuration(absl::Seconds(1));
+  return rank;
+}
+
+Progress ProgressOf(const std::vector<RankProgress>& ranks) {
+  Progress progress;
+  progress.set_round(8);
+  progress.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  return progress;
+}
+
 TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
-  Join plain;  // only what is required
-  plain.job_id = "j";
-  plain.node_id = "n";
-  plain.host = "h";
-  plain.address = "::1";
-  plain.store_port = 1;
-  plain.session_secret = std::string(16, 's');
+  Join plain = NewJoin();  // only what is required
+  plain.set_job_id("j");
+  plain.set_node_id("n");
+  plain.set_host("h");
+  plain.set_address("::1");
+  plain.set_store_port(1);
+  plain.set_session_secret(std::string(16, 's'));
   Join stopping = SampleJoin();
-  stopping.store_port = 0;  // its store is being opened
-  stopping.node_rank = 0;
-  stopping.phase = Join::Phase::kStopping;
-  WorkerFailure lost;
-  lost.host = "node2";
-  const std::vector<LauncherMessage> messages = {SampleJoin(),
-                                                 plain,
-                                                 stopping,
-                                                 Heartbeat{},
-                                                 WorkerFailed{8, SampleFailure()},
-                                                 WorkerFailed{1, lost},
-                                                 GroupSucceeded{9},
-                                                 Ready{8, 40002, "0f0f0f0f0f0f0f0f"},
-                                                 Ready{8, 40002, "", {{1, 0}, {4095, std::nullopt}}, true},
-                                                 Ready{8, 40002, "", {}, false, true},
-                                                 Leave{"SIGTERM", true, 15},
-                                                 Progress{8, {}},
-                                                 Progress{8,
-                                                          {{0, 12, 3'000'000'000, "forward", 0.25, absl::Seconds(1)},
-                                                           {4095, 0, std::nullopt, "", std::nullopt, {}}}}};
+  stopping.set_store_port(0);  // its store is being opened
+  stopping.set_node_rank(0);
+  stopping.set_phase(Join::PHASE_STOPPING);
+  WorkerFailure lost = NewFailure();
+  lost.set_host("node2");
+  const std::vector<LauncherMessage> messages = {
+      SampleJoin(),
+      plain,
+      stopping,
+      Heartbeat{},
+      NewWorkerFailed(8, SampleFailure()),
+      NewWorkerFailed(1, lost),
+      NewGroupSucceeded(9),
+      NewReady(8, 40002, "0f0f0f0f0f0f0f0f"),
+      NewReady(8, 40002, "", std::vector<Survivor>{NewSurvivor(1, 0), NewSurvivor(4095)}, true),
+      NewReady(8, 40002, "", std::vector<Survivor>(), false, true),
+      NewLeave("SIGTERM", true, 15),
+      ProgressOf({}),
+      ProgressOf({RankAt(4, 12), RankAt(4095, 0)})};
   for (const LauncherMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
@@ -67,10 +83,10 @@ TEST(LauncherWireTest, Progress_OutOfBounds_IsRefusedByName) {
     Progress progress;
     const char* problem;
   };
-  const RankProgress good{1, 5};
-  const RankProgress negative{1, -1};
-  for (const Case& c : {Case{{1, {negative}}, "progress.step"}, Case{{1, {good, good}}, "progress.local_rank"},
-                        Case{{1, std::vector<RankProgress>(300, good)}, "progress.ranks: has 300 entries"}}) {
+  const RankProgress good = RankAt(1, 5), negative = RankAt(1, -1);
+  for (const Case& c :
+       {Case{ProgressOf({negative}), "progress.step"}, Case{ProgressOf({good, good}), "progress.local_rank"},
+        Case{ProgressOf(std::vector<RankProgress>(300, good)), "progress.ranks: has 300 entries"}}) {
     const auto read = FromProto(ToProto(LauncherMessage(c.progress)));
     ASSERT_FALSE(read.ok());
     EXPECT_NE(read.status().message().find(c.problem), std::string::npos) << read.status();
@@ -78,54 +94,57 @@ TEST(LauncherWireTest, Progress_OutOfBounds_IsRefusedByName) {
 }
 
 TEST(LauncherWireTest, RoundTrip_EveryPhase_IsUnchanged) {
-  for (const auto phase :
-       {Join::Phase::kIdle, Join::Phase::kRunning, Join::Phase::kSucceeded, Join::Phase::kStopping}) {
+  for (const auto phase : {Join::PHASE_IDLE, Join::PHASE_RUNNING, Join::PHASE_SUCCEEDED, Join::PHASE_STOPPING}) {
     LauncherMessage message = SampleJoin();
-    std::get<Join>(message).phase = phase;
+    std::get<Join>(message).set_phase(phase);
     EXPECT_EQ(OverTheWire(message), message);
   }
 }
 
-TEST(LauncherWireTest, RoundTrip_InProcess_IsNotSent) {
+TEST(LauncherWireTest, RoundTrip_Origin_IsNotSent) {
   Join join = SampleJoin();
-  join.in_process = true;
-  EXPECT_FALSE(std::get<Join>(OverTheWire(LauncherMessage(join))).in_process);
+  join.mutable_origin()->set_in_process(true);
+  EXPECT_FALSE(std::get<Join>(OverTheWire(LauncherMessage(join))).has_origin());
 }
 
 TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   Verdict success;
-  success.succeeded = true;
-  success.reason = "all workers ended well";
+  success.set_succeeded(true);
+  success.set_reason("all workers ended well");
   Waiting until_forever = SampleWaiting();
-  until_forever.remaining = absl::InfiniteDuration();
-  const std::vector<ServerMessage> messages = {
-      Welcome{absl::Seconds(1)},
-      Welcome{absl::InfiniteDuration()},
-      Welcome{absl::Seconds(1), true, 7, absl::Seconds(6), 41, "boot 1 77"},
-      HeartbeatAck{},
-      SampleWaiting(),
-      until_forever,
-      Assign{SampleAssignment()},
-      StopRound{8, "rank 5 failed", SampleFailure()},
-      StopRound{8, "node2 was lost", std::nullopt, true, false},
-      StopRound{8, "node2 joined", std::nullopt, true, true},
-      Finish{SampleVerdict()},
-      Finish{success},
-      Rejected{"other settings"},
-      ExcludedFromRound{9, "node2 is left out"}};
+  *until_forever.mutable_remaining() = FromDuration(absl::InfiniteDuration());
+  Welcome full = NewWelcome(absl::Seconds(1), absl::Seconds(6));
+  full.set_by_launcher(true);
+  full.set_protocol_version(7);
+  full.set_missed_round(41);
+  full.set_server_process("boot 1 77");
+  const std::vector<ServerMessage> messages = {NewWelcome(absl::Seconds(1), absl::Seconds(6)),
+                                               NewWelcome(absl::InfiniteDuration(), absl::Seconds(6)),
+                                               full,
+                                               HeartbeatAck{},
+                                               SampleWaiting(),
+                                               until_forever,
+                                               NewAssign(SampleAssignment()),
+                                               NewStopRound(8, "rank 5 failed", SampleFailure()),
+                                               NewStopRound(8, "node2 was lost", std::nullopt, true, false),
+                                               NewStopRound(8, "node2 joined", std::nullopt, true, true),
+                                               NewFinish(SampleVerdict()),
+                                               NewFinish(success),
+                                               NewRejected("other settings"),
+                                               NewExcludedFromRound(9, "node2 is left out")};
   for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
 TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
-  WorkerFailed failed{1, SampleFailure()};
-  failed.failure.message = std::string(100'000, 'x');
-  failed.failure.traceback = std::string(100'000, '\xFF');
-  failed.failure.error_file = "/tmp/\xC3";
+  WorkerFailed failed = NewWorkerFailed(1, SampleFailure());
+  failed.mutable_failure()->set_message(std::string(100'000, 'x'));
+  failed.mutable_failure()->set_traceback(std::string(100'000, '\xFF'));
+  failed.mutable_failure()->set_error_file("/tmp/\xC3");
   const auto back = std::get<WorkerFailed>(OverTheWire(LauncherMessage(failed)));
-  EXPECT_EQ(back.failure.message.size(), kMaxTextBytes);
-  EXPECT_TRUE(absl::EndsWith(back.failure.message, "x..."));
-  EXPECT_EQ(back.failure.traceback.size(), kMaxTracebackBytes);
-  EXPECT_EQ(back.failure.error_file, "/tmp/?");
+  EXPECT_EQ(back.failure().message().size(), kMaxTextBytes);
+  EXPECT_TRUE(absl::EndsWith(back.failure().message(), "x..."));
+  EXPECT_EQ(back.failure().traceback().size(), kMaxTracebackBytes);
+  EXPECT_EQ(back.failure().error_file(), "/tmp/?");
 }
 
 TEST(FieldsTest, CleanText_Utf8_KeepsWholeCharacters) {
@@ -164,6 +183,7 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.store_secret", join([](v1::Join* j) { j->set_store_secret(std::string(kMaxSecretBytes + 1, 's')); })},
       {"join.slots", join([](v1::Join* j) { j->set_slots(0); })},
       {"join.slots", join([](v1::Join* j) { j->set_slots(1'000'000'000); })},
+      {"join.origin", join([](v1::Join* j) { j->mutable_origin()->set_in_process(true); })},
       {"join.role", join([](v1::Join* j) { j->set_role("a\nb"); })},
       {"join.node_rank", join([](v1::Join* j) { j->set_node_rank(-1); })},
       {"join.topology", join([](v1::Join* j) { j->set_topology(std::string(kMaxTopologyBytes + 1, 't')); })},
@@ -190,48 +210,48 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.session_secret", join([](v1::Join* j) { j->clear_session_secret(); })},
       {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMinSecretBytes - 1, 'a')); })},
       {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMaxSecretBytes + 1, 'a')); })},
-      {"join.current is missing", join([](v1::Join* j) { j->clear_current(); })},
+      {"join.current: is missing", join([](v1::Join* j) { j->clear_current(); })},
       {"join.current.round", join([](v1::Join* j) { j->mutable_current()->set_round(0); })},
       {"join.current.group_rank", join([](v1::Join* j) { j->mutable_current()->set_group_rank(3); })},
       {"join.current.base_rank", join([](v1::Join* j) { j->mutable_current()->set_base_rank(-1); })},
       {"join.current.role_world_size", join([](v1::Join* j) { j->mutable_current()->set_role_world_size(13); })},
       {"join.current.master_port", join([](v1::Join* j) { j->mutable_current()->set_master_port(0); })},
-      {"join.survivors has local rank 8", join([](v1::Join* j) { j->mutable_survivors(2)->set_local_rank(8); })},
-      {"join.survivors has local rank 0 after 0",
+      {"join.survivors: has local rank 8", join([](v1::Join* j) { j->mutable_survivors(2)->set_local_rank(8); })},
+      {"join.survivors: has local rank 0 after 0",
        join([](v1::Join* j) { j->mutable_survivors(1)->set_local_rank(0); })},
-      {"join.survivors has step -1", join([](v1::Join* j) { j->mutable_survivors(1)->set_committed_step(-1); })},
+      {"join.survivors: has step -1", join([](v1::Join* j) { j->mutable_survivors(1)->set_committed_step(-1); })},
       {"join.current.state_source", join([](v1::Join* j) { j->mutable_current()->set_state_source(12); })},
       {"join.current.state_step", join([](v1::Join* j) { j->mutable_current()->set_state_step(-1); })},
       {"join.current.restart_count", join([](v1::Join* j) { j->mutable_current()->set_restart_count(-1); })},
       {"worker_failed.failure: is missing", [](v1::LauncherMessage* m) { m->mutable_worker_failed(); }},
       {"worker_failed.failure.traceback",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->set_traceback(std::string(kMaxTracebackBytes + 1, 'x'));
        }},
       {"worker_failed.failure.exit_code",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->set_exit_code(-1);
        }},
       {"worker_failed.failure.signal",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->set_signal(65);
        }},
       {"worker_failed.failure.pid",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->set_pid(1LL << 40);
        }},
       {"worker_failed.failure.at",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->mutable_at()->set_seconds(-(1LL << 60));
        }},
       {"worker_failed.failure.step",
        [](v1::LauncherMessage* m) {
-         *m = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+         *m = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
          m->mutable_worker_failed()->mutable_failure()->set_step(-1);
        }},
       {"ready.survivors",
@@ -272,7 +292,7 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   message = ToProto(ServerMessage(SampleWaiting()));
   for (int i = 0; i <= kMaxHostsTold; ++i) message.mutable_waiting()->add_hosts("h");
   EXPECT_EQ(code_and_text(message), "waiting.hosts: names 259, more than 256");
-  message = ToProto(ServerMessage(Finish{SampleVerdict()}));
+  message = ToProto(ServerMessage(NewFinish(SampleVerdict())));
   message.mutable_finish()->mutable_verdict()->set_exit_code(256);
   EXPECT_EQ(code_and_text(message), "finish.verdict.exit_code: must be from 0 to 255, not 256");
   message.mutable_finish()->mutable_verdict()->mutable_first_cause()->clear_ran_for();
@@ -282,19 +302,19 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
 // Whatever bytes come: an error or a message that survives another trip, never a crash.
 // What a peer says can't forge a line of a log, or speak to a terminal.
 TEST(LauncherWireTest, FromProto_TextsForPeople_AreCleaned) {
-  v1::LauncherMessage leave = ToProto(LauncherMessage(Leave{"x"}));
+  v1::LauncherMessage leave = ToProto(LauncherMessage(NewLeave("x")));
   leave.mutable_leave()->set_reason(
       "gone\nddprun: all is well\x1b[2J\xC2\x9B"
       "31m\r");
-  EXPECT_EQ(std::get<Leave>(FromProto(leave).value()).reason, "gone ddprun: all is well?[2J?31m");
-  v1::LauncherMessage failed = ToProto(LauncherMessage(WorkerFailed{1, SampleFailure()}));
+  EXPECT_EQ(std::get<Leave>(FromProto(leave).value()).reason(), "gone ddprun: all is well?[2J?31m");
+  v1::LauncherMessage failed = ToProto(LauncherMessage(NewWorkerFailed(1, SampleFailure())));
   failed.mutable_worker_failed()->mutable_failure()->set_message("a\nb\x1b");
   failed.mutable_worker_failed()->mutable_failure()->set_error_file("/a\nb");
   failed.mutable_worker_failed()->mutable_failure()->set_traceback("line 1\n\x1b[0mline 2");
-  const WorkerFailure read = std::get<WorkerFailed>(FromProto(failed).value()).failure;
-  EXPECT_EQ(read.message, "a b?");
-  EXPECT_EQ(read.error_file, "/a b");
-  EXPECT_EQ(read.traceback, "line 1\n?[0mline 2");
+  const WorkerFailure read = std::get<WorkerFailed>(FromProto(failed).value()).failure();
+  EXPECT_EQ(read.message(), "a b?");
+  EXPECT_EQ(read.error_file(), "/a b");
+  EXPECT_EQ(read.traceback(), "line 1\n?[0mline 2");
 }
 
 TEST(LauncherWireTest, FromProto_NameWithC1Control_IsRefused) {
@@ -306,9 +326,9 @@ TEST(LauncherWireTest, FromProto_NameWithC1Control_IsRefused) {
 }
 
 TEST(ServerWireTest, FromProto_TextsForPeople_AreCleaned) {
-  v1::ServerMessage message = ToProto(ServerMessage(Rejected{"x"}));
+  v1::ServerMessage message = ToProto(ServerMessage(NewRejected("x")));
   message.mutable_rejected()->set_reason("no\nyes\x07");
-  EXPECT_EQ(std::get<Rejected>(FromProto(message).value()).reason, "no yes?");
+  EXPECT_EQ(std::get<Rejected>(FromProto(message).value()).reason(), "no yes?");
 }
 
 // Protocol 7.2: what an older side does not know.
@@ -332,7 +352,7 @@ TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
   message.mutable_join()->set_phase(static_cast<v1::Join::Phase>(99));
   const absl::StatusOr<LauncherMessage> read = FromProto(message);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(std::get<Join>(*read).phase, Join::Phase::kRunning);
+  EXPECT_EQ(std::get<Join>(*read).phase(), Join::PHASE_RUNNING);
 }
 
 TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {

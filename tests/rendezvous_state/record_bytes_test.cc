@@ -71,13 +71,20 @@ TEST(RecordBytesTest, WhatPeopleLookAtAndCounts_RefuseNothing) {
   extreme.cooldowns[0].times = extreme.failing_rounds = -1;
   extreme.goodput->times.lost = absl::Seconds(1'750'284'837);
   extreme.goodput->highest_step = INT64_MIN;
-  extreme.verdict->exit_code = -1;
+  extreme.verdict->set_exit_code(-1);
   extreme.kicked[0].actor = extreme.owner = "\xff";
   for (WorkerFailure* failure : {&*extreme.round.leave_cause, &*extreme.events[1].failure}) {
-    *failure =
-        WorkerFailure{.host = std::string(1000, 'x'), .rank = -7, .local_rank = 1 << 30, .pid = -1, .signal = 99};
-    failure->ran_for = -absl::InfiniteDuration();
-    failure->step = -5;
+    *failure = [&] {
+      WorkerFailure m = NewFailure();
+      m.set_host(std::string(1000, 'x'));
+      m.set_rank(-7);
+      m.set_local_rank(1 << 30);
+      m.set_pid(-1);
+      m.set_signal(99);
+      return m;
+    }();
+    *failure->mutable_ran_for() = FromDuration(-absl::InfiniteDuration());
+    failure->set_step(-5);
   }
   const absl::StatusOr<JobRecord> back = RecordFromBytes(ToBytes(extreme));
   ASSERT_TRUE(back.ok()) << back.status();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/registry.h"
+#include "rendezvous/core/validate.h"
 #include "rendezvous/state/record_bytes.h"
 #include "tests/rendezvous_core/random_events.h"
 
@@ -31,7 +32,10 @@ class ExtremeServer {
     registry_->SetWallTime(AnyTime());
     if (auto* said = std::get_if<Said>(&event)) {
       Exaggerate(&said->message);
-      registry_->OnMessage(said->job_id, said->node_id, said->incarnation, said->message, now_, &effects);
+      LauncherMessage checked = said->message;
+      if (!std::holds_alternative<Join>(checked) || Validate(&checked).ok()) {
+        registry_->OnMessage(said->job_id, said->node_id, said->incarnation, said->message, now_, &effects);
+      }
       if (!std::holds_alternative<Join>(said->message)) {
         registry_->OnMessage(said->job_id, said->node_id, said->incarnation, AnyProgress(), now_, &effects);
       }
@@ -69,28 +73,30 @@ class ExtremeServer {
   }
 
   void Exaggerate(LauncherMessage* message) {
-    if (auto* join = std::get_if<Join>(message)) join->user = AnyText();
-    if (auto* join = std::get_if<Join>(message); join != nullptr && join->current && OneIn(3)) {
-      join->current->restart_count = AnyOf({0, 1, kMaxRestarts, INT32_MAX - 1, INT32_MAX});
+    if (auto* join = std::get_if<Join>(message)) join->mutable_origin()->set_user(AnyText());
+    if (auto* join = std::get_if<Join>(message); join != nullptr && join->has_current() && OneIn(3)) {
+      join->mutable_current()->set_restart_count(AnyOf({0, 1, kMaxRestarts, INT32_MAX - 1, INT32_MAX}));
     }
     auto* const failed = std::get_if<WorkerFailed>(message);
     if (failed == nullptr) return;
-    WorkerFailure& failure = failed->failure;
-    failure.step = AnyStep();
-    failure.rank = AnyOf({-1, 0, 1, INT32_MAX});
-    failure.ran_for = AnyDuration();
-    failure.at = AnyTime();
-    for (std::string* text : {&failure.message, &failure.traceback, &failure.error_file, &failure.progress}) {
+    WorkerFailure& failure = *failed->mutable_failure();
+    failure.set_step(AnyStep());
+    failure.set_rank(AnyOf({-1, 0, 1, INT32_MAX}));
+    *failure.mutable_ran_for() = FromDuration(AnyDuration());
+    *failure.mutable_at() = FromTime(AnyTime());
+    for (std::string* text : {failure.mutable_message(), failure.mutable_traceback(), failure.mutable_error_file(),
+                              failure.mutable_progress()}) {
       *text = AnyText();
     }
   }
 
   Progress AnyProgress() {
     Progress progress;
-    RankProgress& rank = progress.ranks.emplace_back();
-    rank.step = AnyStep();
-    rank.loss = AnyOf({0.0, -1e308, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()});
-    rank.ago = AnyDuration();
+    RankProgress& rank = *progress.add_ranks();
+    rank.set_step(AnyStep());
+    rank.set_loss(
+        AnyOf({0.0, -1e308, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}));
+    *rank.mutable_ago() = FromDuration(AnyDuration());
     return progress;
   }
 

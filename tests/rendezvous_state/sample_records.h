@@ -11,10 +11,10 @@ namespace ddprun::rendezvous {
 inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   JobRecord record;
   record.job_id = job_id;
-  record.settings.min_nodes = 2;
-  record.settings.max_nodes = 3;
-  record.settings.max_restarts = 4;
-  record.settings.reconnect_grace = absl::Milliseconds(70);
+  record.settings.set_min_nodes(2);
+  record.settings.set_max_nodes(3);
+  record.settings.set_max_restarts(4);
+  *record.settings.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(70));
   record.settings_host = "node-a";
   record.owner = "alice";
   record.age = absl::Seconds(90);
@@ -29,7 +29,15 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                              .store_secret = "0123456789abcdef",
                              .reason = "all 3 nodes joined",
                              .leave_reason = "rank 3 exited with code 7",
-                             .leave_cause = WorkerFailure{.host = "node-c", .rank = 3, .pid = 77, .exit_code = 7},
+                             .leave_cause =
+                                 [&] {
+                                   WorkerFailure m = NewFailure();
+                                   m.set_host("node-c");
+                                   m.set_rank(3);
+                                   m.set_pid(77);
+                                   m.set_exit_code(7);
+                                   return m;
+                                 }(),
                              .nodes = {{"id-1", "digest 1"}, {"id-2", "", true}, {"id-3", "digest 3"}}};
   record.resized = JobSize{2, 5};
   record.drained_hosts = {"node-a", "node-z"};
@@ -47,7 +55,7 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
   record.kicked = {{"id-7", "root"}, {"id-5", "10.0.0.9"}};
   record.others = {"id-8", "id-4"};
   record.earlier_round = round - 1;
-  record.earlier_verdict = Verdict{true, "all 24 workers succeeded", std::nullopt, 0};
+  record.earlier_verdict = NewVerdict(true, "all 24 workers succeeded", std::nullopt, 0);
   record.goodput = GoodputRecord{.times = {.waiting = absl::Seconds(1),
                                            .starting = absl::Seconds(2),
                                            .training = absl::Milliseconds(3500),
@@ -81,7 +89,7 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
 
 inline JobRecord EndedRecord(const std::string& job_id, uint64_t round) {
   JobRecord record = LiveRecord(job_id, round);
-  record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
+  record.verdict = NewVerdict(false, "rank 3 exited with code 7", record.round.leave_cause, 7);
   record.told = {"id-1", "id-2"};
   return record;
 }

@@ -13,13 +13,17 @@ namespace ddprun::rendezvous {
 namespace {
 
 WorkerFailure LongFailure() {
-  return WorkerFailure{.host = "node-c",
-                       .rank = 3,
-                       .exit_code = 7,
-                       .message = std::string(4096, 'm'),
-                       .traceback = std::string(kMaxTracebackBytes, 't'),
-                       .error_file = std::string(4096, 'f'),
-                       .progress = std::string(4096, 'p')};
+  return [&] {
+    WorkerFailure m = NewFailure();
+    m.set_host("node-c");
+    m.set_rank(3);
+    m.set_exit_code(7);
+    m.set_message(std::string(4096, 'm'));
+    m.set_traceback(std::string(kMaxTracebackBytes, 't'));
+    m.set_error_file(std::string(4096, 'f'));
+    m.set_progress(std::string(4096, 'p'));
+    return m;
+  }();
 }
 
 TEST(ShortRecordTest, RunningJob_LosesEventsOnly) {
@@ -32,12 +36,13 @@ TEST(ShortRecordTest, RunningJob_LosesEventsOnly) {
 TEST(ShortRecordTest, LongTexts_AreCut) {
   JobRecord record = LiveRecord("a", 5);
   record.round.leave_cause = LongFailure();
-  record.earlier_verdict = Verdict{false, std::string(4096, 'r'), LongFailure(), 7};
+  record.earlier_verdict = NewVerdict(false, std::string(4096, 'r'), LongFailure(), 7);
   record = Shortened(record);
-  EXPECT_LE(record.earlier_verdict->reason.size(), JobHistory::kMaxText);
-  for (const WorkerFailure& failure : {*record.round.leave_cause, *record.earlier_verdict->first_cause}) {
-    EXPECT_EQ(failure.exit_code, 7);
-    for (const std::string* text : {&failure.message, &failure.traceback, &failure.error_file, &failure.progress}) {
+  EXPECT_LE(record.earlier_verdict->reason().size(), JobHistory::kMaxText);
+  for (const WorkerFailure& failure : {*record.round.leave_cause, record.earlier_verdict->first_cause()}) {
+    EXPECT_EQ(failure.exit_code(), 7);
+    for (const std::string* text :
+         {&failure.message(), &failure.traceback(), &failure.error_file(), &failure.progress()}) {
       EXPECT_LE(text->size(), JobHistory::kMaxText);
       EXPECT_GT(text->size(), JobHistory::kMaxText / 2);
     }
@@ -57,7 +62,7 @@ TEST(ShortRecordTest, EndedJob_IsSmallerThanItsRoundWas) {
   running.round.group_world_size = 1000;
   JobRecord ended = running;
   ended.round.leave_cause = LongFailure();
-  ended.verdict = Verdict{false, "rank 3 exited with code 7", LongFailure(), 7};
+  ended.verdict = NewVerdict(false, "rank 3 exited with code 7", LongFailure(), 7);
   for (const RoundNodeRecord& node : running.round.nodes) {
     ended.told.push_back(node.node_id);
     ended.fenced.push_back({node.node_id, 1, node.session});
@@ -68,7 +73,7 @@ TEST(ShortRecordTest, EndedJob_IsSmallerThanItsRoundWas) {
   const absl::StatusOr<JobRecord> back = RecordFromBytes(bytes);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->told, ended.told);
-  EXPECT_EQ(back->verdict->reason, ended.verdict->reason);
+  EXPECT_EQ(back->verdict->reason(), ended.verdict->reason());
   EXPECT_TRUE(EndedJob::FromRecord(*back, SteadyTime::InfinitePast()).unreported);
 }
 

@@ -43,7 +43,7 @@ class Job {
   }
   void End() {
     launcher_.Succeed();
-    EXPECT_TRUE(launcher_.Await<Finish>().verdict.succeeded);
+    EXPECT_TRUE(launcher_.Await<Finish>().verdict().succeeded());
   }
 
  private:

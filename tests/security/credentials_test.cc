@@ -42,7 +42,7 @@ void RunJob(TestLauncher* launcher) {
   launcher->ConnectAndJoin();
   launcher->AwaitRound();
   launcher->Succeed();
-  EXPECT_TRUE(launcher->Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(launcher->Await<Finish>().verdict().succeeded());
 }
 
 // What a client with these credentials is told in the end; the stream may open before it is refused.
@@ -89,7 +89,7 @@ TEST(TokenTest, Stranger_GetsNothingFromAnyCall) {
   EXPECT_FALSE(stranger.Read().has_value());
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.Finish()));
   launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
 }
 
 TEST(TokenTest, Rotation_RunningJobGoesOn) {
@@ -107,7 +107,7 @@ TEST(TokenTest, Rotation_RunningJobGoesOn) {
   WriteFile(path, kNew);
   EXPECT_TRUE(absl::StrContains(RefusalOf(server.port(), {.token = kOld}).reason, "token"));
   running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
 }
 
 TEST(TokenTest, FileStalls_RunningJobGoesOnAndKnownTokensAreServed) {
@@ -121,7 +121,7 @@ TEST(TokenTest, FileStalls_RunningJobGoesOnAndKnownTokensAreServed) {
   TestLauncher other(TestServer::GrpcTo(server.port(), {.token = kOld}), "other", "node1", PatientSettings(1));
   RunJob(&other);
   running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
 }
 
 // What each role may do, and who is named as the one who did it.
@@ -247,7 +247,7 @@ TEST_F(RolesTest, EachRole_MayCallWhatTheTableSays) {
             "the token of bob has role launcher; job job is owned by alice, so this call requires role admin");
   EXPECT_EQ(Stop("no-token-of-this-file").error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(Stop(TokenOf("launcher:alice")).ok());
-  EXPECT_EQ(running.Await<Finish>().verdict.reason, "stopped by alice");
+  EXPECT_EQ(running.Await<Finish>().verdict().reason(), "stopped by alice");
   std::vector<std::string> drained_by;
   for (const auto& logged : events_.Read(0, 1000)) {
     if (logged->event.kind == Event::Kind::kHostDrained) drained_by.push_back(logged->event.actor);
@@ -369,7 +369,7 @@ TEST_F(TlsTest, Rotation_RunningJobGoesOnAndNewClientsGetIn) {
   const auto other = TestServer::GrpcTo(server.port(), client)(log.Handler());
   log.AwaitReconnected();  // as soon as the server has seen the new files, too
   running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
 }
 
 TEST_F(TlsTest, FilesOfTheClientStall_ReconnectsWithWhatWasReadLast) {

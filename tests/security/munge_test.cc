@@ -190,7 +190,7 @@ TEST_F(MungeTest, Stranger_GetsNothingFromAnyCall_JobGoesOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.WatchHealth("").status()));
   EXPECT_TRUE(absl::IsUnimplemented(stranger.Reflect().status()));
   launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
 }
 
 TEST_F(MungeTest, LauncherWithoutMunge_IsToldWhatToDo) {
@@ -248,7 +248,7 @@ TEST_F(MungeTest, MungedHangs_RunningJobGoesOn_NewLaunchersWait) {
   RawClient stranger(server.port(), "Munge MUNGE:AwQ:");  // keeps the server's side waiting, too
   EXPECT_TRUE(stranger.WriteBytes(""));
   running.Succeed();
-  EXPECT_TRUE(running.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(running.Await<Finish>().verdict().succeeded());
   EXPECT_TRUE(late.log().empty());
   munged().Signal(SIGCONT);
   late.log().AwaitReconnected();
@@ -273,7 +273,7 @@ TEST_F(MungeTest, MungedComesBack_LauncherReconnects) {
   launcher.log().AwaitReconnected();
   launcher.SendJoin();
   launcher.Succeed();
-  EXPECT_TRUE(launcher.Await<Finish>().verdict.succeeded);
+  EXPECT_TRUE(launcher.Await<Finish>().verdict().succeeded());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/launcher_wire.h"
+#include "rendezvous/wire/envelope.h"
 #include "tests/rendezvous_net/net_fixture.h"
 #include "tests/rendezvous_net/raw_client.h"
 #include "tests/rendezvous_net/test_launcher.h"
@@ -23,7 +23,7 @@ namespace {
 class StrangerTest : public testing::Test {
  protected:
   StrangerTest() : launcher_(server_.Grpc(), "job", "node1", PatientSettings(1)) {
-    launcher_.join().session_secret = std::string(32, 's');
+    launcher_.join().set_session_secret(std::string(32, 's'));
     launcher_.ConnectAndJoin();
     assignment_ = launcher_.AwaitRound();
   }
@@ -31,17 +31,17 @@ class StrangerTest : public testing::Test {
   // The launcher's Join, as a stranger would forge it who has come to know the node's id.
   Join Forged() {
     Join join = launcher_.join();
-    join.session_secret = std::string(32, 'x');
-    join.incarnation = uint64_t{1} << 60;
-    join.address = "203.0.113.66";
+    join.set_session_secret(std::string(32, 'x'));
+    join.set_incarnation(uint64_t{1} << 60);
+    join.set_address("203.0.113.66");
     return join;
   }
 
   void ExpectJobGoesOn() {
     launcher_.Succeed();
-    const Verdict verdict = launcher_.Await<Finish>().verdict;
-    EXPECT_TRUE(verdict.succeeded) << verdict.reason;
-    EXPECT_EQ(verdict.exit_code, 0);
+    const Verdict verdict = launcher_.Await<Finish>().verdict();
+    EXPECT_TRUE(verdict.succeeded()) << verdict.reason();
+    EXPECT_EQ(verdict.exit_code(), 0);
   }
 
   TestServer server_;
@@ -53,20 +53,24 @@ TEST_F(StrangerTest, GetJob_DoesNotTellTheNodeId) {
   RawClient stranger(server_.port());
   const absl::StatusOr<v1::Job> job = stranger.GetJob("job");
   ASSERT_TRUE(job.ok());
-  EXPECT_EQ(job->ShortDebugString().find(launcher_.join().node_id), std::string::npos) << job->ShortDebugString();
+  EXPECT_EQ(job->ShortDebugString().find(launcher_.join().node_id()), std::string::npos) << job->ShortDebugString();
   EXPECT_NE(job->nodes(0).node_id(), "");
 }
 
 TEST_F(StrangerTest, JoinWithTheNodesId_IsRejectedAndTheLauncherStays) {
-  for (const Join::Phase phase : {Join::Phase::kRunning, Join::Phase::kIdle, Join::Phase::kStopping}) {
+  for (const Join::Phase phase : {Join::PHASE_RUNNING, Join::PHASE_IDLE, Join::PHASE_STOPPING}) {
     Join join = Forged();
-    join.phase = phase;
+    join.set_phase(phase);
     RawClient stranger(server_.port());
     ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
     EXPECT_TRUE(stranger.Read()->has_rejected());
     // What he says next has no place in the round.
-    (void)stranger.Write(ToProto(
-        LauncherMessage(WorkerFailed{assignment_.round, WorkerFailure{.exit_code = 78, .restartable = false}})));
+    (void)stranger.Write(ToProto(LauncherMessage(NewWorkerFailed(assignment_.round(), [&] {
+      WorkerFailure m = NewFailure();
+      m.set_exit_code(78);
+      m.set_restartable(false);
+      return m;
+    }()))));
     EXPECT_TRUE(absl::IsFailedPrecondition(stranger.Finish()));
   }
   ExpectJobGoesOn();
@@ -74,15 +78,15 @@ TEST_F(StrangerTest, JoinWithTheNodesId_IsRejectedAndTheLauncherStays) {
 
 TEST_F(StrangerTest, NonRestartableFailureOfNewcomer_DoesNotEndTheJob) {
   Join join = Forged();
-  join.node_id = "a stranger";
-  join.incarnation = 1;
+  join.set_node_id("a stranger");
+  join.set_incarnation(1);
   RawClient stranger(server_.port());
   ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
   EXPECT_TRUE(stranger.Read()->has_welcome());
-  WorkerFailure failure;
-  failure.exit_code = 78;
-  failure.restartable = false;
-  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(WorkerFailed{assignment_.round, failure}))));
+  WorkerFailure failure = NewFailure();
+  failure.set_exit_code(78);
+  failure.set_restartable(false);
+  ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(NewWorkerFailed(assignment_.round(), failure)))));
   ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(Heartbeat{}))));
   v1::ServerMessage message;
   while (!message.has_heartbeat_ack()) message = stranger.Read().value();
@@ -91,9 +95,9 @@ TEST_F(StrangerTest, NonRestartableFailureOfNewcomer_DoesNotEndTheJob) {
 
 TEST_F(StrangerTest, RoundThatNobodyGaveOut_IsRejected) {
   Join join = Forged();
-  join.node_id = "a stranger";
-  for (const uint64_t round : {assignment_.round + kMaxRoundsAhead + 1, uint64_t{1} << 62, ~uint64_t{0}}) {
-    join.current->round = round;
+  join.set_node_id("a stranger");
+  for (const uint64_t round : {assignment_.round() + kMaxRoundsAhead + 1, uint64_t{1} << 62, ~uint64_t{0}}) {
+    join.mutable_current()->set_round(round);
     RawClient stranger(server_.port());
     ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
     EXPECT_TRUE(stranger.Read()->has_rejected()) << round;

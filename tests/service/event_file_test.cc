@@ -46,8 +46,16 @@ TEST(EventLine, Failure_HasOpenTelemetrysNames) {
   logged.event.host = "node-a";
   logged.event.node_id = "secret";
   logged.event.detail = "rank 3 \"died\"\n\xff";
-  logged.event.failure =
-      WorkerFailure{.host = "node-a", .rank = 3, .local_rank = 1, .pid = 77, .signal = 9, .message = "boom"};
+  logged.event.failure = [&] {
+    WorkerFailure m = NewFailure();
+    m.set_host("node-a");
+    m.set_rank(3);
+    m.set_local_rank(1);
+    m.set_pid(77);
+    m.set_signal(9);
+    m.set_message("boom");
+    return m;
+  }();
   const std::string line = EventLine(logged);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   EXPECT_EQ(line.find("secret"), std::string::npos);

@@ -39,13 +39,13 @@ void Cluster::DrawJobs() {
     if (!jobs_.empty() && timeline_.Below(20) == 0) job.nodes = 16 + timeline_.Below(48);
     job.nodes = std::clamp(job.nodes, 1, most);
     const int spares = job.nodes > 4 ? timeline_.Below(2) : 0;
-    job.settings.max_nodes = job.nodes - spares;
-    job.settings.min_nodes =
-        timeline_.Below(2) == 0 ? job.settings.max_nodes : 1 + timeline_.Below(job.settings.max_nodes);
-    job.settings.max_restarts = timeline_.Below(4) == 0 ? timeline_.Below(3) : 1000;
-    job.settings.join_timeout = absl::Minutes(2);
-    job.settings.last_call = absl::Seconds(timeline_.Below(3));
-    job.settings.max_failures_at_step = 0;
+    job.settings.set_max_nodes(job.nodes - spares);
+    job.settings.set_min_nodes(timeline_.Below(2) == 0 ? job.settings.max_nodes()
+                                                       : 1 + timeline_.Below(job.settings.max_nodes()));
+    job.settings.set_max_restarts(timeline_.Below(4) == 0 ? timeline_.Below(3) : 1000);
+    *job.settings.mutable_join_timeout() = FromDuration(absl::Minutes(2));
+    *job.settings.mutable_last_call() = FromDuration(absl::Seconds(timeline_.Below(3)));
+    job.settings.set_max_failures_at_step(0);
     job.work = absl::Seconds(10 + timeline_.Below(40));
     job.workers_fail = job.nodes <= 4;
     for (int i = 0; i < job.nodes; ++i) {
@@ -68,11 +68,12 @@ void Cluster::Start(int node) {
   Job& job = jobs_[n.job];
   Launcher::Settings settings;
   rendezvous::Join& join = settings.agent.join;
-  join.job_id = job.id;
-  join.node_id = absl::StrCat("n", ++ids_);
-  join.host = join.address = absl::StrCat("host", node);
-  join.settings = job.settings;
-  join.slots = 1;
+  join.set_job_id(job.id);
+  join.set_node_id(absl::StrCat("n", ++ids_));
+  join.set_address(absl::StrCat("host", node));
+  join.set_host(absl::StrCat("host", node));
+  *join.mutable_settings() = job.settings;
+  join.set_slots(1);
   settings.agent.server = "server";
   settings.agent.shutdown_timeout = absl::Seconds(2);  // after the verdict a fence holds for 7/6 H (protocol 4.5)
   settings.node = settings.host = node;
@@ -81,7 +82,7 @@ void Cluster::Start(int node) {
   settings.host_server = [](int) { return nullptr; };
   settings.new_port = [this] { return ports_ = ports_ < 60'000 ? ports_ + 1 : 1000; };
   const bool reform = n.job % 3 != 0 || timeline_.Below(job.nodes) > 0;
-  settings.workers = {join.slots, job.work, job.workers_fail, reform, join.host};
+  settings.workers = {join.slots(), job.work, job.workers_fail, reform, join.host()};
   settings.on_change = [this, node] {
     if (!std::exchange(nodes_[node].changed, true)) changed_.push_back(node);
   };
@@ -262,13 +263,13 @@ void Cluster::OnEnded(int node) {
   for (const std::shared_ptr<Server>& server : servers_) {
     if (server->FinishedAt(job.id) < nodes_[node].first_start) return;
   }
-  const bool succeeded = launcher.exit()->verdict->succeeded;
+  const bool succeeded = launcher.exit()->verdict->succeeded();
   if (!job.told) {
     job.told = succeeded;
     ++(succeeded ? totals_.succeeded : totals_.failed);
   } else if (*job.told != succeeded && settings_.keeps_records && violation_.empty()) {
     violation_ = absl::StrCat("4: launchers of ", job.id, " were told different verdicts; node ", node, ": ",
-                              launcher.exit()->verdict->reason);
+                              launcher.exit()->verdict->reason());
   }
 }
 

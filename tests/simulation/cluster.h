@@ -64,7 +64,7 @@ class Cluster {
     std::string id;
     int first = 0;  // node
     int nodes = 0;
-    rendezvous::JobSettings settings;
+    rendezvous::JobSettings settings = rendezvous::DefaultSettings();
     absl::Duration work;
     bool workers_fail = false;
     std::optional<bool> told;  // the verdict that a launcher ended with

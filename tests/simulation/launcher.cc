@@ -61,10 +61,10 @@ void Launcher::Note(const std::string& text) const {
 // ---- the process
 
 void Launcher::Start() {
-  Note(absl::StrCat("starts as ", settings_.agent.join.node_id));
+  Note(absl::StrCat("starts as ", settings_.agent.join.node_id()));
   Step([this](Machine* m, Machine::Effects* e) { m->Start(timeline_->now(), e); });
   if (std::shared_ptr<Server> server = settings_.host_server(settings_.host)) return UseLocalClient(std::move(server));
-  const absl::Duration patience = settings_.agent.join.settings.heartbeat_timeout / 12;
+  const absl::Duration patience = ToDuration(settings_.agent.join.settings().heartbeat_timeout()) / 12;
   client_ = std::make_unique<Reconnector>(
       Reconnector::Settings{"server", "server:1", patience, static_cast<uint32_t>(timeline_->Below(1'000'000))});
   StepClient([](Reconnector* client, Reconnector::Effects* effects) { client->Start(effects); });
@@ -190,7 +190,7 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     // Of the servers before this one, and the nodes in their processes, none is left.
     rendezvous::LauncherMessage message = send->message;
     auto* join = std::get_if<rendezvous::Join>(&message);
-    if (join != nullptr) join->server_node_ended = took_over_;
+    if (join != nullptr) join->mutable_origin()->set_server_node_ended(took_over_);
     if (client_ != nullptr) {
       const std::optional<uint64_t> stream = client_->Admit(send->message);
       if (stream) network_->Put(streams_.at(*stream), kUp, send->message);
@@ -206,13 +206,13 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
     const int port = settings_.new_port();
     Step([&](Machine* m, Machine::Effects* effects) { m->OnStoreOpened({port}, timeline_->now(), effects); });
   } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
-    Note(absl::StrCat("workers of round ", spawn->assignment.round));
+    Note(absl::StrCat("workers of round ", spawn->assignment.round()));
     workers_.Start(spawn->ranks, spawn->assignment);
   } else if (const auto* tell = std::get_if<effect::TellWorkers>(&e)) {
     const auto* suspend = std::get_if<worker_contract::LinkSuspend>(&tell->line);
     if (suspend != nullptr) workers_.Suspend(tell->ranks, *suspend);
   } else if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
-    Note(absl::StrCat("workers go on in round ", reform->assignment.round));
+    Note(absl::StrCat("workers go on in round ", reform->assignment.round()));
     workers_.Reform(reform->ranks, reform->assignment);
   } else if (const auto* sent = std::get_if<effect::SignalWorkers>(&e)) {
     if (sent->signal == SIGTERM) workers_.Terminate(sent->ranks);
@@ -357,7 +357,7 @@ void Launcher::Handle(const ClientEvent& event) {
     return Step([&](Machine* m, Machine::Effects* e) { m->OnConnected(now, e); });
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
-    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher;
+    if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher();
     if (std::holds_alternative<rendezvous::ExcludedFromRound>(*message)) ++left_out_;
     return Step([&](Machine* m, Machine::Effects* e) { m->OnServerMessage(*message, now, e); });
   }

@@ -69,15 +69,15 @@ void Server::OnPacket(const std::shared_ptr<Connection>& connection, Packet pack
   rendezvous::LauncherMessage message = std::get<rendezvous::LauncherMessage>(std::move(packet));
   Stream& stream = it->second;
   if (auto* join = std::get_if<Join>(&message)) {
-    join->in_process = stream.in_process;
-    stream.key = Key(join->job_id, join->node_id, join->incarnation);
+    join->mutable_origin()->set_in_process(stream.in_process);
+    stream.key = Key(join->job_id(), join->node_id(), join->incarnation());
     joined_[*stream.key] = connection;
   }
   if (!stream.key) return;
   const auto [job_id, node_id, incarnation] = *stream.key;
   const auto* leave = std::get_if<rendezvous::Leave>(&message);
   if (leave != nullptr) stream.left = true;
-  const bool ends = leave != nullptr && !leave->has_workers;
+  const bool ends = leave != nullptr && !leave->has_workers();
   Note(node_id, incarnation, message);
   rendezvous::Effects effects;
   registry_.OnMessage(job_id, node_id, incarnation, message, timeline_->now(), &effects);
@@ -109,16 +109,16 @@ void Server::Note(const std::string& node_id, uint64_t incarnation, const rendez
   if (incarnation < said.incarnation) return;
   said.incarnation = incarnation;
   if (const auto* join = std::get_if<Join>(&message)) {
-    said.round = join->current ? join->current->round : 0;
+    said.round = join->has_current() ? join->current().round() : 0;
     said.survivors.clear();
-    if (join->phase != Join::Phase::kIdle) return;
-    said.survivors = join->survivors;
-    said.plain = join->current && !join->can_reform;
+    if (join->phase() != Join::PHASE_IDLE) return;
+    said.survivors.assign(join->survivors().begin(), join->survivors().end());
+    said.plain = join->has_current() && !join->can_reform();
   }
   const auto* ready = std::get_if<rendezvous::Ready>(&message);
-  if (ready == nullptr || ready->left_round != said.round) return;
-  said.survivors = ready->survivors;
-  said.plain = !ready->can_reform;
+  if (ready == nullptr || ready->left_round() != said.round) return;
+  said.survivors.assign(ready->survivors().begin(), ready->survivors().end());
+  said.plain = !ready->can_reform();
 }
 
 void Server::CheckRounds(const rendezvous::Effects& effects) {
@@ -127,15 +127,15 @@ void Server::CheckRounds(const rendezvous::Effects& effects) {
     const auto* assign = rendezvous::ToldMessage<rendezvous::Assign>(effect);
     if (assign == nullptr) continue;
     const auto& tell = std::get<rendezvous::Tell>(effect);
-    if (assign->assignment.round <= last_round_[tell.job_id]) continue;
-    jobs[tell.job_id].push_back({assign->assignment, &said_[tell.node_id]});
+    if (assign->assignment().round() <= last_round_[tell.job_id]) continue;
+    jobs[tell.job_id].push_back({assign->assignment(), &said_[tell.node_id]});
   }
   for (auto& [unused, places] : jobs) CheckRound(std::move(places));
 }
 
 void Server::CheckRound(Places places) {
   std::sort(places.begin(), places.end(),
-            [](const auto& a, const auto& b) { return a.first.group_rank < b.first.group_rank; });
+            [](const auto& a, const auto& b) { return a.first.group_rank() < b.first.group_rank(); });
   const rendezvous::Assignment& round = places[0].first;
   bool plain = false, survivors = false;
   std::optional<int64_t> step;
@@ -144,21 +144,22 @@ void Server::CheckRound(Places places) {
   for (const auto& [place, said] : places) {
     plain = plain || said->plain;
     survivors = survivors || !said->survivors.empty();
-    if (place.keeps_workers == said->survivors.empty()) violation_ = "keeps_workers is not what the node said";
-    const bool fits = place.round == round.round && place.group_rank == next_rank && place.base_rank >= next_base;
-    if (!fits || (place.group_rank == 0) != (place.base_rank == 0)) violation_ = "ranks are no permutation";
+    if (place.keeps_workers() == said->survivors.empty()) violation_ = "keeps_workers is not what the node said";
+    const bool fits =
+        place.round() == round.round() && place.group_rank() == next_rank && place.base_rank() >= next_base;
+    if (!fits || (place.group_rank() == 0) != (place.base_rank() == 0)) violation_ = "ranks are no permutation";
     ++next_rank;
-    next_base = place.base_rank + 1;
+    next_base = place.base_rank() + 1;
     for (const rendezvous::Survivor& survivor : said->survivors) {
-      if (survivor.committed_step.value_or(-1) <= step.value_or(-1)) continue;
-      step = survivor.committed_step;
-      source = place.base_rank + survivor.local_rank;
+      if ((survivor.has_committed_step() ? survivor.committed_step() : -1) <= step.value_or(-1)) continue;
+      step = survivor.committed_step();
+      source = place.base_rank() + survivor.local_rank();
     }
   }
-  if (next_rank != round.group_world_size) violation_ = absl::StrCat("round ", round.round, " lacks ranks");
-  if (plain && survivors) violation_ = absl::StrCat("round ", round.round, " keeps workers of a mixed job");
-  if (round.state_step != step || round.state_source != source) {
-    violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round.round);
+  if (next_rank != round.group_world_size()) violation_ = absl::StrCat("round ", round.round(), " lacks ranks");
+  if (plain && survivors) violation_ = absl::StrCat("round ", round.round(), " keeps workers of a mixed job");
+  if (round.state_step() != step || round.state_source() != source) {
+    violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round.round());
   }
 }
 
@@ -185,19 +186,19 @@ void Server::CarryOut(rendezvous::Effects effects) {
 void Server::CarryOut(rendezvous::Tell tell) {
   const auto it = joined_.find(Key(tell.job_id, tell.node_id, tell.incarnation));
   if (it == joined_.end()) return;
-  if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->by_launcher = by_launcher_;
+  if (auto* m = std::get_if<rendezvous::Welcome>(&tell.message)) m->set_by_launcher(by_launcher_);
   if (const auto* m = std::get_if<rendezvous::Assign>(&tell.message)) {
-    if (std::exchange(last_round_[tell.job_id], m->assignment.round) != m->assignment.round) ++*rounds_told_;
+    if (std::exchange(last_round_[tell.job_id], m->assignment().round()) != m->assignment().round()) ++*rounds_told_;
     said_[tell.node_id].survivors.clear();
-    said_[tell.node_id].round = m->assignment.round;
-    timeline_->Note(absl::StrCat("server: round ", m->assignment.round, " to ", tell.node_id));
+    said_[tell.node_id].round = m->assignment().round();
+    timeline_->Note(absl::StrCat("server: round ", m->assignment().round(), " to ", tell.node_id));
   }
   if (const auto* m = std::get_if<rendezvous::StopRound>(&tell.message)) {
-    timeline_->Note(absl::StrCat("server: ", tell.node_id, " leaves round ", m->round, ": ", m->reason));
+    timeline_->Note(absl::StrCat("server: ", tell.node_id, " leaves round ", m->round(), ": ", m->reason()));
   }
   if (const auto* m = std::get_if<rendezvous::Finish>(&tell.message)) {
     finished_at_.try_emplace(tell.job_id, timeline_->now());
-    timeline_->Note(absl::StrCat("server: ", tell.node_id, " finish: ", m->verdict.reason));
+    timeline_->Note(absl::StrCat("server: ", tell.node_id, " finish: ", m->verdict().reason()));
   }
   network_->Put(it->second, kDown, std::move(tell.message));
 }

@@ -142,17 +142,18 @@ std::shared_ptr<Server> Simulation::HostServer(int host) {
 launcher::AgentSettings Simulation::AgentSettingsOf(int node) {
   launcher::AgentSettings settings;
   rendezvous::Join& join = settings.join;
-  join.job_id = "job";
-  join.node_id = absl::StrCat("n", ++ids_);
-  join.host = join.address = absl::StrCat("host", HostOf(node));
-  join.slots = settings_.slots;
-  join.settings.min_nodes = settings_.min_nodes;
-  join.settings.max_nodes = settings_.max_nodes;
-  join.settings.max_restarts = 1000;
-  join.settings.join_timeout = absl::Minutes(2);
-  join.settings.last_call = settings_.last_call;
-  join.settings.node_cooldown = settings_.node_cooldown;
-  join.settings.heartbeat_timeout = settings_.heartbeat_timeout;
+  join.set_job_id("job");
+  join.set_node_id(absl::StrCat("n", ++ids_));
+  join.set_address(absl::StrCat("host", HostOf(node)));
+  join.set_host(absl::StrCat("host", HostOf(node)));
+  join.set_slots(settings_.slots);
+  join.mutable_settings()->set_min_nodes(settings_.min_nodes);
+  join.mutable_settings()->set_max_nodes(settings_.max_nodes);
+  join.mutable_settings()->set_max_restarts(1000);
+  *join.mutable_settings()->mutable_join_timeout() = FromDuration(absl::Minutes(2));
+  *join.mutable_settings()->mutable_last_call() = FromDuration(settings_.last_call);
+  *join.mutable_settings()->mutable_node_cooldown() = FromDuration(settings_.node_cooldown);
+  *join.mutable_settings()->mutable_heartbeat_timeout() = FromDuration(settings_.heartbeat_timeout);
   settings.server = "server";
   settings.shutdown_timeout = settings_.shutdown_timeout;
   return settings;
@@ -172,7 +173,7 @@ void Simulation::Start(int node) {
   settings.host_server = [this](int host) { return HostServer(host); };
   settings.new_port = [this] { return ports_ = ports_ < 60'000 ? ports_ + 1 : 1000; };
   const bool reform = settings_.plain == 0 || timeline_.Below(settings_.plain) > 0;
-  settings.workers = {settings_.slots, settings_.work, settings_.workers_fail, reform, settings.agent.join.host};
+  settings.workers = {settings_.slots, settings_.work, settings_.workers_fail, reform, settings.agent.join.host()};
   launchers_[node] = std::make_unique<Launcher>(std::move(settings), &timeline_, &network_);
   launchers_[node]->Start();
 }

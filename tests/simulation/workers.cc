@@ -17,9 +17,9 @@ void Workers::Later(int32_t rank, absl::Duration wait, std::function<void(Worker
 void Workers::Work(int32_t rank, const rendezvous::Assignment& assignment) {
   Worker& worker = workers_[rank];
   ++worker.start;
-  worker.world = World(assignment.round, assignment.master_port);
+  worker.world = World(assignment.round(), assignment.master_port());
   worker.ends_soon = worker.suspended = false;
-  worker.step = assignment.state_step;
+  worker.step = assignment.state_step();
   worker.began = timeline_->now();
   Later(rank, settings_.work + timeline_->Random(absl::Seconds(1)), [=, this](Worker* worker) {
     if (!worker->ends_soon && !worker->suspended) End(rank, 0, 0);
@@ -31,7 +31,7 @@ void Workers::Start(const launcher::LocalRanks& ranks, const rendezvous::Assignm
   for (const int32_t rank : ranks) {
     Worker& worker = workers_[rank];
     ++worker.start;
-    worker.world = World(assignment.round, assignment.master_port);
+    worker.world = World(assignment.round(), assignment.master_port());
     worker.phase = Phase::kAskedFor;
     worker.assignment = assignment;
     worker.fails = rank == failing;
@@ -105,9 +105,9 @@ void Workers::Reform(const launcher::LocalRanks& ranks, const rendezvous::Assign
     ++reforms_;
     Work(rank, assignment);
     worker_contract::LinkReFormed formed;
-    formed.round = assignment.round;
-    formed.step = assignment.state_step.value_or(0);
-    formed.source = assignment.state_source;
+    formed.round = assignment.round();
+    formed.step = (assignment.has_state_step() ? assignment.state_step() : 0);
+    formed.source = assignment.state_source();
     Later(rank, timeline_->Random(absl::Milliseconds(50)), [=, this](Worker* worker) {
       if (!worker->suspended) events_.on_link(rank, formed);
     });
@@ -158,10 +158,11 @@ void Workers::End(int32_t rank, int exit_code, int signal) {
   launcher::WorkerEnd end{rank, std::nullopt, std::nullopt};
   if (exit_code != 0 || signal != 0) {
     end.failure.emplace();
-    end.failure->host = settings_.host;
-    end.failure->rank = end.failure->local_rank = rank;
-    end.failure->exit_code = exit_code;
-    end.failure->signal = signal;
+    end.failure->set_host(settings_.host);
+    end.failure->set_local_rank(rank);
+    end.failure->set_rank(rank);
+    end.failure->set_exit_code(exit_code);
+    end.failure->set_signal(signal);
   }
   const std::weak_ptr<bool> life = life_;
   timeline_->In(timeline_->Random(absl::Milliseconds(5)), [=, this, start = workers_[rank].start] {

@@ -1,0 +1,240 @@
+#include "rendezvous/core/validate.h"
+
+#include <limits>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "proto/time.h"
+#include "rendezvous/core/join_check.h"
+#include "rendezvous/core/limits.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMaxExitCode = 255;
+
+// A setting: a duration that is not infinite.
+void Finite(absl::string_view name, bool is_set, google::protobuf::Duration* value, Fields* fields) {
+  fields->Duration(name, is_set, value);
+  if (ToDuration(*value) == absl::InfiniteDuration()) fields->Fail(name, "must be finite");
+}
+
+void Check(Assignment* a, Fields fields) {
+  if (a->round() == 0) fields.Fail("round", "must not be 0");
+  a->set_group_world_size(fields.Number("group_world_size", a->group_world_size(), 1, kMaxNodes));
+  a->set_group_rank(fields.Number("group_rank", a->group_rank(), 0, a->group_world_size() - 1));
+  a->set_world_size(fields.Number("world_size", a->world_size(), 1, int64_t{kMaxSlots} * kMaxNodes));
+  a->set_base_rank(fields.Number("base_rank", a->base_rank(), 0, a->world_size() - 1));
+  a->set_role_world_size(fields.Number("role_world_size", a->role_world_size(), 1, a->world_size()));
+  a->set_base_role_rank(fields.Number("base_role_rank", a->base_role_rank(), 0, a->role_world_size() - 1));
+  fields.Name("master_addr", kMaxNameBytes, a->mutable_master_addr());
+  a->set_master_port(fields.Number("master_port", a->master_port(), 1, 65535));
+  fields.Line("master_host", kMaxNameBytes, a->mutable_master_host());
+  fields.Secret("store_secret", a->store_secret());
+  a->set_restart_count(fields.Number("restart_count", a->restart_count(), 0, kMaxInt));
+  fields.Line("reason", kMaxTextBytes, a->mutable_reason());
+  if (a->has_state_source()) {
+    a->set_state_source(fields.Number("state_source", a->state_source(), 0, a->world_size() - 1));
+  }
+  if (a->has_state_step()) a->set_state_step(fields.Step("state_step", a->state_step()));
+  if (a->has_server_node()) {
+    a->set_server_node(fields.Number("server_node", a->server_node(), 0, a->group_world_size() - 1));
+  }
+}
+
+void Check(const google::protobuf::RepeatedPtrField<Survivor>& survivors, int32_t slots, Fields* fields) {
+  if (auto problem = CheckSurvivors(survivors, slots)) fields->Fail("survivors", *problem);
+}
+
+void CheckVersion(uint32_t version, Fields* fields) {
+  if (version == 0) fields->Fail("protocol_version", "is missing");
+}
+
+void Check(Join* join, Fields fields) {
+  fields.Name("job_id", kMaxNameBytes, join->mutable_job_id());
+  fields.Name("node_id", kMaxNameBytes, join->mutable_node_id());
+  if (join->incarnation() == 0) fields.Fail("incarnation", "must be at least 1");
+  fields.Name("host", kMaxNameBytes, join->mutable_host());
+  fields.Name("address", kMaxNameBytes, join->mutable_address());
+  fields.OptionalName("role", kMaxNameBytes, join->mutable_role());
+  fields.OptionalName("topology", kMaxTopologyBytes, join->mutable_topology());
+  join->set_slots(fields.Number("slots", join->slots(), 1, kMaxSlots));
+  fields.Required("settings", join->has_settings());
+  Check(join->mutable_settings(), fields.Inside("settings"));
+  if (join->phase() == Join::PHASE_UNSPECIFIED) fields.Fail("phase", "is missing");
+  // A newer version's phase, whatever it is, means that the node has workers (protocol 7.3).
+  if (!Join::Phase_IsValid(join->phase())) join->set_phase(Join::PHASE_RUNNING);
+  // A node that is not idle needs no port: its Ready brings a new one.
+  const bool is_idle = join->phase() == Join::PHASE_IDLE;
+  join->set_store_port(fields.Number("store_port", join->store_port(), is_idle ? 1 : 0, 65535));
+  if (join->has_node_rank()) {
+    join->set_node_rank(fields.Number("node_rank", join->node_rank(), 0, join->settings().max_nodes() - 1));
+  }
+  if (!is_idle || !join->survivors().empty()) fields.Required("current", join->has_current());
+  if (join->has_current()) Check(join->mutable_current(), fields.Inside("current"));
+  Check(join->survivors(), join->slots(), &fields);
+  CheckVersion(join->protocol_version(), &fields);
+  fields.Required("session_secret", !join->session_secret().empty());
+  fields.Secret("session_secret", join->session_secret());
+  fields.Secret("store_secret", join->store_secret());
+  fields.Duration("heartbeat_timeout", join->has_heartbeat_timeout(), join->mutable_heartbeat_timeout());
+}
+
+void Check(Heartbeat*, Fields) {}
+
+void Check(WorkerFailed* failed, Fields fields) {
+  fields.Required("failure", failed->has_failure());
+  Check(failed->mutable_failure(), fields.Inside("failure"));
+}
+
+void Check(GroupSucceeded*, Fields) {}
+
+void Check(Ready* ready, Fields fields) {
+  ready->set_store_port(fields.Number("store_port", ready->store_port(), 1, 65535));
+  fields.Secret("store_secret", ready->store_secret());
+  Check(ready->survivors(), kMaxSlots, &fields);
+}
+
+void Check(Leave* leave, Fields fields) {
+  fields.Line("reason", kMaxTextBytes, leave->mutable_reason());
+  leave->set_signal(fields.Number("signal", leave->signal(), 0, kMaxSignal));
+}
+
+void Check(Progress* progress, Fields fields) {
+  if (progress->ranks_size() > kMaxRanksInProgress) {
+    return fields.Fail("ranks",
+                       absl::StrCat("has ", progress->ranks_size(), " entries, more than ", kMaxRanksInProgress));
+  }
+  int32_t least = 0;
+  for (RankProgress& rank : *progress->mutable_ranks()) {
+    rank.set_local_rank(fields.Number("local_rank", rank.local_rank(), least, kMaxSlots - 1));
+    least = rank.local_rank() + 1;
+    Check(&rank, fields);
+  }
+}
+
+void Check(Welcome* welcome, Fields fields) {
+  fields.Duration("heartbeat_interval", welcome->has_heartbeat_interval(), welcome->mutable_heartbeat_interval());
+  // More heartbeats than that would load the launcher.
+  if (ToDuration(welcome->heartbeat_interval()) < absl::Milliseconds(1)) {
+    fields.Fail("heartbeat_interval", "must be at least 1ms");
+  }
+  CheckVersion(welcome->protocol_version(), &fields);
+  fields.Duration("heartbeat_timeout", welcome->has_heartbeat_timeout(), welcome->mutable_heartbeat_timeout());
+  fields.OptionalName("server_process", kMaxProcessNameBytes, welcome->mutable_server_process());
+}
+
+void Check(HeartbeatAck*, Fields) {}
+
+void Check(Waiting* waiting, Fields fields) {
+  waiting->set_nodes_joined(fields.Number("nodes_joined", waiting->nodes_joined(), 0, kMaxNodes));
+  waiting->set_max_nodes(fields.Number("max_nodes", waiting->max_nodes(), 0, kMaxNodes));
+  waiting->set_min_nodes(fields.Number("min_nodes", waiting->min_nodes(), 0, waiting->max_nodes()));
+  if (waiting->hosts_size() > kMaxHostsTold) {
+    return fields.Fail("hosts", absl::StrCat("names ", waiting->hosts_size(), ", more than ", kMaxHostsTold));
+  }
+  for (std::string& host : *waiting->mutable_hosts()) fields.OptionalName("hosts", kMaxNameBytes, &host);
+  fields.Duration("remaining", waiting->has_remaining(), waiting->mutable_remaining());
+  fields.Line("reason", kMaxTextBytes, waiting->mutable_reason());
+}
+
+void Check(Assign* assign, Fields fields) {
+  fields.Required("assignment", assign->has_assignment());
+  Check(assign->mutable_assignment(), fields.Inside("assignment"));
+}
+
+void Check(StopRound* stop, Fields fields) {
+  fields.Line("reason", kMaxTextBytes, stop->mutable_reason());
+  if (stop->has_first_cause()) Check(stop->mutable_first_cause(), fields.Inside("first_cause"));
+}
+
+void Check(Finish* finish, Fields fields) {
+  fields.Required("verdict", finish->has_verdict());
+  Check(finish->mutable_verdict(), fields.Inside("verdict"));
+}
+
+void Check(Rejected* rejected, Fields fields) { fields.Line("reason", kMaxTextBytes, rejected->mutable_reason()); }
+
+void Check(ExcludedFromRound* excluded, Fields fields) {
+  fields.Line("reason", kMaxTextBytes, excluded->mutable_reason());
+}
+
+constexpr const char* kLauncherMessageNames[] = {"join",  "heartbeat", "worker_failed", "group_succeeded",
+                                                 "ready", "leave",     "progress"};
+constexpr const char* kServerMessageNames[] = {"welcome",    "heartbeat_ack", "waiting",  "assign",
+                                               "stop_round", "finish",        "rejected", "excluded_from_round"};
+
+template <typename Message, size_t kCount>
+absl::Status ValidateAny(Message* message, const char* const (&names)[kCount]) {
+  static_assert(kCount == std::variant_size_v<Message>);
+  absl::Status status;
+  const auto check = [&](auto& m) {
+    m.DiscardUnknownFields();
+    Check(&m, Fields(names[message->index()], &status));
+  };
+  std::visit(check, *message);
+  return status;
+}
+
+}  // namespace
+
+void Check(JobSettings* settings, Fields fields) {
+  settings->set_max_nodes(fields.Number("max_nodes", settings->max_nodes(), 1, kMaxNodes));
+  settings->set_min_nodes(fields.Number("min_nodes", settings->min_nodes(), 1, settings->max_nodes()));
+  settings->set_max_restarts(fields.Number("max_restarts", settings->max_restarts(), 0, kMaxRestarts));
+  Finite("join_timeout", settings->has_join_timeout(), settings->mutable_join_timeout(), &fields);
+  Finite("last_call", settings->has_last_call(), settings->mutable_last_call(), &fields);
+  Finite("heartbeat_timeout", settings->has_heartbeat_timeout(), settings->mutable_heartbeat_timeout(), &fields);
+  if (ToDuration(settings->heartbeat_timeout()) < absl::Milliseconds(1)) {
+    fields.Fail("heartbeat_timeout", "must be at least 1ms");
+  }
+  Finite("reconnect_grace", settings->has_reconnect_grace(), settings->mutable_reconnect_grace(), &fields);
+  Finite("restart_window", settings->has_restart_window(), settings->mutable_restart_window(), &fields);
+  Finite("restart_backoff", settings->has_restart_backoff(), settings->mutable_restart_backoff(), &fields);
+  settings->set_max_failures_at_step(
+      fields.Number("max_failures_at_step", settings->max_failures_at_step(), 0, kMaxRestarts));
+  Finite("node_cooldown", settings->has_node_cooldown(), settings->mutable_node_cooldown(), &fields);
+}
+
+void Check(WorkerFailure* failure, Fields fields) {
+  fields.OptionalName("host", kMaxNameBytes, failure->mutable_host());
+  failure->set_rank(fields.Number("rank", failure->rank(), -1, kMaxInt));
+  failure->set_local_rank(fields.Number("local_rank", failure->local_rank(), -1, kMaxSlots - 1));
+  failure->set_pid(fields.Number("pid", failure->pid(), 0, kMaxInt));
+  failure->set_exit_code(fields.Number("exit_code", failure->exit_code(), 0, kMaxExitCode));
+  failure->set_signal(fields.Number("signal", failure->signal(), 0, kMaxSignal));
+  fields.Time("at", failure->mutable_at());
+  fields.Duration("ran_for", failure->has_ran_for(), failure->mutable_ran_for());
+  fields.Line("message", kMaxTextBytes, failure->mutable_message());
+  fields.Lines("traceback", kMaxTracebackBytes, failure->mutable_traceback());
+  fields.Line("error_file", kMaxTextBytes, failure->mutable_error_file());
+  fields.Line("progress", kMaxTextBytes, failure->mutable_progress());
+  if (failure->has_step()) failure->set_step(fields.Step("step", failure->step()));
+}
+
+void Check(Verdict* verdict, Fields fields) {
+  fields.Line("reason", kMaxTextBytes, verdict->mutable_reason());
+  if (verdict->has_first_cause()) Check(verdict->mutable_first_cause(), fields.Inside("first_cause"));
+  verdict->set_exit_code(fields.Number("exit_code", verdict->exit_code(), 0, kMaxExitCode));
+}
+
+void Check(RankProgress* rank, Fields fields) {
+  rank->set_step(fields.Step("step", rank->step()));
+  if (rank->has_samples()) rank->set_samples(fields.Step("samples", rank->samples()));
+  fields.Line("phase", kMaxPhaseBytes, rank->mutable_phase());
+  fields.Duration("ago", rank->has_ago(), rank->mutable_ago());
+}
+
+absl::Status Validate(LauncherMessage* message) { return ValidateAny(message, kLauncherMessageNames); }
+absl::Status Validate(ServerMessage* message) { return ValidateAny(message, kServerMessageNames); }
+
+void FitTexts(LauncherMessage* message) {
+  std::visit([](auto& m) { Check(&m, Fields::Fit()); }, *message);
+}
+void FitTexts(ServerMessage* message) {
+  std::visit([](auto& m) { Check(&m, Fields::Fit()); }, *message);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,23 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_ENVELOPE_H_
+#define DDPRUN_RENDEZVOUS_WIRE_ENVELOPE_H_
+
+#include "absl/status/statusor.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/core/messages.h"
+
+// The oneof in which a message travels. Thread-safe.
+namespace ddprun::rendezvous {
+
+// Texts for people are shortened to what the receiver takes (limits.h). Join.origin is not sent.
+v1::LauncherMessage ToProto(LauncherMessage message);
+v1::ServerMessage ToProto(ServerMessage message);
+
+// Checks a received message (core/validate.h).
+//   INVALID_ARGUMENT  a field is missing or out of bounds; the text names it.
+//   UNIMPLEMENTED     a kind that only a newer version knows, to be ignored (protocol 7.2).
+absl::StatusOr<LauncherMessage> FromProto(v1::LauncherMessage proto);
+absl::StatusOr<ServerMessage> FromProto(v1::ServerMessage proto);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_ENVELOPE_H_
