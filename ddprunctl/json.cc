@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/utc_text.h"
+#include "base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {

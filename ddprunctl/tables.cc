@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/utc_text.h"
+#include "base/text.h"
+#include "base/utc_text.h"
 
 namespace ddprun::ctl {
 namespace {

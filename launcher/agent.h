@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "launcher/core/agent_machine.h"
-#include "launcher/core/launch_config.h"
-#include "launcher/core/progress_reports.h"
-#include "launcher/hang_monitor.h"
-#include "launcher/os/command.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/machine/agent_machine.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
+#include "launcher/os/run_command.h"
 #include "launcher/os/signal_source.h"
-#include "launcher/progress_display.h"
+#include "launcher/progress/hang_monitor.h"
+#include "launcher/progress/progress_display.h"
+#include "launcher/progress/progress_reports.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/round_store.h"
 #include "launcher/status_line.h"
-#include "launcher/worker_group.h"
+#include "launcher/workers/worker_group.h"
 
 namespace ddprun::launcher {
 

@@ -1,12 +1,12 @@
-#ifndef DDPRUN_LAUNCHER_CLUSTER_ENVIRONMENT_PROBE_H_
-#define DDPRUN_LAUNCHER_CLUSTER_ENVIRONMENT_PROBE_H_
+#ifndef DDPRUN_LAUNCHER_CLUSTER_PROBE_H_
+#define DDPRUN_LAUNCHER_CLUSTER_PROBE_H_
 
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
-#include "launcher/core/port_range.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
+#include "launcher/config/port_range.h"
 
 namespace ddprun::launcher {
 
@@ -18,4 +18,4 @@ absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environ
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CLUSTER_ENVIRONMENT_PROBE_H_
+#endif  // DDPRUN_LAUNCHER_CLUSTER_PROBE_H_

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "launcher/core/launch_config.h"
+#include "launcher/config/launch_config.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "launcher/core/endpoint.h"
+#include "base/log.h"
+#include "base/loopback.h"
+#include "launcher/config/endpoint_flag.h"
 #include "launcher/os/net.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loopback.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
 #include "rendezvous/server/call_guard.h"

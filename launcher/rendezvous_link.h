@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "launcher/core/launch_config.h"
+#include "base/steady_time.h"
+#include "launcher/config/launch_config.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/server_process.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/store_ports.h"
-#include "launcher/core/wait_text.h"
+#include "base/secret.h"
+#include "launcher/config/store_ports.h"
 #include "launcher/os/net.h"
-#include "rendezvous/base/secret.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 

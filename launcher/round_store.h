@@ -12,14 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/core/agent_machine.h"
-#include "launcher/core/launch_config.h"
-#include "launcher/core/store_wait_watch.h"
+#include "base/steady_time.h"
+#include "launcher/config/launch_config.h"
+#include "launcher/machine/agent_machine.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/progress/store_wait_watch.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/store/registration_client.h"
 #include "launcher/store/store_server.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {

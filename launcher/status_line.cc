@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/wait_text.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {

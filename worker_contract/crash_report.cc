@@ -249,7 +249,7 @@ void WriteEscaped(int fd, const char* data, size_t size) {
 
 void WriteText(int fd, const char* text) { Write(fd, text, strlen(text)); }
 
-// A form of torchrun's error files; the launcher knows it (launcher/core/error_file.h).
+// A form of torchrun's error files; the launcher knows it (launcher/report/error_file_format.h).
 void WriteErrorFile(int fd, const char* message, int stack) {
   WriteText(fd, R"({"message": {"message": ")");
   WriteEscaped(fd, message, strlen(message));

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "absl/strings/numbers.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/process_group/values.h"

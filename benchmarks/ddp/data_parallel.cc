@@ -28,8 +28,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "benchmarks/ddp/batches.h"
+#include "benchmarks/ddp/benchmark_net.h"
 #include "benchmarks/ddp/clocks.h"
-#include "benchmarks/ddp/net.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/optim/adamw.h"
 

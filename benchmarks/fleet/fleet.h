@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"

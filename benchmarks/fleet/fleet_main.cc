@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file_limit.h"
+#include "base/random_id.h"
 #include "benchmarks/fleet/fleet.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/random_id.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::benchmarks {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "base/file_limit.h"
+#include "base/random_id.h"
 #include "benchmarks/fleet/fleet.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/random_id.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::benchmarks {

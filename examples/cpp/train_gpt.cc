@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "examples/cpp/example_main.h"
-#include "examples/cpp/gpt/trainer.h"
+#include "examples/cpp/gpt/gpt_trainer.h"
 #include "worker_runtime/base/status_macros.h"
 
 namespace {

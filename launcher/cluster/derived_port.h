@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "launcher/core/port_range.h"
+#include "launcher/config/port_range.h"
 
 namespace ddprun::launcher {
 

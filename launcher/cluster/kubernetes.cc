@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "launcher/cluster/variables.h"
-#include "launcher/core/options.h"
+#include "launcher/config/options.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

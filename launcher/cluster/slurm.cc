@@ -12,12 +12,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/counted.h"
 #include "launcher/cluster/derived_port.h"
 #include "launcher/cluster/host_list.h"
 #include "launcher/cluster/slurm_gpus.h"
 #include "launcher/cluster/task_counts.h"
 #include "launcher/cluster/variables.h"
-#include "rendezvous/base/counted.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {

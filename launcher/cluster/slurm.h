@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
-#include "launcher/core/port_range.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
+#include "launcher/config/port_range.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cluster/variables.h"
-#include "launcher/core/flag_value.h"
+#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {

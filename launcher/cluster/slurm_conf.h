@@ -6,8 +6,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

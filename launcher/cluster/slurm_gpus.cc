@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/counted.h"
 #include "launcher/cluster/variables.h"
-#include "rendezvous/base/counted.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -2,8 +2,8 @@
 #define DDPRUN_LAUNCHER_CLUSTER_SLURM_GPUS_H_
 
 #include "absl/status/status.h"
-#include "launcher/core/cluster_environment.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/cluster_environment.h"
+#include "launcher/config/environment_lookup.h"
 
 namespace ddprun::launcher {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/environment_lookup.h"
+#include "launcher/config/environment_lookup.h"
 
 // Reading the variables of whatever started this launcher. Every error is InvalidArgument: one line with the
 // variable's name, its value and what is wrong.

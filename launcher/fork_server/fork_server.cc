@@ -18,15 +18,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/core/rank_environment.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "launcher/fork_server/fork_server_source.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "worker_contract/fork_server.h"
+#include "launcher/fork_server/environment_changes.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {
 namespace {

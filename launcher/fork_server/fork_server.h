@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "launcher/os/event_loop.h"
-#include "launcher/os/spawn.h"
+#include "launcher/os/spawn_process.h"
 #include "launcher/os/start_gate.h"
 #include "launcher/os/unique_fd.h"
 
@@ -24,7 +24,7 @@ namespace ddprun::launcher {
 
 // A process that forks workers, which therefore start without loading again what it has loaded. For workers in Python
 // one that imports modules once (fork_server.py, which has the protocol); for a program that links the worker runtime
-// the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become children of this
+// the program itself, which waits in RunWorker (worker_contract/fork_protocol.h). Workers become children of this
 // process, which must be a subreaper, and are like those of CreateChild: own session, parent-death signal, limits,
 // signals, descriptors, and a gate that they wait at before they run anything of their own. Requests made while the
 // modules are imported wait for that. A server whose modules have changed on disk since then is replaced.

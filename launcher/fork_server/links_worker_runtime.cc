@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "launcher/os/unique_fd.h"
-#include "worker_contract/fork_server.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
 #include "launcher/os/event_loop.h"
-#include "rendezvous/base/mutex.h"
 
 namespace ddprun::launcher {
 

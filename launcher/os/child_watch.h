@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/process_end.h"
-#include "launcher/os/spawn.h"
+#include "launcher/os/spawn_process.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {

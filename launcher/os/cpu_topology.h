@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/core/cpu_binding.h"
+#include "launcher/config/cpu_binding.h"
 
 namespace ddprun::launcher {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/error_file.h"
 #include "launcher/os/unique_fd.h"
+#include "launcher/report/error_file_format.h"
 
 namespace ddprun::launcher {
 

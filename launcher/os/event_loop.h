@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 

@@ -24,12 +24,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
-#include "launcher/os/spawn.h"
-#include "rendezvous/base/log.h"
+#include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;

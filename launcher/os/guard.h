@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/steady_time.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 

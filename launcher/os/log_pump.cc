@@ -15,13 +15,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/counted.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/stream_writer.h"
+#include "base/utc_text.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/line_prefixer.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/stream_writer.h"
-#include "rendezvous/base/utc_text.h"
 
 namespace ddprun::launcher {
 namespace {

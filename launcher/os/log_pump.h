@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/steady_time.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 

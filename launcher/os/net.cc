@@ -16,8 +16,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/loopback.h"
 #include "launcher/os/unique_fd.h"
-#include "rendezvous/base/loopback.h"
 
 namespace ddprun::launcher {
 namespace {

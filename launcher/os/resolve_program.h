@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "launcher/core/script_file.h"
+#include "launcher/config/script_file.h"
 
 namespace ddprun::launcher {
 

@@ -9,9 +9,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/signal_name.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/proc_files.h"
-#include "rendezvous/base/signal_name.h"
 
 namespace ddprun::launcher {
 

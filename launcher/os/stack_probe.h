@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/os/command.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/os/run_command.h"
 #include "launcher/os/unique_fd.h"
 
 namespace ddprun::launcher {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/socket_address.h"
 #include "launcher/os/errno_status.h"
-#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "launcher/store/key_value.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "launcher/store/reply.h"
 #include "launcher/store/request.h"
 #include "proto/registration.pb.h"
-#include "rendezvous/base/text.h"
 
 namespace ddprun::launcher {
 namespace {

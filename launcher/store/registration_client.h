@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/socket_address.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/registration.h"
-#include "rendezvous/base/socket_address.h"
 
 namespace ddprun::launcher {
 

@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/file_limit.h"
+#include "base/secret.h"
+#include "base/socket_address.h"
+#include "base/steady_time.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/store/reply.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/steady_time.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -14,6 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "base/socket_address.h"
+#include "base/socket_owner.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/unique_fd.h"
 #include "launcher/store/connection.h"
@@ -24,9 +27,6 @@
 #include "launcher/store/registration.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/store/round_nodes.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/socket_owner.h"
 
 namespace ddprun::launcher {
 

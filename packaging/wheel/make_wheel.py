@@ -136,7 +136,7 @@ def copy(source, target, mode):
 
 
 def make_wheel(parts, out, target, work):
-    version = read_version(ROOT / "rendezvous/base/version.h")
+    version = read_version(ROOT / "base/version.h")
     linked, tree = work / "linked", work / "tree"
     linked.mkdir()
     archives = link_programs(parts, linked, target)

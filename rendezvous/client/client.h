@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/messages.h"
 
 namespace ddprun::rendezvous {

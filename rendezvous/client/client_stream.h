@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/wire/channel_security.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 
 namespace ddprun::rendezvous {
 

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/reconnector.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/core/credentials.h"
 

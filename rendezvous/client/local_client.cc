@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/client/join_first.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/server/session.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/counted.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "rendezvous/daemon/event_line.h"
 
 namespace ddprun::rendezvous {

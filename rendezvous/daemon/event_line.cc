@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/shown_id.h"
-#include "rendezvous/base/signal_name.h"
+#include "base/shown_id.h"
+#include "base/signal_name.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/command_line.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/version.h"
+#include "base/command_line.h"
+#include "base/secret.h"
+#include "base/version.h"
 #include "rendezvous/daemon/config_text.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"

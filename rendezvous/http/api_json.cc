@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/shown_id.h"
-#include "rendezvous/base/utc_text.h"
-#include "rendezvous/base/version.h"
+#include "base/shown_id.h"
+#include "base/utc_text.h"
+#include "base/version.h"
 
 namespace ddprun::http {
 namespace {

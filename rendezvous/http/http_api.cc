@@ -8,13 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/random_id.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/random_id.h"
+#include "base/steady_time.h"
 #include "rendezvous/http/api_json.h"
-#include "rendezvous/http/event_stream.h"
 #include "rendezvous/http/metrics_text.h"
 #include "rendezvous/http/page.h"
 #include "rendezvous/http/process_numbers.h"
+#include "rendezvous/http/server_sent_events.h"
 
 namespace ddprun::http {
 namespace {

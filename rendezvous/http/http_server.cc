@@ -26,8 +26,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/wire/credential_files.h"
 

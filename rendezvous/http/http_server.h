@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/http_message.h"
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/steady_time.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::http {

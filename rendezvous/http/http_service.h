@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/event_counter.h"
 #include "rendezvous/http/http_api.h"

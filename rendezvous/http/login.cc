@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/secret.h"
+#include "base/secret.h"
 
 namespace ddprun::http {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/base/version.h"
+#include "base/version.h"
 
 namespace ddprun::http {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/file_limit.h"
-#include "rendezvous/base/loopback.h"
+#include "base/file_limit.h"
+#include "base/loopback.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "rendezvous/server/connection_limits.h"
 #include "rendezvous/server/listen.h"
 #include "rendezvous/server/peer_address.h"

@@ -2,7 +2,7 @@
 #define DDPRUN_RENDEZVOUS_SERVER_CALL_COUNTER_H_
 
 #include "absl/base/thread_annotations.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun::rendezvous {
 

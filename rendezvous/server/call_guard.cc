@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
 

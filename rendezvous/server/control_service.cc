@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/socket_address.h"
+#include "base/socket_address.h"
 #include "rendezvous/core/job_view.h"
 #include "rendezvous/server/event_stream.h"
 #include "rendezvous/server/peer_address.h"

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "base/socket_owner.h"
 #include "proto/control.grpc.pb.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/socket_owner.h"
 #include "rendezvous/core/command.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"

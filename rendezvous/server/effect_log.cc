@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 
 namespace ddprun::rendezvous {
 namespace {

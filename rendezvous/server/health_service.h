@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
 #include "proto/health.grpc.pb.h"
-#include "rendezvous/base/mutex.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 
 namespace ddprun::rendezvous {
 

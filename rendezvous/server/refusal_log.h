@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 
 namespace ddprun::rendezvous {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 
 namespace ddprun::rendezvous {
 

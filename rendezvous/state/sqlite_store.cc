@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
 #include "rendezvous/core/ended_jobs.h"
 #include "rendezvous/state/record_bytes.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/state/record_queue.h"
 #include "rendezvous/state/sqlite_db.h"

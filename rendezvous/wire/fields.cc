@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/text_check.h"
+#include "base/text.h"
+#include "base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

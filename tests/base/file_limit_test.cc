@@ -1,4 +1,4 @@
-#include "rendezvous/base/file_limit.h"
+#include "base/file_limit.h"
 
 #include <gtest/gtest.h>
 

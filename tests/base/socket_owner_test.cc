@@ -1,4 +1,4 @@
-#include "rendezvous/base/socket_owner.h"
+#include "base/socket_owner.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/base/unix_address.h"
+#include "base/unix_address.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "base/random_id.h"
 #include "launcher/os/child_watch.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/signal_source.h"
-#include "launcher/os/spawn.h"
-#include "rendezvous/base/random_id.h"
+#include "launcher/os/spawn_process.h"
 #include "worker_contract/environment.h"
 
 extern char** environ;

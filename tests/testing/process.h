@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 namespace ddprun::testing {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/optim/adamw.h"
 
 namespace ddprun {

@@ -10,7 +10,7 @@
 #include "absl/debugging/symbolize.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_contract/crash_report.h"
 #include "worker_runtime/base/torch_try.h"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/base/version.h"
+#include "base/steady_time.h"
+#include "base/version.h"
 #include "worker_runtime/base/non_restartable.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/checkpoint/checkpoint_copies.h"

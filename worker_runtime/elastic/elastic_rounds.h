@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "worker_contract/worker_link.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/elastic/core/round_tracker.h"

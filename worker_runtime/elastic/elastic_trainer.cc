@@ -16,7 +16,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_contract/phase_names.h"
 #include "worker_runtime/base/launcher_link.h"
 #include "worker_runtime/base/status_macros.h"

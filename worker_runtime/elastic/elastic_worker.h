@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/elastic/core/state_source.h"
 #include "worker_runtime/elastic/core/step_seed.h"
 #include "worker_runtime/elastic/elastic_ddp.h"

@@ -29,7 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "worker_contract/fork_server.h"
+#include "worker_contract/fork_protocol.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/process_group/quiet_log.h"
 
 namespace ddprun {

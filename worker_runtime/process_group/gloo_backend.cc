@@ -14,7 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/cancellable.h"
 #include "worker_runtime/process_group/interruptible_backend.h"

@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/text.h"
+#include "base/mutex.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/interruptible_store.h"

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 #include "worker_runtime/process_group/backend_choice.h"
 #include "worker_runtime/process_group/failure_board.h"
 #include "worker_runtime/process_group/failure_report.h"

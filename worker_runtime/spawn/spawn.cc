@@ -25,9 +25,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/signal_name.h"
-#include "rendezvous/base/steady_time.h"
-#include "rendezvous/base/text.h"
+#include "base/signal_name.h"
+#include "base/steady_time.h"
+#include "base/text.h"
 #include "worker_contract/environment.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/spawn/process_set.h"

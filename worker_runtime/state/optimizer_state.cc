@@ -16,8 +16,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "rendezvous/base/counted.h"
-#include "rendezvous/base/text.h"
+#include "base/counted.h"
+#include "base/text.h"
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/state/optimizer_kind.h"
 

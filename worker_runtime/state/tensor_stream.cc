@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/process_group/agreement.h"
 #include "worker_runtime/safetensors/checksum.h"

@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "rendezvous/base/text.h"
+#include "base/text.h"
 #include "worker_runtime/amp/grad_scaler.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/data/distributed_sampler.h"

@@ -6,7 +6,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "launcher/core/error_file.h"
+#include "launcher/report/error_file_format.h"
 #include "tests/testing/process.h"
 #include "worker_runtime/base/last_words.h"
 #include "worker_runtime/base/torch_try.h"

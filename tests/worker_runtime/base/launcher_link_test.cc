@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "gtest/gtest.h"
-#include "launcher/link_server.h"
 #include "launcher/os/event_loop.h"
+#include "launcher/workers/link_server.h"
 
 namespace ddprun {
 namespace {

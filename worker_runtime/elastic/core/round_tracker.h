@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_contract/worker_link.h"
 
 namespace ddprun {
