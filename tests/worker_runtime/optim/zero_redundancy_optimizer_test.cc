@@ -269,7 +269,7 @@ TEST(ZeroRedundancyOptimizer, WhatItCanNotTake_Throws) {
               "twice; pass each parameter once (tied weights: ddprun::Parameters(module) instead of "
               "module->parameters())");
     EXPECT_EQ(ErrorOf([&] { ZeroRedundancyOptimizer(group, {one}, [](const Groups&) { return nullptr; }); }),
-              "ZeroRedundancyOptimizer: the factory must make an optimizer of the 1 parameter groups that it gets");
+              "ZeroRedundancyOptimizer: the factory must return an optimizer with the 1 parameter groups that it is given");
     ZeroRedundancyOptimizer optimizer(group, {one}, MakeSgd);
     EXPECT_EQ(ErrorOf([&] { optimizer.OwnerOf(other); }), "not a parameter of this ZeroRedundancyOptimizer");
     return absl::OkStatus();
