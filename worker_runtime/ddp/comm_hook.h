@@ -36,7 +36,7 @@ class GradBucket {
   std::vector<at::Tensor> gradients() const;
   std::vector<at::Tensor> parameters() const;
 
-  // The same gradients in another buffer of the same length, for the inner hook of a composition.
+  // Returns the same gradients in another buffer of the same length, for the inner hook of a composition.
   GradBucket WithBuffer(at::Tensor buffer) const;
 
  private:

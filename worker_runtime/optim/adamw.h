@@ -52,7 +52,7 @@ class AdamW : public torch::optim::AdamW {
   // the same pass over the memory; the gradients themselves are divided as well.
   void StepWithScaledGradients(const at::Tensor& grad_scale);
 
-  // As in Python, including gradients that are bucket views (gradient_as_bucket_view), for which
+  // Like Python's zero_grad. Supports gradients that are bucket views (gradient_as_bucket_view), for which
   // torch::optim::Optimizer::zero_grad throws.
   void zero_grad(bool set_to_none = true);
 

@@ -133,7 +133,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // above, with `operation` in the message.
   absl::Status Try(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
 
-  // For code that catches exceptions itself with TorchTry: returns what Try would have returned for `thrown`.
+  // For code that catches exceptions itself with TorchTry: returns the status that Try would have returned for
+  // `thrown`.
   absl::Status Explain(absl::string_view operation, const absl::Status& thrown);
 
   // Returns OK, or the reason why the group is unusable: it was aborted, it failed, or NCCL has failed in a collective
