@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 4000;
 
-int terminating_rank = 0;  // set before any thread could end the process, read at its end
+int terminating_rank = 0;  // set before any thread can end the process, read when it ends
 
 void WriteAll(int fd, absl::string_view text) {
   while (!text.empty()) {
@@ -67,7 +67,7 @@ void SayLastWords(int rank, const std::string& error_file, const absl::Status& s
   const std::string line = Line(rank, status.message());
   WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
   if (error_file.empty()) return;
-  // Not by a temporary file: a launcher may give a file that lives in memory, which no other can replace.
+  // Not through a temporary file: the launcher may pass a file that exists only in memory and can't be replaced.
   const int fd = open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
   WriteAll(fd, ErrorFileJson(line, absl::Now()));

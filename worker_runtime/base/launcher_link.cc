@@ -29,7 +29,7 @@ using worker_contract::WorkerLine;
 
 constexpr double kReportsPerSecond = worker_contract::kMaxReportsPerSecond;
 
-// A connected socket; -1: nobody of this user listens there.
+// Returns a connected socket; -1: no process of this user listens there.
 int ConnectTo(absl::string_view address) {
   const std::optional<UnixAddress> to = UnixAddress::Parse(address);
   if (!to.has_value()) return -1;
@@ -75,7 +75,7 @@ LauncherLink::LauncherLink(absl::string_view address, int32_t rank, int32_t loca
     }
   }
   if (!listener_) return;
-  // Signals are for the trainer's threads.
+  // Signals are handled by the trainer's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -99,7 +99,7 @@ LauncherLink& LauncherLink::OfProcess() { return FirstOfProcess(std::nullopt); }
 
 LauncherLink* LauncherLink::OfElasticProcess(Listener listener) {
   bool was_first = false;
-  // The caller's own function tells whether it was the one that was taken.
+  // Only the call that initializes `taken` sets its own `was_first`.
   static LauncherLink* const taken = [&] {
     was_first = true;
     LauncherLink& link = FirstOfProcess(std::move(listener));
@@ -229,7 +229,7 @@ std::vector<LauncherLine> LauncherLink::Receive() {
 void LauncherLink::Close() {
   if (socket_ < 0) return;
   if (listener_) {
-    // The thread may be waiting for it; its number must not be used again before the thread has ended.
+    // The thread may be polling the socket, so its number must not be reused before the thread has ended.
     shutdown(socket_, SHUT_RDWR);
     to_close_ = socket_;
   } else {

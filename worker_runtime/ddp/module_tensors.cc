@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Told apart by identity, as Python does: two parameters may share memory and still be two.
+// Compares tensors by identity, as Python does: two parameters may share memory and still be distinct.
 class FirstTime {
  public:
   bool operator()(const at::Tensor& tensor) { return seen_.insert(tensor.unsafeGetTensorImpl()).second; }

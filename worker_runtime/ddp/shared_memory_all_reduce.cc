@@ -17,7 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMultiple = 256;
-// From this many ranks on it is less work to add up one part each and to take the others' results.
+// With this many ranks or more, it is less work to sum one part each and copy the others' results.
 constexpr int kRanksThatShareTheWork = 3;
 
 absl::Status CheckTensor(const at::Tensor& tensor) {
@@ -69,7 +69,8 @@ absl::Status SharedMemoryAllReduce::AllReduce(at::Tensor tensor, double factor) 
   return absl::OkStatus();
 }
 
-// The other half is free for the next piece as soon as all have met for this one: who meets here has done with it.
+// The other half is free for the next piece once all ranks have met for this one: a rank that meets has finished
+// reading it.
 absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double factor) {
   const int64_t count = piece.numel();
   const int rank = segment_->rank(), size = segment_->size();
@@ -83,7 +84,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   if (size < kRanksThatShareTheWork) {
     SumSlots(piece, 0, count);
   } else {
-    // This rank's part of its own slot is read by nobody else, so the sum can be put there.
+    // No other rank reads this rank's part of its own slot, so the sum can be stored there.
     const auto begin_of = [count, size](int part) { return count * part / size; };
     const int64_t begin = begin_of(rank), length = begin_of(rank + 1) - begin;
     at::Tensor part = piece.narrow(0, begin, length);
@@ -101,7 +102,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
 }
 
 absl::Status SharedMemoryAllReduce::Meet() {
-  // Nothing but the question whether the group is still of use: it was aborted, or another operation of it failed.
+  // An empty operation, which fails if the group was aborted or another of its operations failed.
   const auto usable = [this] { return group_->Try("shared-memory all-reduce", [] { return absl::OkStatus(); }); };
   return segment_->Meet(group_->timeout(), usable);
 }

@@ -22,11 +22,11 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Smaller parameters are sent together, because each message has a latency; larger ones from their own memory, because
-// copying them takes longer.
+// Parameters below this size are sent together, because each message has a latency; larger ones are sent from their own
+// memory, because copying takes longer.
 constexpr size_t kSmallBytes = 256 * 1024;
 constexpr size_t kChunkBytes = 1024 * 1024;
-// Buffers of all that is on its way must not undo the saving of memory.
+// Limits the buffers in flight, which would otherwise undo the saving of memory.
 constexpr size_t kChunksOnTheirWay = 16;
 
 void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGroup>& groups) {
@@ -42,7 +42,7 @@ void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGr
   ThrowIfError(CheckAllRanksAgree(description, group));
 }
 
-// A broadcast that has begun.
+// A broadcast in flight.
 struct Sending {
   Sending(const std::vector<at::Tensor>& parameters, int owner, c10d::ProcessGroup& group, bool is_owner)
       : parameters(parameters), receives(!is_owner) {
@@ -93,8 +93,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
   for (const OptimizerParamGroup& each : groups) own.push_back(TakeOwn(each));
   local_ = make_optimizer(own);
   TORCH_CHECK(local_ != nullptr && local_->param_groups().size() == groups.size(),
-              "ZeroRedundancyOptimizer: the factory must make an optimizer of the ", groups.size(),
-              " parameter groups that it gets");
+              "ZeroRedundancyOptimizer: the factory must return an optimizer with the ", groups.size(),
+              " parameter groups that it is given");
   defaults_ = local_->defaults().clone();
   for (size_t g = 0; g < groups.size(); ++g) {
     param_groups_.emplace_back(groups[g].params(), local_->param_groups()[g].options().clone());
@@ -106,7 +106,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
                                                  std::vector<at::Tensor> parameters, const Factory& make_optimizer)
     : ZeroRedundancyOptimizer(std::move(group), {OptimizerParamGroup(std::move(parameters))}, make_optimizer) {}
 
-// _partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py.
+// Same as _partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py.
 OptimizerParamGroup ZeroRedundancyOptimizer::TakeOwn(const OptimizerParamGroup& group) {
   std::vector<at::Tensor> largest_first = group.params();
   std::stable_sort(largest_first.begin(), largest_first.end(),
@@ -142,7 +142,7 @@ void ZeroRedundancyOptimizer::PlanChunks() {
       chunk->bytes += bytes;
     }
   }
-  // In turn, so that all ranks send at the same time.
+  // Alternates between owners, so that all ranks send at the same time.
   for (size_t i = 0, left = 1; left > 0; ++i) {
     left = 0;
     for (std::vector<Chunk>& chunks : of_owner) {
@@ -162,7 +162,7 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   }
   at::Tensor loss;
   {
-    // The state is kept here, where schedulers, checkpoints and others find it.
+    // The state is kept in this object, where schedulers, checkpoints and others find it.
     std::swap(state_, local_->state());
     const auto take_back = absl::MakeCleanup([this] { std::swap(state_, local_->state()); });
     loss = local_->step(std::move(closure));

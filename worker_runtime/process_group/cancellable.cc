@@ -15,7 +15,7 @@ struct Run {
   Mutex mutex;
   CondVar changed;
   std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
-  std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // from the moment when the thread is left behind
+  std::optional<QuietLog> quiet ABSL_GUARDED_BY(mutex);  // set when the thread is left behind
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ void FailureBoard::WithStore(absl::FunctionRef<void(c10d::Store&)> use) {
     std::optional<FailureReport> report;
     {
       MutexLock lock(&mutex_);
-      // A wait that ended without its keys is no fault of the store.
+      // A wait that timed out is not a failure of the store.
       lost_ = lost_ || (!status.ok() && !absl::IsDeadlineExceeded(status));
       if (!lost_) report.swap(waiting_);
       busy_ = report.has_value();
@@ -74,7 +74,7 @@ void FailureBoard::Write(c10d::Store& store, const FailureReport& report) const 
   const std::string line = EncodeLine(rank_, report);
   if (store.hasExtendedApi()) store.append(kAllReports, std::vector<uint8_t>(line.begin(), line.end()));
   store.set(ReportKey(rank_), line);
-  // A store does not answer a set; that it answers the next question says that it has the report.
+  // A set has no reply; the reply to the next request shows that the store has the report.
   store.check({ReportKey(rank_)});
 }
 

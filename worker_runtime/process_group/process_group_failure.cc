@@ -13,27 +13,27 @@
 #include "worker_runtime/process_group/process_group_impl.h"
 #include "worker_runtime/process_group/tcp_sockets.h"
 
-// How a process group fails and ends.
+// Failure and end of a process group.
 namespace ddprun {
 namespace {
 
 using Kind = FailureReport::Kind;
 
-// How the error of an aborted group begins; the reason follows.
+// Prefix of the error of an aborted group; the reason follows.
 constexpr absl::string_view kAborted = "aborted: ";
 
-// How long a rank that gave up waits to hear from those that were in the same operation. They are woken first.
+// How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first.
 constexpr absl::Duration kHearOthers = absl::Seconds(1);
 
-// All that c10d says when Work::wait times out. Others say more, such as a data loader's "Operation timed out after
-// 5 s".
+// Complete text of c10d's error when Work::wait times out. Other timeouts have longer texts, such as a data loader's
+// "Operation timed out after 5 s".
 constexpr absl::string_view kWorkTimedOut = "Operation timed out!";
 
 FailureReport AbortReport(absl::string_view reason) {
   return {.kind = Kind::kAborted, .operation = "Abort", .detail = std::string(reason)};
 }
 
-// Whether the exception came out of a collective's connections, rather than from code of the trainer.
+// True if the exception came from a collective's connections, not from the trainer's code.
 bool IsOfConnections(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
@@ -108,7 +108,8 @@ absl::Status ProcessGroup::Impl::Try(absl::string_view operation, absl::Duration
   });
   if (!thrown.ok()) return Explain(operation, thrown, timeout);
   if (!returned.ok()) return returned;
-  // An operation that an abort has broken off on a GPU returns without an error. `body` may have shut the group down.
+  // An operation on a GPU that was interrupted by an abort returns without an error. FailedPrecondition is no error:
+  // `body` may have shut the group down.
   const absl::Status usable = Usable(operation);
   if (!usable.ok() && !absl::IsFailedPrecondition(usable)) return usable;
   return NcclHealth(operation, timeout);
@@ -151,14 +152,14 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   CutOff(aborting);
   const auto join = absl::MakeCleanup([&aborting] { Join(aborting); });
   FailureReports reports = board->Read();
-  // Gloo closes its connections before the rank that gave up can say so. One that stays silent is gone.
+  // Gloo closes its connections before the rank that gave up can post its report. A rank that posts none is gone.
   const FailureCause first = FindCause(rank, own, reports);
   if (options.await_failure_reports && first.rank.has_value() && !first.reported.has_value()) {
     board->Await(*first.rank, kHearOthers);
     reports = board->Read();
   }
-  // Ranks that are well would be taken for those that did not enter the collective: each gives up at its own time.
-  // NCCL does not tell which connection broke: those that say nothing are suspected.
+  // Ranks give up at different times: without a wait, healthy ranks would be reported as missing from the collective.
+  // NCCL does not tell which connection broke: ranks without a report are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
   if (IsTimeout(so_far) || (options.await_failure_reports && !so_far.rank.has_value())) {
     board->AwaitAll(kHearOthers);
@@ -218,7 +219,8 @@ std::vector<std::shared_ptr<FailureBoard>> ProcessGroup::Impl::AbortAll(absl::st
 }
 
 void ProcessGroup::Impl::Abort(absl::string_view reason) {
-  // The report comes last: the store may be unreachable. Others that see the connections close wait for it a moment.
+  // The report is posted last, as the store may be unreachable. Ranks that see the connections close wait briefly for
+  // it.
   Threads aborting;
   for (const std::shared_ptr<FailureBoard>& each : AbortAll(reason, aborting)) each->Post(AbortReport(reason));
   Join(aborting);
@@ -241,7 +243,7 @@ void ProcessGroup::Impl::Leave() {
   {
     MutexLock lock(&mutex_);
     if (released_) return;
-    // The thread that aborts the group has not come to its report, or there is one already.
+    // The aborting thread may not have posted its report yet; if it has, this one is ignored.
     if (absl::IsAborted(failed_)) report = AbortReport(absl::StripPrefix(failed_.message(), kAborted));
   }
   Threads aborting;

@@ -145,7 +145,7 @@ TEST(FailureReport, LostWithoutAnAddress_TakesWhatOthersKnow) {
 TEST(FailureReport, TimeoutAndTheHostOfTheStoreIsSilent_ItIsNamed) {
   const FailureReport own{.kind = Kind::kTimeout, .operation = "all_reduce", .lost = 2, .detail = "Timed out"};
   EXPECT_THAT(Explained(0, own, {}),
-              HasSubstr("rank 2 (host node-c, pid 102) does not answer; check whether it is stuck, stopped or dead"));
+              HasSubstr("rank 2 (host node-c, pid 102) is not responding; check whether it is stuck, stopped or dead"));
 }
 
 TEST(FailureReport, RanksThatBlameEachOther_EndTheSearch) {
