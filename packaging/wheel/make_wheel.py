@@ -41,7 +41,7 @@ def zig(arguments, target):
     if done.returncode != 0:
         hint = ""
         if "undefined symbol" in done.stderr:
-            hint = f"\nwhat glibc {GLIBC} lacks can be added to glibc_2_28.c, or avoided"
+            hint = f"\navoid functions that glibc {GLIBC} lacks, or add them to glibc_2_28.c"
         raise WheelError(f"could not link {arguments[-1]}:\n{done.stderr.strip()}{hint}")
 
 

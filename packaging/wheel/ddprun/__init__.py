@@ -33,7 +33,7 @@ def program() -> str:
     for candidate in candidates:
         if os.access(candidate, os.X_OK):
             return candidate
-    raise FileNotFoundError(f"there is no {' and no '.join(candidates)}: install the ddprun wheel again")
+    raise FileNotFoundError(f"ddprun was not found at {' or '.join(candidates)}: reinstall the ddprun wheel")
 
 
 def _environment() -> dict[str, str]:
