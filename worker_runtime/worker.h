@@ -38,7 +38,8 @@ struct WorkerOptions {
 };
 
 // Sets the environment variables that LibTorch reads when it uses NCCL, unless the user has set them. RunWorker and
-// RunElasticWorker call it. REQUIRES: the process has no other thread.
+// RunElasticWorker call it.
+// REQUIRES: the process has no other thread.
 void SetEnvironment(const WorkerOptions& options);
 
 // Options of the process group that follow from `options`.

@@ -22,8 +22,9 @@ absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const Checkpoi
 // Collective, before several ranks write the same checkpoint: replaces `parts` with rank 0's. Parameters and the
 // optimizer's state are the same on all ranks already; rank 0 sends what may differ: buffers, added tensors, all
 // metadata. `parts` holds a whole state on the ranks that write, including rank 0, and is empty on the others; `made`
-// is the status of creating it. Errors, the same on all ranks: `made`, with the rank; InvalidArgument names a tensor
-// whose name, shape or type differs from rank 0's; those of the group.
+// is the status of creating it.
+// Errors, the same on all ranks: `made`, with the rank; InvalidArgument names a tensor whose name, shape or type
+// differs from rank 0's; those of the group.
 absl::Status TakeRankZeros(ProcessGroup& group, const absl::Status& made, StateParts& parts);
 
 }  // namespace ddprun

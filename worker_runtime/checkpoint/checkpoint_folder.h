@@ -65,10 +65,10 @@ class CheckpointFolder {
   absl::StatusOr<int64_t> Identify();
 
   // Writes a checkpoint, then removes old ones of its run (StepsToRemove) and incomplete files. Replaces a checkpoint
-  // of the same step. When this returns OK, the checkpoint is on disk. Files of other runs are not touched. Errors:
-  // FailedPrecondition: a later round has saved, so this process was replaced and must end; those of FileSystem. All
-  // name the step; earlier checkpoints are not affected, and no files are left behind. `sharded` nullptr: `state` is
-  // the whole state.
+  // of the same step. When this returns OK, the checkpoint is on disk. Files of other runs are not touched.
+  // Errors: FailedPrecondition: a later round has saved, so this process was replaced and must end; those of
+  // FileSystem. All name the step; earlier checkpoints are not affected, and no files are left behind. `sharded`
+  // nullptr: `state` is the whole state.
   absl::Status Save(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state, int keep,
                     const ShardedState* sharded = nullptr);
 

@@ -125,16 +125,17 @@ class Checkpointer {
   // TrainingState that the checkpoint does not have. If there is no checkpoint anywhere, `path` is empty and nothing is
   // changed; after the first round, a warning names folder and host, or see `require_checkpoint`. A Checkpointer that
   // has not resumed anything begins a new run: it neither overwrites nor removes the files that are already in the
-  // directory. Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names.
-  // DataLoss: all checkpoints are damaged, or a rank (named in the message) can't read the chosen one. After an error
-  // the state may be partially loaded.
+  // directory.
+  // Errors: InvalidArgument: the state differs from the saved one; the message lists all differing names. DataLoss: all
+  // checkpoints are damaged, or a rank (named in the message) can't read the chosen one. After an error the state may
+  // be partially loaded.
   absl::StatusOr<CheckpointInfo> Resume();
 
   // Saves under progress.step. When it returns OK, the checkpoint is on disk (async: it will be, or the next Save or
-  // Finish returns the error; that Save still saves its own state). Earlier checkpoints are never affected. Errors:
-  // InvalidArgument: a negative step, or a tensor that can't be saved; FailedPrecondition: a parameter (named, with the
-  // rank) is not finite, or workers that started later have saved in the directory, so this process was replaced;
-  // Unimplemented: an optimizer without save(); those of FileSystem (ResourceExhausted: the disk is full).
+  // Finish returns the error; that Save still saves its own state). Earlier checkpoints are never affected.
+  // Errors: InvalidArgument: a negative step, or a tensor that can't be saved; FailedPrecondition: a parameter (named,
+  // with the rank) is not finite, or workers that started later have saved in the directory, so this process was
+  // replaced; Unimplemented: an optimizer without save(); those of FileSystem (ResourceExhausted: the disk is full).
   absl::Status Save(const Progress& progress);
 
   // Waits until everything is on disk, and returns the error of the last save unless another call has returned it.

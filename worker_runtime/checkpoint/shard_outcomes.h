@@ -27,8 +27,8 @@ class ShardOutcomes {
   void Post(int rank, const absl::Status& outcome) const;
 
   // Called on rank 0. Returns OK if all ranks have posted OK, else the error of one of them, with its rank. Does not
-  // block other uses of the store meanwhile. Errors: DeadlineExceeded names a rank that has not posted; Cancelled:
-  // `cancelled` became true; those of the store.
+  // block other uses of the store meanwhile.
+  // Errors: DeadlineExceeded names a rank that has not posted; Cancelled: `cancelled` became true; those of the store.
   absl::Status Await(absl::Duration timeout, const std::atomic<bool>& cancelled) const;
 
  private:

@@ -56,8 +56,8 @@ class ElasticRounds {
   // ---- between two rounds ----
 
   // Call after leaving the group. Informs the launcher, and waits for the next round. `step`: committed; nullopt: this
-  // worker holds no state. `why`: reason to report if the launcher does not know that the round is over. Errors:
-  // Unavailable: the launcher is gone; Cancelled: it stops this worker.
+  // worker holds no state. `why`: reason to report if the launcher does not know that the round is over.
+  // Errors: Unavailable: the launcher is gone; Cancelled: it stops this worker.
   absl::StatusOr<worker_contract::LinkReForm> AwaitNextRound(std::optional<int64_t> step, const std::string& why);
 
   void Say(const worker_contract::WorkerLine& line);

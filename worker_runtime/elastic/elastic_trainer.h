@@ -100,17 +100,19 @@ struct ElasticTrainerOptions {
 // step. If no rank holds a state, all resume from the newest checkpoint. When the job is being stopped, it saves and
 // returns; when only some nodes leave, their workers do. A checkpoint that can't be written (the disk is full) is
 // reported on stderr, and training continues with its state in memory; kFailedSaves such failures in a row, or a
-// failure of the final checkpoint, are an error. Threads: the training thread.
+// failure of the final checkpoint, are an error.
+// Threads: the training thread.
 class ElasticTrainer {
  public:
   static constexpr int kFailedSaves = 5;
 
   ElasticTrainer(ElasticWorker& worker, ElasticTraining training, ElasticTrainerOptions options);
 
-  // Returns OK after the last step, or after the save before a stop. Call it once. Errors: InvalidArgument: a required
-  // member of ElasticTraining is missing, or an option is invalid; FailedPrecondition: after a recovery, the ranks'
-  // states differ (TrainingState::CheckSameOnAllRanks); errors returned by `step`, `update`, `evaluate` and
-  // `committed`; those of Checkpointer; those of the process group if there is no launcher to start another round.
+  // Returns OK after the last step, or after the save before a stop. Call it once.
+  // Errors: InvalidArgument: a required member of ElasticTraining is missing, or an option is invalid;
+  // FailedPrecondition: after a recovery, the ranks' states differ (TrainingState::CheckSameOnAllRanks); errors
+  // returned by `step`, `update`, `evaluate` and `committed`; those of Checkpointer; those of the process group if
+  // there is no launcher to start another round.
   absl::Status Train();
 
  private:

@@ -86,7 +86,8 @@ class ElasticWorker {
 
   // The first call returns at once: the round and rank are those of the environment. Later calls leave the round: they
   // end the DistributedDataParallel and the group, roll the state back to the last Commit, inform the launcher and wait
-  // for the next round, without a time limit. Errors: Unavailable: the launcher ended; Cancelled: it stops this worker.
+  // for the next round, without a time limit.
+  // Errors: Unavailable: the launcher ended; Cancelled: it stops this worker.
   absl::Status NextRendezvous(TrainingState& state, ElasticModel& ddp);
 
   // Creates the round's process group, with the options given to RunElasticWorker; see group().
@@ -96,10 +97,10 @@ class ElasticWorker {
   // Collective, the first of a round: all ranks get the state of the rank with the largest committed step and part, the
   // lowest rank among equals, and build `ddp` with its buckets. If all ranks hold that state, only its checksums are
   // compared, and the state is not sent. If no rank holds a state, all call `resume`, as at a start: it loads the
-  // newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none. Returns the number of
-  // steps that the state contains, and commits it; see committed_part(). Errors: those of TrainingState::Broadcast and
-  // CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank holds a state, there is no checkpoint, and a
-  // rank has lost its initial state in an earlier attempt.
+  // newest checkpoint and returns its step, the same on all ranks, or nullopt if there is none.
+  // Returns the number of steps that the state contains, and commits it; see committed_part().
+  // Errors: those of TrainingState::Broadcast and CheckSameOnAllRanks, of `resume` and of the group. DataLoss: no rank
+  // holds a state, there is no checkpoint, and a rank has lost its initial state in an earlier attempt.
   using Resume = absl::FunctionRef<absl::StatusOr<std::optional<int64_t>>()>;
   absl::StatusOr<int64_t> SyncState(TrainingState& state, ElasticModel& ddp, Resume resume);
 

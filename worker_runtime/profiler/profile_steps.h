@@ -35,8 +35,8 @@ struct ProfileOptions {
 // One per process at a time, used by the thread that trains. Does not communicate.
 class ProfileSteps {
  public:
-  // The first step begins. Errors: InvalidArgument: a number of steps is negative, or `active` is 0. Those of the file
-  // system, with the path.
+  // The first step begins.
+  // Errors: InvalidArgument: a number of steps is negative, or `active` is 0. Those of the file system, with the path.
   static absl::StatusOr<std::unique_ptr<ProfileSteps>> Create(const ProcessGroup& group, ProfileOptions options);
 
   // Writes the events recorded so far, if the training ends within a cycle.
@@ -44,8 +44,9 @@ class ProfileSteps {
   ProfileSteps(const ProfileSteps&) = delete;
   ProfileSteps& operator=(const ProfileSteps&) = delete;
 
-  // Call at the end of each step. Writing a trace takes up to a few seconds. Errors: Internal: those of the profiler,
-  // for example if another one is running. Those of the file system, with the path.
+  // Call at the end of each step. Writing a trace takes up to a few seconds.
+  // Errors: Internal: those of the profiler, for example if another one is running. Those of the file system, with the
+  // path.
   absl::Status Step();
 
  private:

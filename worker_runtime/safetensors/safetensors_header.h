@@ -88,13 +88,13 @@ std::string SafetensorsHeaderText(const SafetensorsHeader& header);
 // The size field for a text of this length.
 std::string SafetensorsPrefix(uint64_t text_bytes);
 
-// Returns the length of the JSON text, from the file's first bytes (at least eight, if the file is that long). Errors:
-// DataLoss names `file` and the reason: too short, or an invalid length.
+// Returns the length of the JSON text, from the file's first bytes (at least eight, if the file is that long).
+// Errors: DataLoss names `file` and the reason: too short, or an invalid length.
 absl::StatusOr<uint64_t> SafetensorsTextBytes(absl::string_view file, absl::string_view prefix, uint64_t file_bytes);
 
 // Parses the JSON text of a file of `file_bytes` bytes. For any text, the result is consistent: each tensor lies within
-// the file, has the size of its shape and dtype, and tensors neither overlap nor leave gaps. Errors: DataLoss names
-// `file`, the tensor and the error.
+// the file, has the size of its shape and dtype, and tensors neither overlap nor leave gaps.
+// Errors: DataLoss names `file`, the tensor and the error.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view file, absl::string_view text,
                                                          uint64_t file_bytes);
 

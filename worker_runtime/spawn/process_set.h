@@ -37,7 +37,8 @@ class ProcessSet {
   absl::Status Start(const Command& command);
 
   // Waits until at least one child has ended and returns all that have, in start order. Empty if the deadline expired
-  // first. REQUIRES: running() > 0.
+  // first.
+  // REQUIRES: running() > 0.
   std::vector<End> Wait(SteadyTime deadline);
 
   int running() const;

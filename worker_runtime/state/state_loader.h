@@ -35,8 +35,9 @@ class StateLoader {
   };
 
   // Performs all checks that are possible before the first value is set. The arguments must outlive the object. `rank`
-  // selects the random numbers. `model.header` nullptr: the source has no model. Errors name the path: InvalidArgument:
-  // module, optimizer or an added tensor differ from the saved ones; DataLoss: an entry is damaged.
+  // selects the random numbers. `model.header` nullptr: the source has no model.
+  // Errors name the path: InvalidArgument: module, optimizer or an added tensor differ from the saved ones; DataLoss:
+  // an entry is damaged.
   static absl::StatusOr<StateLoader> Create(TrainingState& state, Source model, Source rest, int rank);
 
   // Sets the tensor with this index in the part's header. `value` is in host memory or on any device.

@@ -35,8 +35,8 @@ using VisitTensor = absl::FunctionRef<void(size_t index, const at::Tensor& value
 
 // Collective: `root` sends the tensors in pieces of about 32 MiB, or of one tensor, and all ranks visit them in the
 // header's order. Checksums are verified on arrival. After a local error, including an exception of `visit`, a rank
-// still participates until the end, so that the others do not wait for it. Errors: DataLoss names path and tensor; an
-// exception of `visit`, with the tensor; those of the group.
+// still participates until the end, so that the others do not wait for it.
+// Errors: DataLoss names path and tensor; an exception of `visit`, with the tensor; those of the group.
 absl::Status VisitSent(ProcessGroup& group, int root, const SentTensors& sent, const at::Tensor& buffer,
                        VisitTensor visit);
 

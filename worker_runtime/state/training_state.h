@@ -46,8 +46,9 @@ struct StateParts {
   std::vector<std::string> parameters;  // names, in the module's order; all other tensors of the model are buffers
 
   // Returns OK if all parameters and the optimizer's state are finite and no buffer has a NaN. (An infinite value in a
-  // buffer may be intended, as in an attention mask.) An optimizer that is stored as an archive is not checked. Errors:
-  // FailedPrecondition names the first parameter, in the module's order, that is not finite, and the number of others.
+  // buffer may be intended, as in an attention mask.) An optimizer that is stored as an archive is not checked.
+  // Errors: FailedPrecondition names the first parameter, in the module's order, that is not finite, and the number of
+  // others.
   absl::Status CheckFinite() const;
 };
 
@@ -61,8 +62,8 @@ struct StateParts {
 //   if (absl::Status status = state.AddValue("best_loss", &best_loss); !status.ok()) return status;
 //   auto checkpointer = ddprun::Checkpointer::Create(worker.group, state, {.folder = "checkpoints"});
 //
-// Added objects must outlive this one. All ranks must add the same names. Names must be unique. Threads: the training
-// thread.
+// Added objects must outlive this one. All ranks must add the same names. Names must be unique.
+// Threads: the training thread.
 class TrainingState {
  public:
   // `module` is the one inside DistributedDataParallel, not the wrapper. `optimizer` may be of any kind; nullptr: none.
@@ -110,22 +111,23 @@ class TrainingState {
   };
   void Commit(Scope scope = Scope::kStep);
 
-  // Returns to the last Commit, so that an interrupted step can be repeated with the same result. Errors:
-  // FailedPrecondition: there was no Commit, or, with kStep, parameters have changed since (detected from a few values
-  // of each): the optimizer's step had begun.
+  // Returns to the last Commit, so that an interrupted step can be repeated with the same result.
+  // Errors: FailedPrecondition: there was no Commit, or, with kStep, parameters have changed since (detected from a few
+  // values of each): the optimizer's step had begun.
   absl::Status Rollback();
 
   // Collective: all ranks get the state of `root`, except for random numbers, which differ between ranks. With `take`
   // false this rank keeps its own state, because it is the same: the rank then still holds it if root is lost during
-  // the transfer. Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was
-  // changed; those of the process group; FailedPrecondition: the state is sharded, so that no rank has all of it.
+  // the transfer.
+  // Errors: InvalidArgument: the state of a rank (named) has other names or shapes, and nothing was changed; those of
+  // the process group; FailedPrecondition: the state is sharded, so that no rank has all of it.
   absl::Status Broadcast(ProcessGroup& group, int root, bool take = true);
 
   // Collective, for ranks that must hold the same state: compares checksums of its parts with rank 0's. Reads all of
   // the state once. Differences that are allowed (in buffers, and in state added by AddTensor, AddValue and AddText)
-  // only cause a warning on stderr. Does nothing if the state is sharded. Errors: FailedPrecondition, the same on all
-  // ranks: names the parts that differ (parameters, the optimizer, a scheduler, a scaler, a sampler) and the rank;
-  // those of the process group.
+  // only cause a warning on stderr. Does nothing if the state is sharded.
+  // Errors: FailedPrecondition, the same on all ranks: names the parts that differ (parameters, the optimizer, a
+  // scheduler, a scaler, a sampler) and the rank; those of the process group.
   absl::Status CheckSameOnAllRanks(ProcessGroup& group) const;
 
   // Returns the state, with additional metadata entries and tensors to be stored beside it.
