@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 constexpr size_t kMaxCapabilityBytes = 32;
 constexpr double kMaxDeadlineSeconds = 1e9;
 
-// At most `max_bytes`, ending between two characters.
+// Truncates `text` to at most `max_bytes`, at a character boundary.
 std::string Cut(absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
     size_t end = max_bytes;
@@ -32,13 +32,13 @@ std::string Line(const Json& object) {
   return line;
 }
 
-// JSON has no numbers for these.
+// Encodes non-finite numbers as strings, because JSON has no numbers for them.
 Json NumberToJson(double number) {
   if (std::isfinite(number)) return number;
   return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
 }
 
-// Reads the fields of one object. The first error stays.
+// Reads the fields of one object. The first error is kept.
 class Fields {
  public:
   Fields(const Json& object, absl::string_view type) : object_(object), type_(type) {}
@@ -48,7 +48,7 @@ class Fields {
   std::optional<int64_t> Integer(const char* name, int64_t most) {
     const Json* const value = Find(name);
     if (value == nullptr) return std::nullopt;
-    // An unsigned value that int64_t does not hold is a large one too.
+    // Unsigned values above the range of int64_t are out of range too.
     const bool fits = value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(most);
     if (fits) return value->get<int64_t>();
     Fail(name, absl::StrCat("must be an integer from 0 to ", most));
@@ -60,7 +60,7 @@ class Fields {
     return Integer(name, most).value_or(0);
   }
 
-  // False if it is left out.
+  // False if the field is missing.
   bool Flag(const char* name) {
     const Json* const value = Find(name);
     if (value == nullptr) return false;
@@ -69,7 +69,7 @@ class Fields {
     return false;
   }
 
-  // Seconds.
+  // The field "deadline", in seconds.
   absl::Duration RequiredDeadline() {
     const Json* const value = Find("deadline");
     const double seconds = value != nullptr && value->is_number() ? value->get<double>() : -1;
@@ -78,7 +78,7 @@ class Fields {
     return absl::ZeroDuration();
   }
 
-  // Not cut: another address would be another host.
+  // Never truncated: a truncated address would be another host.
   std::string RequiredAddress(const char* name) {
     const std::string address = Text(name, kMaxAddressBytes + 1);
     if (!address.empty() && address.size() <= kMaxAddressBytes) return address;
@@ -119,7 +119,7 @@ class Fields {
   }
 
  private:
-  // A field that is null counts as left out.
+  // A null field counts as missing.
   const Json* Find(const char* name) const {
     const auto found = object_.find(name);
     return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -46,11 +46,11 @@ void SetThreads() {
   if (text != nullptr && absl::SimpleAtoi(text, &threads) && threads > 0) at::set_num_threads(threads);
 }
 
-// Before main: nothing has drawn from the generator, whose seed is random.
+// Initialized before main, when the generator still has its initial random seed.
 const uint64_t seed_at_start = at::detail::getDefaultCPUGenerator().current_seed();
 
-// Workers that are forked from one process (--preload) have a copy of its generator. One that main has seeded is seeded
-// alike without --preload.
+// Gives this process a random seed of its own. Workers that are forked from one process (--preload) have a copy of its
+// generator. A generator that main has seeded keeps its seed, as it would without --preload.
 void SeedApart() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -75,21 +75,21 @@ absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef
     returned = body(worker);
     return absl::OkStatus();
   });
-  // The body may have replaced its group after a failure, and then it is the new one that tells and ends.
+  // The body may have replaced its group after a failure; the new group then explains errors and is shut down.
   if (worker.group == nullptr) return status.ok() ? returned : status;
   status = status.ok() ? returned : worker.group->Explain("training", status);
   return status.ok() ? worker.group->Shutdown() : status;
 }
 
-// Reports to the launcher before the other ranks are told, so that their consequential errors arrive later.
+// Reports to the launcher before the group is aborted, so that the other ranks' consequential errors arrive later.
 void TellFailure(const Worker& worker, const absl::Status& status) {
   SayLastWords(worker.env.rank, worker.env.error_file, status);
   if (worker.group != nullptr) {
     worker.group->Abort(status.message());
     worker.group->AwaitReaders();
   }
-  // The rank that is to blame ends at this moment too. It should be the first of which the launcher hears, which then
-  // stops this one.
+  // The rank that caused the error ends at the same time. The launcher should see that exit first; it then stops this
+  // worker.
   if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kLetTheCauseGoFirst));
 }
 
@@ -106,7 +106,7 @@ ProcessGroupOptions GroupOptions(const WorkerOptions& options, const c10::Device
 void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   WaitToBeForked();
   SetEnvironment(options);
-  // A reader of our output that goes away must not end a training.
+  // Writing to a pipe whose reader has exited must not end the training.
   signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<WorkerEnv> env = WorkerEnv::FromEnvironment();
   if (!env.ok()) {
@@ -119,7 +119,7 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
   }
   SetThreads();
   SayLastWordsOnCrash(env->rank);
-  LauncherLink::OfProcess();  // the launcher knows from the start that this worker can be told of a stop
+  LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
   Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) TellFailure(worker, status);

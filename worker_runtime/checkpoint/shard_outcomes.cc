@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// Between two looks at the store. A wait within it would hold up its other users.
+// Pauses between polls of the store. A blocking wait would hold up its other users.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 

@@ -21,9 +21,9 @@
 namespace ddprun {
 namespace {
 
-// What is reduced has the same size on all ranks, whatever their names: the names' fingerprint comes first. It is a
-// hash in four parts of 16 bits, x. A sum over the ranks tells whether all have the same x: n * sum(x^2) == sum(x)^2
-// only then (Cauchy-Schwarz), and in these sizes a double and 64 bits count exactly for 2^15 ranks.
+// The reduced tensor has the same size on all ranks regardless of their names. It begins with a fingerprint of the
+// names, a hash in four parts x of 16 bits. All ranks have the same x if and only if n * sum(x^2) == sum(x)^2
+// (Cauchy-Schwarz); at these sizes double and 64-bit arithmetic are exact for up to 2^15 ranks.
 constexpr char kMean[] = "mean";
 constexpr int kParts = 4;
 constexpr int kTrouble = 2 * kParts;  // not 0 on a rank that can't reduce

@@ -37,7 +37,7 @@ AtomicFile::AtomicFile(std::string path, std::string temporary, int fd, FileSyst
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) files_.Close(fd_);
-  // If it can't be removed now, the next save tries again.
+  // If the file can't be removed now, the next save tries again.
   if (!renamed_) files_.Remove(temporary_).IgnoreError();
 }
 

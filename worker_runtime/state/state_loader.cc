@@ -31,7 +31,7 @@ absl::Status StateLoader::Plan() {
     if (!match.ok()) return match.status();
     match_ = *std::move(match);
   }
-  // A model that somebody else put into the folder has nothing else; the rest then begins anew.
+  // A model from another source has no other parts; all other state then keeps its initial values.
   if (rest_.header == nullptr) return absl::OkStatus();
   if (state_->optimizer_ != nullptr) {
     const auto groups = rest_.header->metadata.find(kOptimizerGroupsKey);

@@ -300,7 +300,7 @@ TEST(Recovery, NoCheckpointInALaterRound_IsSaidLoudly) {
     EXPECT_THAT(job[0].Err(), HasSubstr(absl::StrCat("no rank has a checkpoint in ", folder.path())));
     EXPECT_THAT(job[0].Err(), HasSubstr(", but this is round 2"));
     if (!required) {
-      EXPECT_THAT(job[0].Err(), HasSubstr("WARNING: training starts again at step 0 (rank 0 is on "));
+      EXPECT_THAT(job[0].Err(), HasSubstr("WARNING: training restarts at step 0 (rank 0 is on "));
     }
   }
 }

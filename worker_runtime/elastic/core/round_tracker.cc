@@ -9,7 +9,7 @@ RoundTracker::Abort RoundTracker::Suspend(const LinkSuspend& suspend, SteadyTime
   if (suspend.round < round_) return Abort::kNothing;
   if (next_.has_value()) {
     if (suspend.round < next_->round) return Abort::kNothing;
-    // The round that was named has ended before the training thread took it.
+    // The named round has ended before the training thread entered it.
     round_ = next_->round;
     next_ = std::nullopt;
     suspend_ = std::nullopt;
@@ -17,7 +17,7 @@ RoundTracker::Abort RoundTracker::Suspend(const LinkSuspend& suspend, SteadyTime
     said_failed_ = false;
   }
   if (!suspend_.has_value()) suspended_at_ = now;
-  // A later one may be more urgent, but not less.
+  // A later suspend may be more urgent, but not less.
   if (!suspend_.has_value() || suspend_->at_step_end) suspend_ = suspend;
   return suspend_->at_step_end ? Abort::kCreation : Abort::kAll;
 }
