@@ -30,22 +30,22 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// Time for the other launchers to fetch the verdict from a server that this one hosts: those whose network is cut for
-// a moment count for so long.
+// How long the other launchers may take to fetch the verdict from a server hosted here. Covers a launcher that briefly
+// lost its network: it still counts as connected for the fence time.
 absl::Duration Linger(const rendezvous::JobSettings& settings) {
   return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
 }
-// Who stays for longer says so.
+// Log a warning when the launcher stays longer than this.
 constexpr absl::Duration kUnnoticed = absl::Seconds(1);
-// Between two questions for the endpoint's name, where it may appear late.
+// Interval between lookups of the endpoint's name, if it may become resolvable late.
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
-// Time for output that workers left in their pipes.
+// Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
-// For orphans to die of SIGKILL.
+// Limit for orphans to exit after SIGKILL.
 constexpr absl::Duration kSweepPatience = absl::Seconds(2);
-// Of a batch system's tool, until it answers.
+// Limit for a batch system's tool to answer.
 constexpr absl::Duration kToolPatience = absl::Seconds(10);
-// In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
+// Jobs with more nodes do not query squeue, to avoid overloading slurmctld.
 constexpr int kMostNodesThatAsk = 64;
 
 std::vector<std::string> Environment() {
@@ -54,7 +54,7 @@ std::vector<std::string> Environment() {
   return result;
 }
 
-// Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
+// If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
 void TellOuterLauncher(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
   if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
@@ -152,7 +152,7 @@ absl::Status Agent::SetUp() {
                               config.settings.max_nodes > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
-    // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
+    // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.
     signals_->ReadAll();
     for (const WorkerEnd& end : ends) {
       hangs_->OnEnded(end.local_rank);
@@ -198,7 +198,7 @@ absl::Status Agent::FindPlace() {
   for (bool first = true;; first = false) {
     std::optional<absl::StatusOr<HostPlace>> found;
     {
-      // The thread may outlive this object: it has a configuration of its own.
+      // The thread may outlive this object, so it owns a copy of the configuration.
       const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
           loop_.get(), [config] { return LookUpHostPlace(config); },
           [&](absl::StatusOr<HostPlace> result) {
@@ -252,7 +252,7 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
 
 void Agent::OnSignal(const ReceivedSignal& signal) {
   if (machine_ == nullptr) {
-    // Nothing has begun: there is nobody to warn, and nothing to stop.
+    // Nothing has started yet, so there are no workers to warn or stop.
     const std::vector<int>& stopping = settings_.config.signals_to_handle;
     const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
     if (stops) Do(effect::Exit{128 + signal.number, std::nullopt, {}});
@@ -260,7 +260,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   }
   if (signal.number == SIGCHLD) {
     if (!sweeping()) {
-      // A worker may come from the fork server and end before anybody has told its pid.
+      // A worker of the fork server may exit before its pid is known here.
       if (workers_->all_started()) ReapDeadOrphans(KnownChildren());
       return;
     }
@@ -270,7 +270,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   if (staying_) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
-    // A batch system sends its signal to all nodes, and those of the others may still need the server.
+    // A batch system signals all nodes at once, and the other launchers may still need the server while they stop.
     if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopStaying();
     return;
   }
@@ -317,7 +317,7 @@ void Agent::AskForEndTime() {
         const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
         if (end) note(*end);
       });
-  // Good to know, and not worth a failure.
+  // The end time is optional: not a reason to fail.
   if (command.ok()) end_time_command_ = *std::move(command);
 }
 
@@ -330,7 +330,8 @@ void Agent::Step(Call call) {
     settings_.guard->KillWorkersAt(until);
   }
   for (AgentEffect& effect : effects) {
-    // The server must not take a node for lost while it sweeps. A heartbeat has no order with anything else.
+    // Heartbeats are sent during a sweep too, or the server would count this node as lost. Their order relative to
+    // other effects does not matter.
     const auto* const send = std::get_if<effect::Send>(&effect);
     const bool beat = send != nullptr && std::holds_alternative<rendezvous::Heartbeat>(send->message);
     if (beat && sweeping()) {
@@ -343,7 +344,7 @@ void Agent::Step(Call call) {
 }
 
 void Agent::ExecutePending() {
-  // Carrying out an effect may lead to another step: its effects come after those that are under way.
+  // Executing an effect may lead to another Step: its effects are executed after the pending ones.
   if (executing_) return;
   executing_ = true;
   while (!pending_.empty() && !sweeping()) {
@@ -381,7 +382,7 @@ void Agent::Do(const effect::OpenStore&) {
     return Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
   }
   if (!opened->note.empty()) {
-    // In a job of several nodes it may be that nobody is told of this one.
+    // With several nodes, this node's store may never be used by the others.
     const bool alone = settings_.config.server_place == ServerPlace::kInProcess;
     Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo, opened->note});
   }
@@ -456,7 +457,7 @@ void Agent::Do(const effect::Exit& exit) {
 
 int Agent::Finish() {
   progress_->Hide();
-  // The others first, then what this node's workers have to say, then the words about them.
+  // Close the store first, for the other nodes; then print the workers' remaining output; then the failure summary.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded) {
@@ -467,7 +468,7 @@ int Agent::Finish() {
     report.time_zone = absl::LocalTimeZone();
     report.interpreter = FindInterpreter(settings_.config);
     if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
-    // This node never had a round, and no worker failed: too few nodes joined.
+    // This node never got a round, and no worker failed: too few nodes joined.
     if (round_started_ == SteadyTime() && report.verdict.exit_code == 1 && settings_.config.settings.max_nodes > 1) {
       report.hint =
           absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=", ServersText(settings_.config),
@@ -487,15 +488,16 @@ void Agent::StayForOthers() {
   const SteadyTime deadline = now + Linger(settings_.config.settings);
   const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
   SteadyTime say_at = now + kUnnoticed;
-  loop_->SetTimer([&] { return say_at; },
-                  [&](SteadyTime) {
-                    say_at = SteadyTime::InfiniteFuture();
-                    Log(LogLevel::kWarning,
-                        absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
-                                     " connected) have heard the end of the job and stopped their workers, for up to ",
-                                     absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
-                                     "; press Ctrl-C or send a signal to exit at once"));
-                  });
+  loop_->SetTimer(
+      [&] { return say_at; },
+      [&](SteadyTime) {
+        say_at = SteadyTime::InfiniteFuture();
+        Log(LogLevel::kWarning,
+            absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
+                         " connected) have received the end of the job and stopped their workers, for up to ",
+                         absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
+                         "; press Ctrl-C or send a signal to exit at once"));
+      });
   staying_ = true;
   const BackgroundCall<bool> wait(
       loop_.get(),

@@ -10,9 +10,9 @@
 
 namespace ddprun::launcher {
 
-// Detects what started this process: reads its environment, slurm.conf and, in a Kubernetes pod, the host's full name
-// (which may query a name server). `ports` restricts the port of a derived endpoint. InvalidArgument: as DetectCluster
-// (cluster/detect.h).
+// Detects the environment that started this process: reads environment variables, slurm.conf and, in a Kubernetes pod,
+// the host's full name (which may query a name server). `ports` restricts the port of a derived endpoint.
+// InvalidArgument: as DetectCluster (cluster/detect.h).
 absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environment,
                                                 const std::optional<PortRange>& ports);
 

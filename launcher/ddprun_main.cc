@@ -41,7 +41,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int kUsageError = 2;
-// For log lines that are still to be written at the end.
+// Limit for flushing the remaining log lines at exit.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
 std::optional<std::string> Variable(const std::string& name) {
@@ -75,7 +75,8 @@ HostFacts LookAtHost(const std::string& command, const Options& options) {
   return facts;
 }
 
-// Where no flag names a file. Workers and the tools that are asked must not inherit it.
+// Reads the token from the environment unless a flag names a file. The variables are removed, so that workers and
+// helper programs do not inherit them.
 void TakeToken(Options* options, Origins* origins) {
   const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
   const std::optional<std::string> file = TakeVariable(rendezvous::kTokenFileVariable);
@@ -100,7 +101,7 @@ absl::Status CheckCredentialsOf(const LaunchConfig& config) {
 
 int Main(const std::string& command, const std::vector<std::string>& arguments) {
   OpenMissingStandardStreams();
-  // A reader of our output that goes away is no reason to die, nor is a log file that grows beyond `ulimit -f`.
+  // Neither a closed reader of our output nor a log file beyond `ulimit -f` may kill the launcher.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   SetLogLevel();
@@ -125,7 +126,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   }
   for (const std::string& note : config->notes) Log(LogLevel::kWarning, note);
   if (const std::string python = FindInterpreter(*config); !python.empty()) {
-    Log(LogLevel::kInfo, absl::StrCat("workers are run by ", python));
+    Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));
   }
   if (config->server_place != ServerPlace::kInProcess) {
     if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kUsageError);
@@ -140,9 +141,9 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
   if (!source.ok()) return Fail(source.status(), 1);
-  // From here on a signal is an event of the loop, which therefore must not wait for a terminal.
+  // From here on signals are events of the loop, so logging must not block it on a terminal.
   StartLogThread();
-  // For the stores and the server that it may host.
+  // Needed for the stores and a hosted server.
   RaiseFileLimit();
 
   int code;
@@ -159,7 +160,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
 
 int main(int argc, char** argv) {
   ddprun::launcher::Guard::RunIfAsked(argc, argv);
-  // Distributions build Abseil with its search for deadlocks, which gRPC's mutexes pay for with each lock.
+  // Abseil packages of distributions enable deadlock detection, which slows down every lock of gRPC's mutexes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int code =
       ddprun::launcher::Main(argc > 0 ? argv[0] : "", std::vector<std::string>(argv + std::min(argc, 1), argv + argc));

@@ -22,12 +22,12 @@ namespace ddprun::launcher {
 
 // How the job's other nodes reach this host.
 struct HostPlace {
-  std::string address;  // by which other nodes reach it: --local-addr, else that of the route to the server
-  // MASTER_ADDR, where the store of this node serves the job: --master-addr as given if it is an address of this host.
+  std::string address;  // address for other nodes: --local-addr, else the source address of the route to the server
+  // MASTER_ADDR if this node's store serves the job: --master-addr as given if it is an address of this host.
   std::string master;
-  bool may_host = false;             // the endpoint is of this host: the server may live in this launcher
-  std::vector<std::string> serving;  // where that would listen
-  std::string note;                  // what is unusual about it: "node1 is 127.0.1.1 here"; may be empty
+  bool may_host = false;             // the endpoint is on this host: this launcher may host the server
+  std::vector<std::string> serving;  // addresses at which a hosted server listens
+  std::string note;                  // anything unusual about them: "node1 is 127.0.1.1 here"; may be empty
 };
 
 // Resolves the names in `config`. May block for as long as the system's resolver allows, so do not call it on the
@@ -40,7 +40,7 @@ absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config);
 // where nothing listens yet. Belongs to the loop's thread.
 class RendezvousLink {
  public:
-  // On the loop's thread.
+  // Called on the loop's thread.
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
   // Starts to connect. `config` and `loop` must outlive the result. Errors: the server could not listen.
@@ -51,26 +51,28 @@ class RendezvousLink {
   void Send(rendezvous::LauncherMessage message);
   void Reset() { client_->Reset(); }
 
-  // For messages, if it hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else empty.
+  // Text for messages if this launcher hosts the server for other processes: "this node serves at 10.0.0.5:29400"; else
+  // empty.
   const std::string& serving() const { return serving_; }
 
   // Called when the server is lost: hosts it here if this launcher may, the endpoint is an address of this host, and
   // nothing listens there. The new server recovers from the launchers' reports.
   void TakeOver();
 
-  // How a launcher ends: in this order. Ends its own connection; nothing may be sent any more.
+  // The remaining methods end a launcher, in this order. Disconnect closes its own connection; Send must not be called
+  // afterwards.
   void Disconnect();
-  // Whether the server is in this launcher. REQUIRES of the next three: it is.
+  // True if this launcher hosts the server for other processes. REQUIRED by the next three methods.
   bool Hosts() const { return server_ != nullptr; }
-  // It waits until all other launchers have received their last message, at most until `deadline`, and until leaving
-  // ones have no workers left, at most until `leavers_deadline`; or until StopStaying. May be called by any thread.
+  // Blocks until all other launchers have received their last message, at most until `deadline`, and until leaving
+  // launchers have no workers left, at most until `leavers_deadline`; or until StopStaying. Thread-safe.
   void StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
   void StopStaying();
-  // Launchers of other nodes that are connected to the server here.
+  // Number of launchers of other nodes connected to this server.
   int Others() const { return driver_->Launchers(); }
   void Close();
 
-  // The server's name for messages.
+  // Name of the server for messages.
   static std::string ServerName(const LaunchConfig& config);
 
  private:
@@ -86,10 +88,10 @@ class RendezvousLink {
   EventLoop* const loop_;
   const Handler handler_;
   bool hosting_ = false;
-  ServerProcess server_process_;  // of the server that is lost, if this launcher has taken it over
+  ServerProcess server_process_;  // of the lost server, if this launcher took over
   std::string serving_;
-  uint64_t generation_ = 0;      // of client_: events of an older one are dropped
-  rendezvous::EventLog events_;  // of the server that it hosts
+  uint64_t generation_ = 0;      // of client_; events of older clients are dropped
+  rendezvous::EventLog events_;  // of the hosted server
   std::unique_ptr<rendezvous::Driver> driver_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<rendezvous::Client> client_;

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenServer(std::string*
   options.first_port = options.last_port = 0;
   absl::StatusOr<std::unique_ptr<StoreServer>> server = OpenAtAnyPort(std::move(options));
   if (!server.ok()) return server;
-  *note = absl::StrCat("--master-port=", config_->store_port, " can't be had: ", wanted.status().message(),
+  *note = absl::StrCat("--master-port=", config_->store_port, " is not available: ", wanted.status().message(),
                        "; this round's store is at ", Endpoint{place_.master, (*server)->port()}.ToString());
   return server;
 }
@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<StoreServer>> RoundStore::OpenAtAnyPort(StoreOpti
 
 void RoundStore::BeginRound(const rendezvous::Assignment& assignment) {
   unregistered_ = assignment;
-  // The other nodes' stores stay open, unused: a port that a node has told may be asked of it again.
+  // Stores of other nodes stay open, unused: a later Ready may announce the same port again.
   if (assignment.group_rank != 0) return;
   const bool nodes_know_secret = assignment.store_secret == secret_;
   server_->BeginRound(assignment.round, assignment.world_size, nodes_know_secret);
@@ -92,7 +92,7 @@ void RoundStore::Register(const std::vector<pid_t>& pids) {
   }
   for (const pid_t pid : pids) node.pids.push_back(static_cast<uint32_t>(pid));
   if (assignment.group_rank != 0) return RegisterElsewhere(assignment, node);
-  // This host's workers are served all the same: if it fails, nobody knows who is missing, and that is all.
+  // On failure the local workers are still served; only the names of missing ranks are unknown.
   (void)server_->RegisterLocal(node);
   TellRanksJoined();
 }
@@ -108,7 +108,7 @@ void RoundStore::RegisterElsewhere(const rendezvous::Assignment& assignment, con
     if (state == RegistrationClient::State::kBackingOff) {
       events_.on_store_reached(registration_->status());
     } else if (state != RegistrationClient::State::kConnecting) {
-      // Its launcher may take long to answer, but the workers reach it.
+      // The remote launcher may be slow to answer, but its store is reachable for workers.
       events_.on_store_reached(absl::OkStatus());
     }
   });
@@ -138,7 +138,7 @@ std::string RoundStore::MissingText(absl::Duration waited) const {
 void RoundStore::OnDeadline(SteadyTime now) {
   if (now < waits_.NextDeadline()) return;
   const std::string text = waits_.OnDeadline(Waits(), now);
-  // Ranks that have not joined are reported otherwise.
+  // Ranks that have not joined are reported by MissingText.
   if (!text.empty() && server_->Missing().empty()) events_.on_long_wait(text);
 }
 

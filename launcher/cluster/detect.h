@@ -11,10 +11,10 @@
 
 namespace ddprun::launcher {
 
-// Finds out what started this launcher: SLURM, else Kubernetes, else an MPI launcher; Starter::kNone if it was none of
-// them. `ports` limits the port that is derived for the server; `full_name` is this host's (kubernetes.h). In a SLURM
-// job, SLURM counts: srun sets MPI's variables as well. An mpirun there is an obstacle: it makes a step of its own
-// that leaves nodes out. InvalidArgument: one line that names the variable, its value, what is wrong and what to do.
+// Detects what started this launcher: SLURM, else Kubernetes, else an MPI launcher; Starter::kNone if none of them.
+// `ports` restricts the port derived for the server; `full_name` is this host's (kubernetes.h). In a SLURM job, SLURM
+// takes precedence, because srun sets MPI's variables as well. mpirun in a SLURM job is an obstacle: it creates its own
+// step that omits nodes. InvalidArgument: one line with the variable, its value, what is wrong and what to do.
 absl::StatusOr<ClusterEnvironment> DetectCluster(const EnvironmentLookup& environment,
                                                  const std::optional<PortRange>& ports, const std::string& full_name);
 

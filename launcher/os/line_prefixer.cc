@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A long line is rare, and there are many streams: its memory is given back.
+// Long lines are rare and streams many, so larger buffers are freed.
 constexpr size_t kKeptBytes = 64 * 1024;
 
 }  // namespace

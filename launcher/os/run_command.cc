@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Command>> Command::Run(EventLoop* loop, const Spa
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
   command->output_.reset(ends[0]);
   const UniqueFd theirs(ends[1]);
-  // Our end only: a program that finds a full pipe waits, and most end with an error if they can't.
+  // Only our end is non-blocking: most programs fail if their output is.
   if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "fcntl");
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   command->timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));

@@ -15,9 +15,9 @@
 
 namespace ddprun::launcher {
 
-// Runs a program in the background and collects its output, up to 64 KiB. Its stderr is discarded. It is killed if its
-// output is longer or does not end within `limit`, or when this object is destroyed. Belongs to the loop's thread,
-// which must be the main thread (see CreateChild). ReapDeadOrphans reaps the program.
+// Runs a program in the background and collects its output, up to 64 KiB. Its stderr is discarded. The program is
+// killed if its output is longer or does not end within `limit`, or when this object is destroyed. Belongs to the
+// loop's thread, which must be the main thread (see CreateChild). ReapDeadOrphans reaps the program.
 class Command {
  public:
   // `on_answer` is called once with the whole output; never if the output is too long or does not end in time. It must
@@ -37,7 +37,7 @@ class Command {
 
   EventLoop* const loop_;
   const std::function<void(const std::string&)> on_answer_;
-  UniqueFd process_;  // pidfd; not valid once it is over
+  UniqueFd process_;  // pidfd; not valid once the command has ended
   UniqueFd output_;
   UniqueFd timer_;
   std::string text_;

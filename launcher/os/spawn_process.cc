@@ -25,21 +25,21 @@
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
 
-// The child is a copy of one thread of many: no instrumentation may wait for a lock that another thread held.
+// The child is a copy of one of several threads: instrumentation must not wait for a lock that another thread held.
 #define DDPRUN_NO_SANITIZE __attribute__((no_sanitize("address", "undefined", "thread")))
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kSignals = 64;
-constexpr size_t kSignalSetSize = kSignals / 8;  // what the kernel calls sigsetsize
+constexpr size_t kSignalSetSize = kSignals / 8;  // the kernel's sigsetsize
 
-// Zero is SIG_DFL without flags in the kernel's struct sigaction, whose size differs between machines.
+// Zero is SIG_DFL without flags in the kernel's struct sigaction, whose size differs between architectures.
 constexpr uint64_t kDefaultAction[8] = {};
-// SIG_IGN: the handler comes first, but for architectures that LibTorch does not know.
+// SIG_IGN: the handler is the first field, except on architectures that LibTorch does not support.
 constexpr uint64_t kIgnore[8] = {1};
 
-// Everything the child needs, made before it exists: between clone and exec nothing is allocated, and only system
+// Everything the child needs, prepared before it exists: between clone and exec nothing is allocated, and only system
 // calls are made.
 struct ChildPlan {
   const char* program;
@@ -49,12 +49,12 @@ struct ChildPlan {
   int fds[3];
   const int* passed_fds;
   size_t passed_fd_count;
-  const int* kept_fds;  // ascending, from 3 on; those between them are closed
+  const int* kept_fds;  // ascending, from 3 on; all others are closed
   size_t kept_fd_count;
   uint64_t ignored;          // bit n-1 is signal n
-  const rlimit* file_limit;  // null: as it is
+  const rlimit* file_limit;  // null: unchanged
   const unsigned long* cpu_mask;
-  size_t cpu_mask_bytes;  // 0: as it is
+  size_t cpu_mask_bytes;  // 0: unchanged
   bool dies_with_parent;
   pid_t parent;
 };
@@ -69,7 +69,7 @@ DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
   unsigned first = 3;
   for (size_t i = 0; i < plan.kept_fd_count; ++i) {
     const unsigned kept = plan.kept_fds[i];
-    // Fails before Linux 5.9; exec closes them then.
+    // Fails before Linux 5.9, where only exec closes them.
     if (kept > first) syscall(SYS_close_range, first, kept - 1, 0u);
     first = kept + 1;
   }
@@ -80,28 +80,28 @@ DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
   syscall(SYS_setsid);
   if (plan.dies_with_parent) {
     syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    // The launcher may have died before the line above took effect.
+    // The launcher may have died before the prctl took effect.
     if (syscall(SYS_getppid) != plan.parent) syscall(SYS_exit_group, 128 + SIGKILL);
   }
   CloseOthers(plan);
   for (int target = 0; target < 3; ++target) {
     const int source = plan.fds[target];
     if (source < 0) continue;
-    // dup3 refuses equal numbers, which only need to stay open.
+    // dup3 rejects equal numbers, whose descriptor only needs to stay open.
     const long result =
         source == target ? syscall(SYS_fcntl, source, F_SETFD, 0) : syscall(SYS_dup3, source, target, 0);
     if (result < 0) Fail(plan);
   }
-  // The child's table of descriptors is its own.
+  // Safe: the child has its own descriptor table.
   for (size_t i = 0; i < plan.passed_fd_count; ++i) syscall(SYS_fcntl, plan.passed_fds[i], F_SETFD, 0);
   for (int signal = 1; signal <= kSignals; ++signal) {
     const bool ignored = (plan.ignored >> (signal - 1) & 1) != 0;
     syscall(SYS_rt_sigaction, signal, ignored ? kIgnore : kDefaultAction, nullptr, kSignalSetSize);
   }
-  // Lowering can't fail, and descriptors above the limit stay open.
+  // Lowering the limit can't fail, and descriptors above it stay open.
   if (plan.file_limit != nullptr) syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan.file_limit, nullptr);
   if (plan.cpu_mask_bytes > 0 && syscall(SYS_sched_setaffinity, 0, plan.cpu_mask_bytes, plan.cpu_mask) < 0) Fail(plan);
-  // After the handlers: one of the launcher's must not run here.
+  // Unblock only after the handlers are reset: none of the launcher's may run here.
   const uint64_t none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSetSize);
   char go = 0;
@@ -114,7 +114,7 @@ DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
   Fail(plan);
 }
 
-// Blocks every signal of this thread while it lives.
+// Blocks every signal of this thread during its lifetime.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {
@@ -137,7 +137,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Descriptors from 3 on that are not close-on-exec; nullopt if that can't be found out.
+// Descriptors from 3 on that are not close-on-exec; nullopt if they can't be determined.
 std::optional<std::vector<int>> InheritableDescriptors() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return std::nullopt;
@@ -187,7 +187,8 @@ absl::StatusOr<Child> CreateChild(const SpawnRequest& request) {
   UniqueFd moved[3];
   for (int target = 0; target < 3; ++target) {
     plan.fds[target] = wanted[target];
-    // One of 0, 1, 2 that is wanted elsewhere would be overwritten before it is copied: take it out of the way.
+    // A descriptor of 0, 1 or 2 that is needed elsewhere would be overwritten before it is copied, so duplicate it
+    // first.
     if (wanted[target] < 0 || wanted[target] > 2 || wanted[target] == target) continue;
     moved[target].reset(fcntl(wanted[target], F_DUPFD_CLOEXEC, 3));
     if (!moved[target].valid()) return ErrnoStatus(errno, "duplicating a standard stream");

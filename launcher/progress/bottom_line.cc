@@ -15,13 +15,13 @@ namespace {
 constexpr int kLeastRows = 5;
 constexpr int kLeastColumns = 20;
 
-// Escape sequences that all terminals of the VT100's kind know (ECMA-48, DECSTBM, DECSC, DECRC).
+// Escape sequences that all VT100-compatible terminals support (ECMA-48, DECSTBM, DECSC, DECRC).
 constexpr char kSaveCursor[] = "\0337";
 constexpr char kRestoreCursor[] = "\0338";
 constexpr char kCursorUp[] = "\033[A";
 constexpr char kEraseLine[] = "\033[K";
 
-// Scrolling is for the rows up to this one. Moves the cursor.
+// Limits scrolling to the rows up to `row`. Moves the cursor.
 std::string ScrollUpTo(int row) { return absl::StrCat("\033[1;", row, "r"); }
 std::string CursorToRow(int row) { return absl::StrCat("\033[", row, ";1H"); }
 
@@ -40,7 +40,7 @@ void BottomLine::Show(absl::string_view text) {
   }
   std::string output;
   if (rows_ != size.ws_row) {
-    // The line end makes room if the cursor is in the last row.
+    // The newline makes room if the cursor is in the last row.
     absl::StrAppend(&output, "\n", kSaveCursor, ScrollUpTo(size.ws_row - 1), kRestoreCursor, kCursorUp);
     rows_ = size.ws_row;
   }

@@ -7,23 +7,23 @@
 
 namespace ddprun::launcher {
 
-// A line in the last row of the terminal, which is taken out of the region that scrolls: workers may write to the
-// terminal themselves at any time, and neither disturbs the other. Thread-compatible.
+// A line in the terminal's last row, which is excluded from the scrolling region, so that workers may write to the
+// terminal at any time. Thread-compatible.
 class BottomLine {
  public:
-  // Whether standard error is a terminal that can do this, and this process is in its foreground.
+  // True if standard error is a terminal that supports this, and this process is in its foreground.
   static bool Possible();
 
   ~BottomLine() { Hide(); }
 
-  // Replaces the line, as much of it as the terminal is wide. Without effect on a terminal that is too small.
+  // Replaces the line, truncated to the terminal's width. No effect on a terminal that is too small.
   void Show(absl::string_view text);
 
-  // Removes it and gives the row back.
+  // Removes the line and returns its row to the scrolling region.
   void Hide();
 
  private:
-  int rows_ = 0;  // of the terminal when the last one was reserved; 0: it is not
+  int rows_ = 0;  // rows of the terminal when the last one was reserved; 0: not reserved
 };
 
 }  // namespace ddprun::launcher

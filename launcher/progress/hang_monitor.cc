@@ -13,13 +13,13 @@
 namespace ddprun::launcher {
 namespace {
 
-// Each costs a copy of the process's page tables, and a page in the log.
+// Each stack costs a copy of the process's page tables, and a page in the log.
 constexpr size_t kMostStacks = 8;
 constexpr size_t kMaxLineBytes = 500;
-// The part of the time for which a worker that does not exit uses a processor, beyond which it is at work.
+// Fraction of one CPU above which a worker that does not exit counts as busy.
 constexpr double kBusy = 0.01;
-// The least learned limits. What is not reported as a phase of its own, as a save, counts to the phase before: a false
-// alarm costs a few lines, a false restart costs the job.
+// Lower bounds of the learned limits. Work that is not reported as its own phase, such as a save, counts toward the
+// previous phase. A false alarm costs a few log lines, a false restart costs the job.
 constexpr absl::Duration kLeastToReport = absl::Seconds(10);
 constexpr absl::Duration kLeastToRestart = absl::Minutes(1);
 
@@ -63,7 +63,7 @@ void HangMonitor::OnEnded(int32_t local_rank) { watch_.OnEnded(local_rank, Stead
 
 void HangMonitor::OnDeadline(SteadyTime now) {
   if (!events_.at_work()) return watch_.EndRound();
-  // What a worker has said by now counts.
+  // Process reports that have already arrived before judging.
   events_.read_reports();
   ProgressEffects effects;
   watch_.OnDeadline(now, &effects);
@@ -87,7 +87,7 @@ void HangMonitor::Handle(ProgressEffects effects) {
 
 void HangMonitor::OnHang(const effect::Hang& hang) {
   if (report_ != nullptr) return;
-  // Those that hang come first.
+  // Hung workers first, since the number of stacks is limited.
   std::vector<int32_t> ranks;
   for (const Standing& standing : hang.behind) ranks.push_back(standing.local_rank);
   for (const Standing& standing : hang.waiting) ranks.push_back(standing.local_rank);
@@ -105,7 +105,7 @@ void HangMonitor::OnNotExited(const effect::NotExited& not_exited) {
   if (pid == 0) return;
   const absl::Duration cpu_time = CpuTimeOfSession(pid);
   const absl::Duration used = cpu_time - std::exchange(cpu_times_[rank], cpu_time);
-  // It may save, or its children may.
+  // The worker or its children may be saving.
   if (not_exited.kill && used > kBusy * not_exited.stood) return;
   const std::string line = NotExitedText(not_exited, base_rank_, pid);
   if (not_exited.kill) {
@@ -137,7 +137,7 @@ void HangMonitor::OnStacks(int32_t local_rank, const std::string& text) {
 }
 
 void HangMonitor::End() {
-  // The probe that has called this lives until it has returned.
+  // Destroying the probe that called this is deferred until it has returned.
   const std::shared_ptr<Report> report = std::move(report_);
   loop_->Post([report] {});
   if (report->round != round_ || !events_.at_work()) return;

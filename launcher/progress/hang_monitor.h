@@ -22,28 +22,28 @@
 
 namespace ddprun::launcher {
 
-// Watches the progress of this node's workers. When one hangs it says so in the log, with the stacks of the workers,
-// and has it killed if that is configured. Belongs to the loop's thread, and must be destroyed before the loop.
+// Watches the progress of this node's workers. Logs a hang together with the workers' stacks, and has hung workers
+// killed if configured. Belongs to the loop's thread, and must be destroyed before the loop.
 class HangMonitor {
  public:
   struct Events {
-    // The workers of the round are at work: none has failed, and they are not being stopped.
+    // True while the round's workers are running: none has failed, and they are not being stopped.
     std::function<bool()> at_work;
-    // The process that reports for this worker: the worker, or one below it. 0: it has ended.
+    // The process that reports for this worker: the worker itself or a descendant. 0: the worker has exited.
     std::function<pid_t(int32_t local_rank)> process_of;
-    // Reports that have come are read at once.
+    // Reads reports that have arrived but not been processed.
     std::function<void()> read_reports;
     std::function<void(const std::string& line)> warn;
-    std::function<void(const std::string& lines)> print;  // behind the last line
-    // Kill this worker. It failed with this message and traceback.
+    std::function<void(const std::string& lines)> print;  // follows the last line of `warn`
+    // Kills this worker, which failed with this message and traceback.
     std::function<void(int32_t local_rank, const std::string& message, const std::string& traceback)> kill;
-    // Kill this worker, which has succeeded.
+    // Kills this worker, which has succeeded but does not exit.
     std::function<void(int32_t local_rank)> kill_finished;
   };
 
   HangMonitor(HangPolicy policy, EventLoop* loop, Events events);
 
-  // The workers begin the round. May be called again for the same round.
+  // Called when the workers begin the round; may be called again for the same round.
   void BeginRound(const rendezvous::Assignment& assignment, int32_t slots);
   void OnProgress(int32_t local_rank, const ReportedProgress& progress);
   void OnEnded(int32_t local_rank);
@@ -52,7 +52,7 @@ class HangMonitor {
   void OnDeadline(SteadyTime now);
 
  private:
-  // What is logged once the stacks have been collected.
+  // A report that is logged once the stacks have been collected.
   struct Report {
     std::string line;
     std::vector<Standing> hung;  // to be killed
@@ -63,7 +63,7 @@ class HangMonitor {
   void Handle(ProgressEffects effects);
   void OnHang(const effect::Hang& hang);
   void OnNotExited(const effect::NotExited& not_exited);
-  // Collects the stacks of some of these.
+  // Collects the stacks of at most kMostStacks of these.
   void Begin(Report report, std::vector<int32_t> ranks);
   void OnStacks(int32_t local_rank, const std::string& text);
   void End();
@@ -75,7 +75,7 @@ class HangMonitor {
   uint64_t round_ = 0;
   int32_t base_rank_ = 0;
   std::unique_ptr<Report> report_;
-  std::map<int32_t, absl::Duration> cpu_times_;  // by local rank, when last looked at
+  std::map<int32_t, absl::Duration> cpu_times_;  // by local rank, at the last check
 };
 
 }  // namespace ddprun::launcher

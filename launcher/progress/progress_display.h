@@ -13,15 +13,15 @@
 
 namespace ddprun::launcher {
 
-// Shows how far training is (--progress): in the terminal's last row, renewed each second, or where standard error is
-// no terminal, as a line every ten seconds. Wakes nobody while no worker reports anything. Belongs to the loop's
+// Shows training progress (--progress): in the terminal's last row, updated every second, or as a log line every ten
+// seconds if standard error is not a terminal. Has no timer while no worker reports progress. Belongs to the loop's
 // thread.
 class ProgressDisplay {
  public:
-  // `at_work`: the workers of the round are at work: none has failed, and they are not being stopped.
+  // `at_work` returns true while the round's workers are running: none has failed, and they are not being stopped.
   ProgressDisplay(ProgressMode mode, std::function<bool()> at_work);
 
-  // The workers begin the round. May be called again for the same round.
+  // Called when the workers begin the round; may be called again for the same round.
   void BeginRound(const rendezvous::Assignment& assignment, int32_t slots);
   void OnProgress(int32_t local_rank, const ReportedProgress& progress);
   void OnEnded(int32_t local_rank) { summary_.OnEnded(local_rank); }
@@ -29,7 +29,7 @@ class ProgressDisplay {
   SteadyTime NextDeadline() const { return next_; }
   void OnDeadline(SteadyTime now);
 
-  // Until the next report.
+  // Hides the display until the next report.
   void Hide();
 
  private:

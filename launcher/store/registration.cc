@@ -12,7 +12,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxHostBytes = 255;
-constexpr size_t kMaxAddressBytes = 45;  // of IPv6 with an IPv4 tail
+constexpr size_t kMaxAddressBytes = 45;  // IPv6 with an IPv4 tail
 constexpr size_t kMaxSecretBytes = 64;
 
 absl::Status Refused(absl::string_view why) {

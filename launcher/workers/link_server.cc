@@ -23,9 +23,9 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int kMostAcceptedAtOnce = 256;
 constexpr int kMostConnectionsOfAWorker = 4;
-// Of one connection, before others have their turn.
+// Per connection, before other connections have their turn.
 constexpr size_t kMaxReadAtOnce = 16 * 1024;
-// More than a socket holds.
+// Times kMaxReadAtOnce: more than a socket buffers.
 constexpr int kMostReadsToTheEnd = 64;
 constexpr int kMostGenerations = 64;
 constexpr int kMostComplaints = 20;
@@ -34,7 +34,7 @@ constexpr int kMostComplaints = 20;
 
 absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Create(Events events, EventLoop* loop) {
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return ErrnoStatus(errno, "a socket for the worker link");
+  if (!listener.valid()) return ErrnoStatus(errno, "can't create a socket for the worker link");
   const std::string name = absl::StrCat("@ddprun_", RandomId());
   const UnixAddress address = *UnixAddress::Parse(name);
   if (bind(listener.get(), address.get(), address.size()) != 0 || listen(listener.get(), kBacklog) != 0) {
@@ -67,7 +67,7 @@ void LinkServer::AcceptAll() {
     if (fd.valid()) {
       OnAccepted(std::move(fd));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The loop would not sleep. It listens again when a connection or a worker has ended.
+      // A pending connection would keep the loop spinning. Listening resumes when a connection or a worker has ended.
       Complain(absl::StrCat("worker link: can't accept a connection: ", ErrnoStatus(errno, "accept").message()));
       loop_->RemoveFd(listener_.get());
       listening_ = false;
@@ -86,9 +86,9 @@ void LinkServer::OnAccepted(UniqueFd fd) {
   const int number = fd.get();
   connection.fd = std::move(fd);
   connection.pid = peer.pid;
-  if (peer.uid != geteuid()) return Refuse(connection, absl::StrCat("it is of user ", peer.uid));
+  if (peer.uid != geteuid()) return Refuse(connection, absl::StrCat("it belongs to user ", peer.uid));
   connection.worker = WorkerOf(peer.pid);
-  if (connection.worker == 0) return Refuse(connection, "it is no worker of this launcher");
+  if (connection.worker == 0) return Refuse(connection, "it is not a worker of this launcher");
   const auto same_worker = [&](const auto& other) { return other.second.worker == connection.worker; };
   if (std::count_if(connections_.begin(), connections_.end(), same_worker) >= kMostConnectionsOfAWorker) {
     return Refuse(connection, "there are too many connections");
@@ -129,14 +129,14 @@ bool LinkServer::Read(int fd) {
   }
   const bool greeted = connection.peer->hello().has_value();
   absl::Status status = connection.peer->OnBytes(absl::string_view(bytes, got), SteadyNow());
-  // A connection that ended before this one began has been read to its end by now.
+  // Connections that ended before this one began have been read completely by now.
   if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
-    status = absl::AlreadyExistsError("this worker has a connection already");
+    status = absl::AlreadyExistsError("this worker already has a connection");
   }
   if (!absl::IsAlreadyExists(status)) TellLines(&connection);
   if (status.ok()) return greeted || !connection.peer->hello() || SendStop(fd);
   Refuse(connection, status.message());
-  // What a second connection says does not count.
+  // Messages of a second connection are ignored.
   if (absl::IsAlreadyExists(status)) connection.peer.reset();
   Close(fd);
   return false;
@@ -164,7 +164,7 @@ void LinkServer::ReadReports() {
     if (connection.peer) fds.push_back(fd);
   }
   for (const int fd : fds) {
-    // Reading another one may have closed it.
+    // Reading an earlier connection may have closed this one.
     if (connections_.count(fd) != 0) ReadAll(fd);
   }
 }
@@ -249,7 +249,7 @@ bool LinkServer::SendStop(int fd) {
 bool LinkServer::Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive) {
   const std::string line = worker_contract::EncodeLine(message);
   const ssize_t sent = send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  // A worker that does not read gets nothing; half a line would spoil what follows.
+  // An optional message is dropped if the worker does not read; a partial line would corrupt the stream.
   if (sent == static_cast<ssize_t>(line.size()) || (sent < 0 && !must_arrive)) return true;
   Close(fd);
   return false;
@@ -264,7 +264,7 @@ std::optional<ReportedProgress> LinkServer::Remove(pid_t pid) {
     if (connection.worker == pid) its_own.push_back(fd);
   }
   for (const int fd : its_own) {
-    // Reading another one may have closed it.
+    // Reading an earlier connection may have closed this one.
     if (connections_.count(fd) != 0 && ReadAll(fd)) Close(fd);
   }
   std::optional<ReportedProgress> progress = std::move(worker->second.progress);

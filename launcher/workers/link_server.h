@@ -22,22 +22,21 @@
 
 namespace ddprun::launcher {
 
-// The launcher's end of the worker link (docs/worker_protocol.md): listens in the abstract namespace and reads what
-// workers report. Whatever a peer does, no other worker and nothing else in the launcher notices; the worst that
-// happens to it is that its connection is closed, with one line in the log. Belongs to the loop's thread, and must be
-// destroyed before the loop.
+// The launcher's end of the worker link (docs/worker_protocol.md): listens in the abstract namespace and reads the
+// workers' reports. A misbehaving peer affects neither other workers nor the rest of the launcher; at worst its own
+// connection is closed, with one log line. Belongs to the loop's thread, and must be destroyed before the loop.
 class LinkServer {
  public:
   struct Events {
-    // Lines of a worker but for its progress, hello first; and that its connection is no more. Called from the loop,
-    // never from within a call of this class.
+    // A worker's messages except progress, hello first; and the end of its connection. Called from the loop, never from
+    // within a call of this class.
     std::function<void(pid_t pid, worker_contract::WorkerLine line)> on_line;
     std::function<void(pid_t pid)> on_closed;
-    // Its progress; at once, also from within ReadReports and Remove, which it must not call.
+    // A worker's progress. Called immediately, also from within ReadReports and Remove, so it must not call those.
     std::function<void(pid_t pid, const ReportedProgress& progress)> on_progress;
   };
 
-  // Errors: the system's, when it is out of descriptors.
+  // Errors: the system's, if it is out of descriptors.
   static absl::StatusOr<std::unique_ptr<LinkServer>> Create(Events events, EventLoop* loop);
   ~LinkServer();
   LinkServer(const LinkServer&) = delete;
@@ -46,62 +45,62 @@ class LinkServer {
   // The value of DDPRUN_WORKER_LINK.
   const std::string& address() const { return address_; }
 
-  // This worker exists. Others are refused.
+  // Registers a worker. Connections of other processes are refused.
   void Add(pid_t pid, int32_t rank);
 
-  // This worker will be killed then. Told to its connection, or to one that it opens later.
+  // Announces to the worker that it will be killed at `killed_at`: on its connection, or on one that it opens later.
   void TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason);
 
-  // This worker goes on with another rank.
+  // Changes the rank of a worker that continues in another round.
   void SetRank(pid_t pid, int32_t rank);
 
-  // Sends the line if the worker is connected. If its socket has no room for it the connection is closed.
+  // Sends the message if the worker is connected. Closes the connection if the socket buffer has no room for it.
   void Tell(pid_t pid, const worker_contract::LauncherLine& line);
 
-  // Reads what connected workers have said by now.
+  // Reads everything that connected workers have sent so far.
   void ReadReports();
 
-  // The process that speaks for this worker: itself or a descendant. Itself if it has not connected.
+  // The process connected for this worker: itself or a descendant. `pid` if there is no connection.
   pid_t SpeakerOf(pid_t pid) const;
 
-  // This worker has ended, or is no longer of interest. Reads what it has left in its connection, closes that, and
-  // returns what it reported last.
+  // Removes a worker that has exited or is no longer of interest. Reads the rest of its connection, closes it, and
+  // returns the worker's last reported progress.
   std::optional<ReportedProgress> Remove(pid_t pid);
 
  private:
   struct Worker {
     int32_t rank;
-    std::optional<ReportedProgress> progress;  // of connections that have ended
-    std::optional<SteadyTime> killed_at;       // it is being stopped
+    std::optional<ReportedProgress> progress;  // from closed connections
+    std::optional<SteadyTime> killed_at;       // set while it is being stopped
     std::string stop_reason;
   };
   struct Connection {
     UniqueFd fd;
     pid_t worker = 0;
-    pid_t pid = 0;                 // of who connected
-    std::optional<LinkPeer> peer;  // unset: what it says does not count
+    pid_t pid = 0;                 // of the connected process
+    std::optional<LinkPeer> peer;  // unset: its messages are ignored
   };
 
   LinkServer(Events events, EventLoop* loop, std::string address, UniqueFd listener);
   absl::Status Listen();
   void AcceptAll();
   void OnAccepted(UniqueFd fd);
-  // The worker that is this process or an ancestor of it; 0: none is.
+  // The worker that is `pid` or an ancestor of it; 0 if none.
   pid_t WorkerOf(pid_t pid) const;
   void Begin(int fd);
-  // Reads what has come, at most kMaxReadAtOnce. False if the connection is closed now.
+  // Reads available data, at most kMaxReadAtOnce bytes. False if the connection is now closed.
   bool Read(int fd);
-  // Reads until nothing is left. False if the connection is closed now.
+  // Reads until nothing is left. False if the connection is now closed.
   bool ReadAll(int fd);
-  // Whether another connection of the same worker has begun with a hello.
+  // True if another connection of the same worker has sent its hello.
   bool HasOtherConnection(const Connection& connection) const;
-  // Tells the worker of this connection that it is being stopped, if it is. False if the connection is closed now.
+  // Notifies the worker if it is being stopped. False if the connection is now closed.
   bool SendStop(int fd);
-  // False if the connection is closed now: the line did not fit, or only a part of it.
+  // False if the connection is now closed, because the message did not fit into the socket buffer completely.
   bool Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive);
-  // The connection of this worker that has begun with a hello; -1: there is none.
+  // The worker's connection that has sent a hello; -1 if none.
   int ConnectionOf(pid_t pid) const;
-  // What the peer has said is told from the loop.
+  // Reports the peer's messages: progress immediately, others from the loop.
   void TellLines(Connection* connection);
   void Close(int fd);
   void Refuse(const Connection& connection, absl::string_view why);

@@ -29,7 +29,7 @@ namespace {
 constexpr char kPortGuard[] = "libddprun_ports.so";
 constexpr char kCrashReport[] = "libddprun_crash.so";
 
-// A library for LD_PRELOAD, which separates names by spaces and colons.
+// Finds a library for LD_PRELOAD, which separates names by spaces and colons.
 absl::StatusOr<std::string> FindLibrary(const char* name) {
   absl::StatusOr<std::string> file = CompanionFile(name);
   if (file.ok() && file->find_first_of(" :") != std::string::npos) {
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Create(Settings settin
   group->watch_ = *std::move(watch);
   if (absl::Status status = group->FindPreloaded(); !status.ok()) return status;
   group->OpenLink();
-  (void)group->Program();  // the file system may stall, and there are no heartbeats yet; Start reports errors
+  (void)group->Program();  // now, before heartbeats begin, because the file system may stall; Start reports errors
   if (!group->settings_.config->preload.empty()) group->StartForkServer();
   return group;
 }
@@ -117,7 +117,7 @@ void WorkerGroup::OpenLink() {
 void WorkerGroup::StartForkServer() {
   const LaunchConfig& config = *settings_.config;
   const absl::StatusOr<std::string> program = Program();
-  if (!program.ok()) return;  // the workers say so
+  if (!program.ok()) return;  // reported when workers start
   if (!config.command.python && !LinksWorkerRuntime(*program)) {
     return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
                                              " is not a program that links ddprun's worker runtime"));
@@ -148,7 +148,7 @@ void WorkerGroup::Start(const rendezvous::Assignment& assignment, const LocalRan
     if (link_ != nullptr) link_->Remove(pid);
     opening_[rank].clear();
   }
-  // Abandoned ones that the fork server was asked for.
+  // Cancel abandoned workers that the fork server has not created yet.
   std::erase_if(starting_, [&](const auto& entry) {
     const bool forgotten = std::find(ranks.begin(), ranks.end(), entry.second.local_rank) != ranks.end();
     if (forgotten) fork_server_->Cancel(entry.first);
@@ -162,7 +162,7 @@ void WorkerGroup::Start(const rendezvous::Assignment& assignment, const LocalRan
 }
 
 void WorkerGroup::OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<WorkerStreams>> streams) {
-  if (opening_.empty()) return;  // all have been stopped
+  if (opening_.empty()) return;  // all were stopped
   const OomSample oom_before = SampleOom();
   std::vector<Launch> to_fork;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -195,7 +195,7 @@ void WorkerGroup::OnOpened(const LocalRanks& ranks, std::vector<absl::StatusOr<W
 WorkerFailure WorkerGroup::StartFailure(int32_t local_rank, const absl::Status& status) const {
   WorkerFailure failure = NewFailure(local_rank);
   failure.exit_code = ExitCodeOfStartError(status);
-  // Another attempt finds more memory or processes, perhaps, but not another program.
+  // A retry may find free memory or processes, but not another program.
   failure.restartable = absl::IsResourceExhausted(status);
   failure.message = std::string(status.message());
   return failure;
@@ -252,7 +252,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   launch.request.stdout_fd = launch.streams.out.get();
   launch.request.stderr_fd = launch.streams.err.get();
   if (!config.cpus.empty()) launch.request.cpus = config.cpus[local_rank];
-  // A batch system that warns does so to every process: a worker that does not care for it is to survive.
+  // A batch system sends its warning to every process: a worker that does not handle it must survive.
   if (config.batch) launch.request.ignored_signals = config.warning_signals;
   return launch;
 }
@@ -276,7 +276,7 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
   Worker& kept = workers_.insert_or_assign(pid, std::move(worker)).first->second;
   if (link_ != nullptr) link_->Add(pid, assignment_.base_rank + launch.local_rank);
   for (const int signal : launch.signals) Signal(signal, {launch.local_rank});
-  // Asked only now, when the process exists: if this thread is stopped after the question, the guard finds the worker.
+  // Ask only now that the process exists: if this thread is stopped afterwards, the guard can still kill the worker.
   events_.may_start() ? kept.gate.Open() : Kill({launch.local_rank});
   return absl::OkStatus();
 }
@@ -284,7 +284,7 @@ absl::Status WorkerGroup::OnCreated(Child child, Launch launch) {
 void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
   const auto found = starting_.find(ticket);
   if (found == starting_.end()) {
-    kill(child.pid, SIGKILL);  // it was forgotten, and waits at its gate; ReapDeadOrphans reaps it
+    kill(child.pid, SIGKILL);  // forgotten, waiting at its gate; ReapDeadOrphans reaps it
     return;
   }
   Launch launch = std::move(found->second);
@@ -297,10 +297,10 @@ void WorkerGroup::OnForked(ForkServer::Ticket ticket, Child child) {
 }
 
 void WorkerGroup::OnForkServerEnded(const absl::Status& why, const std::vector<ForkServer::Ticket>& not_started) {
-  // It is destroyed when it is no longer at work.
+  // Destroy the fork server from the loop, not from within its own callback.
   loop_->Post([ended = std::shared_ptr<ForkServer>(std::move(fork_server_))] {});
   if (why.ok()) {
-    Log(LogLevel::kInfo, "--preload: the script begins with no import of an installed module");
+    Log(LogLevel::kInfo, "--preload: the script does not begin with an import of an installed module");
   } else {
     Log(LogLevel::kWarning, absl::StrCat("--preload: ", why.message(), "; each worker ",
                                          settings_.config->command.python ? "imports" : "loads", " for itself"));
@@ -359,7 +359,7 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
   for (const int32_t rank : ranks) {
     const auto found = workers_.find(pids_[rank]);
     if (found == workers_.end()) continue;
-    // A warning is no reason to die, as a worker would that is still loading its libraries.
+    // A warning must not kill a worker that is still loading its libraries.
     if (!stops && !SurvivesSignal(found->first, signal)) continue;
     if (stops) found->second.signalled = true;
     watch_->Signal(found->first, signal);

@@ -32,14 +32,15 @@ absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
   return LogSink::File{*std::move(fd), path};
 }
 
-// Files are written to even without --log-dir.
+// True if files are written even without --log-dir.
 bool NeedsFolder(const LaunchConfig& config) {
   return !config.no_files && (config.redirects.any() || (config.tee.any() && config.has_line_filters()));
 }
 
 }  // namespace
 
-// What blocks. Owns all that it uses: a call may outlive the launcher's other objects while its file system stalls.
+// The blocking part. Owns everything it uses, because a call may outlive the launcher's other objects while a file
+// system stalls.
 class WorkerOutput::Files {
  public:
   Files(const LaunchConfig& config, const std::string& host, const std::string& launcher_id)
@@ -66,7 +67,7 @@ class WorkerOutput::Files {
     return absl::OkStatus();
   }
 
-  // Thread-safe: a later call waits for an earlier one, which may have been given up.
+  // Thread-safe: a later call waits for an earlier one, which may have been abandoned.
   std::vector<absl::StatusOr<Opened>> Open(int restart_count, int32_t base_rank, const LocalRanks& ranks) {
     MutexLock lock(&mutex_);
     std::vector<absl::StatusOr<Opened>> opened;
@@ -94,7 +95,7 @@ class WorkerOutput::Files {
   const std::string host_;
   std::string job_folder_;  // empty: no files
   Mutex mutex_;
-  ErrorFolder error_folder_ ABSL_GUARDED_BY(mutex_);  // then
+  ErrorFolder error_folder_ ABSL_GUARDED_BY(mutex_);  // used if job_folder_ is empty
 };
 
 absl::StatusOr<WorkerOutput::Stream> WorkerOutput::Files::OpenStream(const std::string& attempt_folder,

@@ -21,34 +21,34 @@
 
 namespace ddprun::launcher {
 
-// What one worker writes to. Descriptors that are not valid stand for the launcher's own streams.
+// Streams of one worker. An invalid descriptor stands for the launcher's own stream.
 struct WorkerStreams {
   UniqueFd out;
   UniqueFd err;
   ErrorFile error_file;
 };
 
-// Opens files and pipes for workers, as --log-dir, --redirects and --tee ask for. Files lie in
+// Opens files and pipes for workers, according to --log-dir, --redirects and --tee. Files have the same paths as
+// torchrun's,
 //   LOG_DIR/<job id>_<8 random digits>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
-// as torchrun has them, with filtered_{stdout,stderr}.log in the attempt's folder; a later round of the same attempt
-// appends. A thread of its own makes folders and opens files, because a network file system may stall. Belongs to the
-// loop's thread.
+// plus filtered_{stdout,stderr}.log in the attempt's folder; a later round of the same attempt appends. Folders and
+// files are created on a separate thread, because a network file system may stall. Belongs to the loop's thread.
 class WorkerOutput {
  public:
-  // `loop` and `pump` must outlive it; `host` is this node's name, `launcher_id` that of this launcher alone. Makes
-  // the job's folder, if files are asked for; in a new folder of the temporary directory if they are without --log-dir
-  // (and says where). InvalidArgument, naming the folder: it can't be made.
+  // `loop` and `pump` must outlive the result; `host` is this node's name, `launcher_id` that of this launcher alone.
+  // Creates the job's folder if files are requested; without --log-dir, in a new temporary folder whose path is logged.
+  // InvalidArgument, naming the folder: it can't be created.
   static absl::StatusOr<WorkerOutput> Create(const LaunchConfig& config, const std::string& host,
                                              const std::string& launcher_id, EventLoop* loop, LogPump* pump);
 
-  // Opens the streams of these local ranks; `base_rank` is the rank of local rank 0 in the job. `done` is called later
-  // with an entry for each, unless Open is called again or this object is destroyed before that.
+  // Opens the streams of these local ranks; `base_rank` is the job-wide rank of local rank 0. `done` is called later
+  // with one entry per rank, unless Open is called again or this object is destroyed first.
   using Done = std::function<void(std::vector<absl::StatusOr<WorkerStreams>>)>;
   void Open(int restart_count, int32_t base_rank, const LocalRanks& ranks, Done done);
 
  private:
   class Files;
-  // One output stream of one worker: a descriptor for the worker, or what the pump is to do with it.
+  // One output stream of one worker: a descriptor for the worker, or the sink for the pump.
   struct Stream {
     UniqueFd direct;
     std::optional<LogSink> sink;

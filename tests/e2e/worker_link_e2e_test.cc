@@ -142,7 +142,7 @@ sys.exit(3)
 )")),
                     python_);
   EXPECT_EQ(launcher.Wait(), 3);
-  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker has a connection already"),
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker already has a connection"),
                                     HasSubstr("exited with code 3; last reported step 120")))
       << launcher.Err();
 }
@@ -177,7 +177,7 @@ TEST_F(RunningLinkTest, Section2_2_AProcessThatIsNoWorkerIsRefused) {
   EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
   close(fd);
   EXPECT_TRUE(launcher_.WaitForErr(absl::StrCat("worker link: closed the connection of process ", getpid(),
-                                                ": it is no worker of this launcher\n")));
+                                                ": it is not a worker of this launcher\n")));
   launcher_.Signal(SIGTERM);
   EXPECT_EQ(launcher_.Wait(), 128 + SIGTERM);
 }

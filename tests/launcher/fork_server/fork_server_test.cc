@@ -209,11 +209,11 @@ class ProgramTest : public ForkServerTest {
   }
 };
 
-TEST_F(ProgramTest, Ends) { EXPECT_EQ(EndOf({"/bin/true"}), "the program ended before it came to RunWorker"); }
+TEST_F(ProgramTest, Ends) { EXPECT_EQ(EndOf({"/bin/true"}), "the program ended before reaching RunWorker"); }
 
 TEST_F(ProgramTest, DoesSomethingElse_IsKilled) {
   stall_limit_ = absl::Seconds(1);
-  EXPECT_EQ(EndOf({"/bin/sh", "-c", "while :; do :; done"}), "the program did not come to RunWorker within 1s");
+  EXPECT_EQ(EndOf({"/bin/sh", "-c", "while :; do :; done"}), "the program did not reach RunWorker within 1s");
 }
 
 TEST_F(ProgramTest, OnlyProgramsWithTheMark_LinkTheWorkerRuntime) {

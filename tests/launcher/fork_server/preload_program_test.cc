@@ -21,8 +21,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kProgram[] = "tests/launcher/fork_server/preload_worker";
-constexpr char kForked[] = "came to RunWorker";
+constexpr char kProgram[] = "tests/preload/worker";
+constexpr char kForked[] = "reached RunWorker";
 
 std::vector<std::string> Flags(const std::string& preload, std::vector<std::string> more,
                                const std::string& behaviour) {
@@ -121,7 +121,7 @@ TEST(PreloadProgram, ThreadBeforeRunWorker_StartsWorkersOneByOne) {
 TEST(PreloadProgram, WithoutRunWorker_StartsWorkersOneByOne) {
   Launcher launcher(Flags("auto", {"--nproc-per-node=1"}, "no_worker"), kEnvironment);
   EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
-  EXPECT_THAT(launcher.Err(), HasSubstr("the program ended before it came to RunWorker; each worker loads for itself"));
+  EXPECT_THAT(launcher.Err(), HasSubstr("the program ended before reaching RunWorker; each worker loads for itself"));
   EXPECT_EQ(launcher.Out(), "printed before RunWorker\n");
 }
 

@@ -396,7 +396,7 @@ TEST_F(PreloadTest, FolderAsScript_StartsThePlainWay) {
   Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Out(), "ran\nran\n");
-  EXPECT_EQ(Count(launcher.Err(), "/folder is no file with Python source; each worker imports for itself\n"), 1);
+  EXPECT_EQ(Count(launcher.Err(), "/folder is not a Python source file; each worker imports for itself\n"), 1);
 }
 
 TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {

@@ -77,7 +77,7 @@ TEST_F(CpuTopologyTest, Gpus_ByAddressOrAsTheVariableSays) {
   EXPECT_EQ(GpuNodes("0,-1,1"), (std::vector<int>{0}));
   EXPECT_EQ(GpuNodes(""), (std::vector<int>{}));
   EXPECT_EQ(ReadCpuTopologyIn(dir_.path(), {0}, "MIG-1").status().message(),
-            "CUDA_VISIBLE_DEVICES names MIG-1, of which is not known where it is");
+            "CUDA_VISIBLE_DEVICES names MIG-1, whose location is not known");
 }
 
 TEST_F(CpuTopologyTest, NothingKnown_OneNodeWithoutGpus) {
