@@ -26,8 +26,8 @@ struct BatchSystem {
   int restart_count = 0;                         // number of times the job was requeued
 };
 
-// What the system that started this launcher (SLURM, MPI, Kubernetes) reports about the job and this node's place in
-// it. Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
+// Properties of the job, and of this node in it, as reported by the system that started this launcher (SLURM, MPI,
+// Kubernetes). Unknown values are absent. Flags take precedence over all of it (merge_environment.h).
 struct ClusterEnvironment {
   enum class Starter { kNone, kSlurm, kMpi, kKubernetes };
 

@@ -199,7 +199,7 @@ void EtcdStore::OnTooLarge(Encoded record) {
   const std::string trouble = absl::StrCat("can't persist this job in etcd: its record of ", record.bytes.size(),
                                            " bytes is too large; raise etcd's --max-request-bytes, or use fewer nodes");
   std::vector<std::function<void()>>& waiting = too_large_[job_id];
-  if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others continue"));
+  if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others proceed"));
   waiting.push_back(std::move(record.item.safe));
   report_job_(job_id, trouble);
 }

@@ -76,11 +76,11 @@ class Leadership {
   const EtcdKeys keys_;
   const Settings settings_;
   const Events events_;
-  LeaderLease lease_;                               // of the thread
-  bool etcd_answers_ = true;                        // of the thread
-  bool can_campaign_ = true;                        // of the thread
-  std::optional<SteadyTime> own_address_since_;     // of the thread: another process leads at it
-  bool own_address_noted_ = false;                  // of the thread
+  LeaderLease lease_;  // used by the thread only, like the next four
+  bool etcd_answers_ = true;
+  bool can_campaign_ = true;
+  std::optional<SteadyTime> own_address_since_;  // since then another process has led at this server's address
+  bool own_address_noted_ = false;
   std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
   mutable Mutex mutex_;
   CondVar wake_;
