@@ -9,20 +9,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// CLI11 throws what it has to say; these return it.
+// Wrappers that turn CLI11's exceptions into return values.
 namespace ddprun {
 
-// What CLI11 says, on one line.
+// CLI11's message on one line.
 std::string CliErrorText(const CLI::Error& error);
 
-// Calls `parse`, which calls CLI11.
-//   INVALID_ARGUMENT  CLI11 refused something; the message is `text` of it.
+// Calls `parse`, which calls CLI11, and catches its exceptions.
+//   INVALID_ARGUMENT  CLI11 reported an error; the message is `text` of it.
 absl::Status CatchCliErrors(absl::FunctionRef<void()> parse,
                             absl::FunctionRef<std::string(const CLI::Error&)> text = CliErrorText);
 
-// Lets CLI11 take `words`, those after the program's name. Returns the answer to --help or --version: print it and exit
-// with 0. Empty: neither was asked for.
-//   INVALID_ARGUMENT  as CatchCliErrors.
+// Lets CLI11 parse `words`, the arguments without the program's name. Returns the output of --help or --version, to be
+// printed before exiting with 0; empty if neither was given.
+//   INVALID_ARGUMENT  As CatchCliErrors.
 absl::StatusOr<std::string> ParseWords(CLI::App& app, const std::vector<std::string>& words,
                                        absl::FunctionRef<std::string(const CLI::Error&)> text = CliErrorText);
 

@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// "1 node", "3 nodes". For nouns whose plural is an added "s".
+// Returns "1 node", "3 nodes". For nouns whose plural ends in "s".
 inline std::string Counted(int64_t n, absl::string_view noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
 
 }  // namespace ddprun

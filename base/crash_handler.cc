@@ -20,7 +20,7 @@ namespace {
 constexpr int kFatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 constexpr absl::Duration kFlushTime = absl::Milliseconds(500);
 
-// Everything the handler needs is made before: it may only make system calls.
+// Everything the handler needs is prepared in advance, because it may only make system calls.
 struct Line {
   char text[128];
   size_t size;
@@ -29,10 +29,10 @@ Line lines[NSIG];
 alignas(16) char stack_of_handler[64 * 1024];
 
 void OnFatalSignal(int number) {
-  // A terminal that is stopped must not keep a dead program in memory.
+  // A stopped terminal must not keep a dead program in memory.
   pollfd room{STDERR_FILENO, POLLOUT, 0};
   if (poll(&room, 1, 0) > 0) (void)!write(STDERR_FILENO, lines[number].text, lines[number].size);
-  raise(number);  // by default now, see SA_RESETHAND
+  raise(number);  // runs the default action, see SA_RESETHAND
 }
 
 [[noreturn]] void OnTerminate() {

@@ -3,10 +3,10 @@
 
 namespace ddprun {
 
-// Sees to it that a program that crashes says so on standard error: an exception that nobody catches is logged with
-// its text; SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT get a handler that writes one line and lets the signal take its
-// course (exit code, core dump). A handler that is there already, as a sanitizer's, stays. `program` is a literal.
-// Call at start, after InitLog.
+// Makes a crashing program report this on standard error. An uncaught exception is logged with its text. SIGSEGV,
+// SIGBUS, SIGILL, SIGFPE and SIGABRT get a handler that writes one line and then lets the default action run (exit
+// code, core dump). Existing handlers, such as a sanitizer's, are kept. `program` is a string literal. Call at program
+// start, after InitLog.
 void InstallCrashReport(const char* program);
 
 }  // namespace ddprun

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Where a server listens. Nothing is resolved: the host is a name or an address as given.
+// Address on which a server listens. The host is a name or an address as given; it is not resolved.
 struct Endpoint {
   std::string host;  // IPv6 addresses without brackets
   int port = 0;      // 0: any free port

@@ -6,20 +6,20 @@
 #include <optional>
 #include <string>
 
-// The number of file descriptors that this process may have (RLIMIT_NOFILE). A server needs one per launcher, a store
-// one per worker, and the usual soft limit is 1024.
+// Handles the limit on file descriptors (RLIMIT_NOFILE). A server needs one descriptor per launcher and a store one per
+// worker, and the usual soft limit is only 1024.
 namespace ddprun {
 
-// Raises the soft limit to the hard one. Call at start, before other threads exist.
+// Raises the soft limit to the hard limit. Call at program start, before other threads exist.
 void RaiseFileLimit();
 
-// The limit that this process was started with, if RaiseFileLimit has changed it: programs that it starts get it back
-// (they may use select(), or close every descriptor up to the limit). Thread-safe.
+// The limit that this process was started with, if RaiseFileLimit changed it. Started programs get it back, because
+// they may use select() or close every descriptor up to the limit. Thread-safe.
 std::optional<rlimit> InheritedFileLimit();
 
-// Notes that the kernel refused a descriptor (EMFILE, ENFILE), and logs it the first time. Thread-safe.
+// Records that the kernel refused a descriptor (EMFILE, ENFILE), and logs the first occurrence. Thread-safe.
 void ReportOutOfFiles();
-// Whether that has happened in this process. Thread-safe.
+// True if that has happened in this process. Thread-safe.
 bool RanOutOfFiles();
 
 // "out of file descriptors (limit 1024): raise it with 'ulimit -n' ...", for messages. Thread-safe.

@@ -14,12 +14,12 @@
 
 namespace ddprun {
 
-// A value that comes from files. A thread of its own reads them, because a network file system may stall for any time,
-// and threads that carry heartbeats must not stall with it. The thread sleeps until it is asked. Thread-safe.
+// A value read from files. A dedicated thread reads them, because a network file system may stall for any time and
+// threads that carry heartbeats must not stall with it. The thread sleeps until Get is called. Thread-safe.
 template <typename T>
 class FileSnapshot {
  public:
-  // For how long Get waits for the files: once per stall, less than the time between two heartbeats.
+  // How long Get waits for the files: once per stall, and less than the time between two heartbeats.
   static constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
   struct Seen {
@@ -27,8 +27,8 @@ class FileSnapshot {
     bool current;  // the files were read after Get was called
   };
 
-  // `read` changes the value to what the files contain now. It may outlive this object and must own what it uses.
-  // nullptr: the value never changes.
+  // `read` updates the value from the files. It may outlive this object and must own everything it uses. nullptr: the
+  // value never changes.
   FileSnapshot(T first, std::function<void(T*)> read)
       : shared_(std::make_shared<Shared>(std::move(first), std::move(read))) {
     if (shared_->read != nullptr) std::thread([shared = shared_] { Run(shared.get()); }).detach();
@@ -42,8 +42,8 @@ class FileSnapshot {
   FileSnapshot(const FileSnapshot&) = delete;
   FileSnapshot& operator=(const FileSnapshot&) = delete;
 
-  // What the files contain now, or if they take longer than kPatience, what they contained before. After that, calls do
-  // not wait until the files are quick again. The first call waits for as long as it takes.
+  // Returns the current content of the files, or the previous one if reading takes longer than kPatience. After such a
+  // timeout, calls do not wait until a read has been fast again. The first call waits as long as necessary.
   Seen Get() {
     Shared& shared = *shared_;
     MutexLock lock(&shared.mutex);
@@ -93,7 +93,7 @@ class FileSnapshot {
     }
   }
 
-  const std::shared_ptr<Shared> shared_;  // with a detached thread, which may be waiting for the files
+  const std::shared_ptr<Shared> shared_;  // shared with the detached thread, which may be blocked on the files
 };
 
 }  // namespace ddprun

@@ -5,9 +5,9 @@
 
 namespace ddprun {
 
-// PURE: the cause within the message of a gRPC status, without what gRPC wraps around it: "Connection refused" of
-// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host:
-// Connection refused". A part of `message`; all of it if nothing is wrapped around it.
+// PURE: extracts the cause from the message of a gRPC status: "Connection refused" from "failed to connect to all
+// addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused". Returns a
+// part of `message`, or all of it if it has no such wrapping.
 absl::string_view GrpcCause(absl::string_view message);
 
 }  // namespace ddprun

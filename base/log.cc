@@ -37,14 +37,14 @@ std::string ThisHost() {
 
 // Never destroyed: threads that outlive main may still log.
 struct Logger {
-  // What these say is settled before other threads exist.
+  // Set before other threads exist.
   std::string program = "ddprun";
   LogLevel lowest = LogLevel::kWarning;
   bool terminal = isatty(STDERR_FILENO) == 1;
   std::string host = ThisHost();
   StreamWriter* writer = nullptr;
 
-  Mutex mutex;  // keeps lines whole while there is no writer
+  Mutex mutex;  // keeps lines whole while `writer` is null
 
   std::string Line(LogLevel level, absl::string_view text) const {
     return FormatLogLine(terminal, program, host, level, absl::Now(), text);

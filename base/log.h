@@ -7,36 +7,35 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
-// The log of a program: lines on standard error.
+// A program's log: lines on standard error.
 namespace ddprun {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Names the program in every line ("ddprun", "rendezvousd") and chooses the lowest level shown. Call once, before
-// other threads exist; without a call the name is "ddprun" and the level kWarning.
+// Sets the program's name shown in every line ("ddprun", "rendezvousd") and the lowest level shown. Call once, before
+// other threads exist. Defaults: "ddprun" and kWarning.
 void InitLog(absl::string_view program, LogLevel lowest);
 
-// From here on nobody who logs ever waits for whoever reads standard error. Until then a line is written before Log
-// returns, which can block: call it before signals are blocked, so that the program can be ended while it is stuck.
+// Makes Log() non-blocking. Before this call, Log() writes the line before it returns, and may block. Call this before
+// signals are blocked, so that the program can be ended while it is blocked in Log().
 void StartLogThread();
 
-// Waits until all that was logged is written; false if it is not at `deadline`. For the end of the program.
+// Waits until all log lines are written; returns false if they are not by `deadline`. For the end of the program.
 bool FlushLog(SteadyTime deadline);
 
-// Reads "DEBUG", "INFO", "WARNING", "ERROR" in any case (torchrun's LOGLEVEL); anything else is `fallback`.
+// Parses "DEBUG", "INFO", "WARNING", "ERROR" in any case (torchrun's LOGLEVEL); returns `fallback` for anything else.
 LogLevel ParseLogLevel(absl::string_view text, LogLevel fallback);
 
-// Writes one line to standard error. Line ends and control characters in `text` are shown escaped, so that foreign
-// text can't make up lines of its own. Thread-safe. If the reader does not read, up to 1 MiB is kept and later lines
-// are dropped and counted.
+// Writes one line to standard error. Line ends and control characters in `text` are escaped, so that foreign text can't
+// forge log lines. Thread-safe. If the reader is slow, up to 1 MiB is buffered; further lines are dropped and counted.
 void Log(LogLevel level, absl::string_view text);
 
-// Writes `text` to standard error as it is, in order with the lines of Log, whatever the level: the status line, the
-// failure summary. REQUIRES: foreign parts of it were cleaned (text.h). Thread-safe.
+// Writes `text` (the status line, the failure summary) to standard error unchanged, in order with the lines of Log,
+// regardless of the level. REQUIRES: foreign parts of it were cleaned (text.h). Thread-safe.
 void LogVerbatim(absl::string_view text);
 
-// A whole line, with its end. On a terminal "ddprun: text", with "warning: " or "error: " before the text; elsewhere
-// "2026-11-22T01:30:00.123Z INFO node-a ddprun: text".
+// Formats a line including the newline. On a terminal: "ddprun: text", with "warning: " or "error: " before the text;
+// elsewhere: "2026-11-22T01:30:00.123Z INFO node-a ddprun: text".
 std::string FormatLogLine(bool terminal, absl::string_view program, absl::string_view host, LogLevel level,
                           absl::Time time, absl::string_view text);
 

@@ -3,16 +3,16 @@
 
 #include "absl/strings/string_view.h"
 
-// Which names and addresses mean the host itself, wherever they are used. Pure: nothing is looked up.
+// Recognizes names and addresses that always mean the host itself. Pure: nothing is looked up.
 namespace ddprun {
 
-// "localhost", "localhost.localdomain", "x.localhost" (RFC 6761: never sent to a name server), in any case.
+// True for "localhost", "localhost.localdomain", "x.localhost" (RFC 6761: never sent to a name server), in any case.
 bool IsLocalhostName(absl::string_view host);
 
-// An address in 127.0.0.0/8, ::1 or ::ffff:127.0.0.0/104, without brackets.
+// True for an address in 127.0.0.0/8, ::1 or ::ffff:127.0.0.0/104, without brackets.
 bool IsLoopbackAddress(absl::string_view address);
 
-// A localhost name, or a loopback address with or without brackets.
+// True for a localhost name, or a loopback address with or without brackets.
 bool IsLoopbackHost(absl::string_view host);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// std::mutex with clang's thread-safety annotations. Not absl::Mutex: the distribution's absl is built without
+// std::mutex with clang's thread-safety annotations. absl::Mutex is not used: the distribution's absl is built without
 // thread-sanitizer annotations, so every absl::Mutex would be reported as a race.
 class ABSL_LOCKABLE Mutex {
  public:
@@ -35,9 +35,9 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
-// A condition variable for Mutex. Waits may end early: call them in a loop over the condition. Not
-// std::condition_variable: its waits on the steady clock call pthread_cond_clockwait, which came with glibc 2.30, and
-// the programs also run with 2.28.
+// A condition variable for Mutex. Waits may end early: call them in a loop over the condition. std::condition_variable
+// is not used: its waits on the steady clock call pthread_cond_clockwait, which requires glibc 2.30, and the programs
+// also run with 2.28.
 class CondVar {
  public:
   CondVar() {

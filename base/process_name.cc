@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// What the names of all processes here begin with.
+// Common prefix of the names of all processes in this pid namespace and boot.
 std::string Prefix() {
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);

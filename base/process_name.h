@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// A name for this process by which others on this machine find it: "BOOT-ID PID-NAMESPACE PID". Empty if /proc does not
-// tell. Thread-safe.
+// Returns a name of this process that is unique on this machine: "BOOT-ID PID-NAMESPACE PID". Empty if /proc does not
+// provide it. Thread-safe.
 std::string ProcessName();
 
-// The pid of the process of that name; 0 if it belongs to another machine, another boot or another pid namespace, or
-// the name is none. Says nothing of whether the process still runs. Thread-safe.
+// Returns the pid of the named process; 0 if it belongs to another machine, boot or pid namespace, or if the name is
+// malformed. The process may no longer exist. Thread-safe.
 pid_t PidOfProcess(absl::string_view name);
 
 }  // namespace ddprun

@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// A fresh name of 32 lower-case hexadecimal digits (128 bits from the kernel). Thread-safe.
+// Returns a new random name of 32 lower-case hexadecimal digits (128 bits from the kernel). Thread-safe.
 std::string RandomId();
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ std::string RandomSecret() {
 }
 
 std::string SecretDigest(absl::string_view secret) {
-  // OpenSSL 3.0 looks an algorithm up at each call of SHA256(), which takes longer than the digest.
+  // In OpenSSL 3.0 each call of SHA256() looks up the algorithm, which takes longer than the digest.
   static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
   EVP_Digest(secret.data(), secret.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr, sha256, nullptr);
@@ -24,7 +24,7 @@ std::string SecretDigest(absl::string_view secret) {
 }
 
 bool SecretsEqual(absl::string_view a, absl::string_view b) {
-  // Digests are equally long, so the time does not tell a length either.
+  // Digests have equal lengths, so the time does not reveal a length either.
   const std::string x = SecretDigest(a);
   const std::string y = SecretDigest(b);
   return CRYPTO_memcmp(x.data(), y.data(), x.size()) == 0;

@@ -7,12 +7,12 @@
 
 namespace ddprun {
 
-// Tells the service manager that started this process (systemd, Type=notify) about its state, by one datagram to the
-// socket that $NOTIFY_SOCKET names: lines such as "READY=1" (sd_notify(3)). Does nothing where the variable is not set
-// or nobody listens: a service manager that does not hear is no reason to end. Thread-safe.
+// Reports state such as "READY=1" (sd_notify(3)) to the service manager that started this process (systemd,
+// Type=notify), in one datagram to the socket $NOTIFY_SOCKET. Does nothing if the variable is not set; errors are
+// ignored. Thread-safe.
 void NotifyServiceManager(absl::string_view state);
 
-// What announces a reload that begins now; to be followed by "READY=1" when it is done.
+// Returns the state that announces the start of a reload; send "READY=1" when it is done.
 std::string ReloadingState();
 
 }  // namespace ddprun

@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// What people are shown instead of a node's id: it tells nodes apart and does not change, but nobody can join with it.
+// Returns a stable, unique stand-in for a node's id that may be displayed, because it can't be used to join.
 inline std::string ShownId(const std::string& node_id) {
   return absl::BytesToHexString(absl::string_view(SecretDigest(node_id)).substr(0, 6));
 }

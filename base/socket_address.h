@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// An IP address with a port, as the socket calls want it. Value type.
+// An IP address and port for socket calls. Value type.
 struct SocketAddress {
   sockaddr_storage storage = {};
   socklen_t size = sizeof(sockaddr_storage);
@@ -20,14 +20,14 @@ struct SocketAddress {
   int family() const { return storage.ss_family; }
 };
 
-// Reads "10.0.0.5", "::1" or "fe80::1%eth0". Names are refused (kInvalidArgument): nothing here asks a DNS server,
-// which could block the loop for seconds.
+// Parses "10.0.0.5", "::1" or "fe80::1%eth0". kInvalidArgument for names: looking them up could block the event loop
+// for seconds.
 absl::StatusOr<SocketAddress> NumericAddress(absl::string_view text, int port);
 
-// The address without its port; an IPv4 address that came in over an IPv6 socket reads like any IPv4 address.
+// Returns the address without its port. An IPv4 address mapped into IPv6 is shown as IPv4.
 std::string AddressText(const SocketAddress& address);
 
-// Whether it is an address of the host's own loopback interface.
+// True for an address of the host's own loopback interface.
 bool IsLoopback(const SocketAddress& address);
 
 int PortOf(const SocketAddress& address);

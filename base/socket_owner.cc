@@ -24,7 +24,7 @@
 namespace ddprun {
 namespace {
 
-// An address and a port as the kernel's tables have them: IPv4 over IPv6 is IPv4.
+// An address and a port as in the kernel's tables. IPv4-mapped IPv6 is IPv4.
 struct Place {
   int family = AF_INET;
   uint32_t words[4] = {};  // network order
@@ -54,9 +54,9 @@ Place PlaceOf(const SocketAddress& address) {
 
 absl::Status NoSocket() { return absl::NotFoundError("no such socket on this host"); }
 absl::Status Closed() { return absl::FailedPreconditionError("the socket has been closed"); }
-absl::Status NoAnswer() { return absl::UnavailableError("the kernel does not say whose a socket is"); }
+absl::Status NoAnswer() { return absl::UnavailableError("the kernel does not report the socket's owner"); }
 
-// `words` as the kernel gives them for a socket of `family`.
+// `words` are as reported by the kernel for a socket of `family`.
 bool IsAt(const Place& place, int family, const uint32_t* words, uint16_t port) {
   if (port != place.port) return false;
   if (family == AF_INET6 && place.family == AF_INET) {
@@ -70,7 +70,7 @@ bool IsTheSocket(const inet_diag_msg& found, const Place& peer, const Place& own
          IsAt(own, found.idiag_family, found.id.idiag_dst, found.id.idiag_dport);
 }
 
-// One line of /proc/net/tcp or tcp6 begins so: "sl: local remote", both as words in host order.
+// A line of /proc/net/tcp or tcp6 begins with "sl: local remote", with the words of both addresses in host order.
 std::string ProcText(const Place& place, bool as_ipv6) {
   std::string text;
   if (as_ipv6 && place.family == AF_INET) {
@@ -87,7 +87,7 @@ std::string ReadFile(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What sock_diag is asked about TCP sockets in one of `states` (a bit each).
+// A sock_diag request for TCP sockets in one of `states` (one bit each).
 struct DiagRequest {
   DiagRequest(int family, uint16_t flags, uint32_t states) {
     header.nlmsg_len = sizeof *this;
@@ -105,9 +105,8 @@ struct DiagRequest {
 }  // namespace
 
 SocketOwner::SocketOwner() : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
-  // Without the kernel's module every request is answered as if there were no such socket. A table of sockets can only
-  // be listed if the module is there.
-  // No states: only the end of the list comes.
+  // Checks that the kernel's sock_diag module exists. Without it, every request for one socket is answered with "no
+  // such socket", but listing the table fails. With no states given, the list consists of its end only.
   const DiagRequest request(AF_INET, NLM_F_DUMP, 0);
   struct {
     nlmsghdr header = {};
@@ -137,7 +136,7 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
   std::memcpy(request.body.id.idiag_dst, to.words, sizeof to.words);
   request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (send(netlink_, &request, sizeof request, 0) < 0) return NoAnswer();
-  // The kernel has answered when send() returns.
+  // The reply is available when send() returns.
   alignas(nlmsghdr) char reply[8192];
   const ssize_t size = recv(netlink_, reply, sizeof reply, MSG_DONTWAIT);
   if (size < static_cast<ssize_t>(sizeof(nlmsghdr))) return NoAnswer();
@@ -151,9 +150,9 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
     return NoAnswer();
   }
   const auto* found = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
-  // Where there is no connection the kernel looks for a listener.
+  // If there is no such connection, the kernel reports a matching listener.
   if (!IsTheSocket(*found, from, to)) return IsLoopback(peer) ? Closed() : NoSocket();
-  // A closed socket, or one in TIME_WAIT, is shown as root's: anybody's connection that was closed at once.
+  // A socket that is closed or in TIME_WAIT is reported as owned by root, whoever owned it.
   if (found->idiag_inode == 0) return Closed();
   return found->idiag_uid;
 }

@@ -9,8 +9,9 @@
 
 namespace ddprun {
 
-// Says which user has the other end of a TCP connection, if that end is a process of this host. Asks the kernel through
-// sock_diag(7), one exact request each, or reads /proc/net/tcp where the kernel has no sock_diag. Not thread-safe.
+// Determines which user owns the other end of a TCP connection, if that end is a process on this host. Queries the
+// kernel through sock_diag(7), one exact request per connection, or reads /proc/net/tcp if the kernel has no sock_diag.
+// Not thread-safe.
 class SocketOwner {
  public:
   SocketOwner();
@@ -18,13 +19,13 @@ class SocketOwner {
   SocketOwner(const SocketOwner&) = delete;
   SocketOwner& operator=(const SocketOwner&) = delete;
 
-  // Of the socket that is bound to `peer` and connected to `own`.
-  //   kNotFound            no socket of this network namespace: the peer is another host
-  //   kFailedPrecondition  of this host, but closed by now: the kernel forgets whose it was
-  //   kUnavailable         the kernel does not say
+  // Returns the owner of the socket that is bound to `peer` and connected to `own`.
+  //   kNotFound            no such socket in this network namespace: the peer is on another host
+  //   kFailedPrecondition  a socket of this host that has been closed, so that the kernel no longer knows its owner
+  //   kUnavailable         the kernel does not provide the owner
   absl::StatusOr<uid_t> UserOf(const SocketAddress& peer, const SocketAddress& own);
 
-  // The second way alone.
+  // Like UserOf, but reads only /proc/net/tcp.
   static absl::StatusOr<uid_t> UserByProc(const SocketAddress& peer, const SocketAddress& own);
 
  private:

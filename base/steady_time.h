@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// A moment on this process's steady clock (CLOCK_MONOTONIC). A type of its own, so that it is never mixed up
-// with wall time (absl::Time) nor sent to another process. Pure code takes it as a parameter; only shells call
+// A point in time on this process's steady clock (CLOCK_MONOTONIC). A separate type, so that it is never confused with
+// wall time (absl::Time) or sent to another process. Pure code receives it as a parameter; only shells call
 // SteadyNow(). Thread-compatible value type.
 class SteadyTime {
  public:
@@ -31,11 +31,11 @@ class SteadyTime {
   absl::Duration since_start_;
 };
 
-// Reads the clock. Not for code in a core/.
+// Reads the clock. Must not be called in a core/ directory.
 SteadyTime SteadyNow();
 
-// The wall-clock time at SteadyTime's start, by the wall clock as it is set now: `WallTimeAtStart() + t.since_start()`
-// is when `t` was. Not for code in a core/.
+// Returns the wall-clock time of SteadyTime's origin, according to the current setting of the wall clock:
+// `WallTimeAtStart() + t.since_start()` is the wall-clock time of `t`. Must not be called in a core/ directory.
 absl::Time WallTimeAtStart();
 
 }  // namespace ddprun

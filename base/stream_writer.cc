@@ -17,7 +17,7 @@ namespace ddprun {
 struct StreamWriter::Shared {
   explicit Shared(Options o) : options(std::move(o)) {}
 
-  // Whether there is room to go on after a gap.
+  // True if there is room to continue after a gap.
   bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return bytes <= options.max_bytes / 2; }
   void PushLocked(std::string text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     bytes += text.size();
@@ -31,8 +31,8 @@ struct StreamWriter::Shared {
   Mutex mutex;
   CondVar changed;
   std::deque<std::string> queue ABSL_GUARDED_BY(mutex);
-  size_t bytes ABSL_GUARDED_BY(mutex) = 0;     // of the queue and of what is being written
-  int64_t dropped ABSL_GUARDED_BY(mutex) = 0;  // lines since the last text in the queue
+  size_t bytes ABSL_GUARDED_BY(mutex) = 0;     // in the queue and being written
+  int64_t dropped ABSL_GUARDED_BY(mutex) = 0;  // lines dropped since the last text in the queue
   bool writing ABSL_GUARDED_BY(mutex) = false;
   bool broken ABSL_GUARDED_BY(mutex) = false;
   bool closing ABSL_GUARDED_BY(mutex) = false;
@@ -46,7 +46,7 @@ int WriteWhole(int fd, absl::string_view text) {
     const ssize_t written = write(fd, piece.data(), piece.size());
     if (written >= 0) {
       text.remove_prefix(written);
-    } else if (errno == EAGAIN) {  // somebody who shares the file has made it so
+    } else if (errno == EAGAIN) {  // another process made the shared file non-blocking
       pollfd room{fd, POLLOUT, 0};
       poll(&room, 1, -1);
     } else if (errno != EINTR) {
@@ -57,7 +57,7 @@ int WriteWhole(int fd, absl::string_view text) {
 }
 
 StreamWriter::StreamWriter(Options options) : shared_(std::make_shared<Shared>(std::move(options))) {
-  // No signal is for this thread, and a SIGPIPE of a reader that is gone is to be an error of write.
+  // Block all signals in the thread; with SIGPIPE blocked, a closed reader is reported by write().
   sigset_t all, saved;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &saved);

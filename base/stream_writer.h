@@ -13,40 +13,39 @@
 
 namespace ddprun {
 
-// Writes text to a terminal, pipe or file from a thread of its own, so that nobody who has something to say waits for
-// its reader: a terminal can be stopped (Ctrl-S) and a pipe full for as long as its reader likes.
+// Writes text to a terminal, pipe or file from a dedicated thread, so that the caller never waits for a slow reader: a
+// terminal may be stopped (Ctrl-S) and a pipe may stay full for any time.
 //
-// What waits to be written is bounded. Text that does not fit is dropped, and once half of the bound is free again a
-// line in its place says how many lines are missing.
+// The buffer is bounded. Text that does not fit is dropped; once half of the buffer is free again, a line in its place
+// reports the number of dropped lines.
 //
-// Setting O_NONBLOCK would not do: it belongs to the open file, which the shell and the workers share. A logging
-// library with a thread (spdlog) would not do either: at the end it joins a thread that may be blocked.
+// Setting O_NONBLOCK instead is not possible, because the flag belongs to the open file, which the shell and the
+// workers share. A logging library with a thread (spdlog) would join that thread at exit while it may be blocked.
 //
 // Thread-safe.
 class StreamWriter {
  public:
   struct Options {
-    int fd = -1;  // not owned; stays open as long as the process lives
+    int fd = -1;  // not owned; must stay open until the process ends
     size_t max_bytes = 0;
-    // What to write in place of `lines` lines that were dropped, with a line end.
+    // Returns the line, with a newline, to write in place of `lines` dropped lines.
     std::function<std::string(int64_t lines)> gap;
-    // Called once, from the writer's thread, when nobody can read `fd` any more (EPIPE); may be null. What is written
-    // later goes nowhere.
+    // Called once, from the writer's thread, when `fd` has no reader any more (EPIPE); may be null. Later text is
+    // discarded.
     std::function<void(int error)> on_broken;
   };
 
   explicit StreamWriter(Options options);
-  // Forgets what is not written yet. Does not wait for a thread that is blocked: that ends with the process, or when
-  // its text is taken.
+  // Discards unwritten text. Does not wait for a blocked thread, which ends when its write returns or with the process.
   ~StreamWriter();
   StreamWriter(const StreamWriter&) = delete;
   StreamWriter& operator=(const StreamWriter&) = delete;
 
-  // `text` is whole lines, or goes to a terminal. It is written in one piece if the kernel allows that (PIPE_BUF for a
-  // pipe), else line by line. Never blocks.
+  // `text` consists of whole lines, unless it goes to a terminal. It is written in one piece if the kernel allows
+  // (PIPE_BUF for a pipe), else line by line. Never blocks.
   void Write(absl::string_view text);
 
-  // Waits until all is written; false if that is not so at `deadline`.
+  // Waits until everything is written; returns false if it is not by `deadline`.
   bool Flush(SteadyTime deadline);
 
  private:
@@ -57,7 +56,7 @@ class StreamWriter {
   std::thread thread_;
 };
 
-// Writes all of `text`, blocking, in pieces of at most PIPE_BUF that end with a line where possible. Returns 0 or an
+// Writes all of `text`, blocking, in pieces of at most PIPE_BUF that end with a newline where possible. Returns 0 or an
 // errno.
 int WriteWhole(int fd, absl::string_view text);
 

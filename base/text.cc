@@ -11,13 +11,13 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
-// U+0080 to U+009F: terminals take them for control characters too.
+// U+0080 to U+009F, which terminals also treat as control characters.
 bool IsC1Control(absl::string_view character) {
   return character.size() == 2 && static_cast<uint8_t>(character[0]) == 0xc2 &&
          static_cast<uint8_t>(character[1]) < 0xa0;
 }
 
-// The largest position <= `position` at which a character of valid `text` begins.
+// Returns the largest position <= `position` at which a character of valid `text` begins.
 size_t CharacterStart(absl::string_view text, size_t position) {
   while (position > 0 && position < text.size() && IsContinuation(text[position])) --position;
   return position;
@@ -117,7 +117,7 @@ std::string OneLine(absl::string_view bytes, size_t max_bytes) {
 std::string CutMiddle(absl::string_view text, size_t max_bytes) {
   assert(max_bytes >= 256);
   if (text.size() <= max_bytes) return std::string(text);
-  const size_t room = max_bytes - 64;  // for the line in between
+  const size_t room = max_bytes - 64;  // leaves room for the line in between
   const size_t head = CharacterStart(text, room / 4);
   size_t tail = text.size() - (room - room / 4);
   while (tail < text.size() && IsContinuation(text[tail])) ++tail;

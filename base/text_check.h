@@ -3,12 +3,12 @@
 
 #include "absl/strings/string_view.h"
 
-// Whether foreign bytes may be a name that is compared and shown (text.h has what makes them fit).
+// Checks whether foreign bytes are acceptable as a name that is compared and displayed (text.h makes them so).
 namespace ddprun {
 
 bool IsUtf8(absl::string_view bytes);
 
-// Whether there is a control character (C0 with line ends and tabs, DEL, C1) in it, or what is not UTF-8.
+// True if it contains a control character (C0 with line ends and tabs, DEL, C1) or invalid UTF-8.
 bool HasControl(absl::string_view bytes);
 
 }  // namespace ddprun

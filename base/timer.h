@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// A moment at which something is due, or none. For pure code, which is told what time it is. Thread-compatible value.
+// An optional deadline for pure code, which receives the time as a parameter. Thread-compatible value type.
 class Timer {
  public:
-  // Infinite: as Clear.
+  // An infinite time is the same as Clear.
   void Set(SteadyTime at) {
     if (at == SteadyTime::InfiniteFuture()) {
       at_.reset();
@@ -21,10 +21,10 @@ class Timer {
   void Clear() { at_.reset(); }
 
   bool running() const { return at_.has_value(); }
-  // Infinite if the timer does not run.
+  // Infinite if the timer is not running.
   SteadyTime at() const { return at_.value_or(SteadyTime::InfiniteFuture()); }
   bool IsDue(SteadyTime now) const { return at_ && *at_ <= now; }
-  // Whether it is due; then it runs no more.
+  // Stops the timer and returns true if it is due.
   bool Take(SteadyTime now) {
     if (!IsDue(now)) return false;
     at_.reset();

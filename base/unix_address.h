@@ -10,10 +10,11 @@
 
 namespace ddprun {
 
-// Where a Unix socket is: what bind, connect and sendto take.
+// Address of a Unix socket for bind, connect and sendto.
 class UnixAddress {
  public:
-  // "/path", or "@name" for a socket in the abstract namespace, which has no file. Neither, or too long: nullopt.
+  // Parses "/path", or "@name" for a socket in the abstract namespace, which has no file. nullopt: neither, or too
+  // long.
   static std::optional<UnixAddress> Parse(absl::string_view text);
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address_); }

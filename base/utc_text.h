@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// "2026-11-22T01:30:00.123Z": the time in lines of logs. Thread-safe.
+// Formats the time as in log lines: "2026-11-22T01:30:00.123Z". Thread-safe.
 std::string UtcText(absl::Time time);
 
 }  // namespace ddprun

@@ -16,11 +16,11 @@
 namespace ddprun::ctl {
 namespace {
 
-// Of a call that went to a server that does not lead.
+// Redirects followed per call.
 constexpr int kMaxRedirects = 3;
-constexpr int kMaxAnswerBytes = 256 << 20;  // a job of 100,000 nodes
+constexpr int kMaxAnswerBytes = 256 << 20;  // enough for a job of 100,000 nodes
 
-// What proves who calls; empty: nothing does.
+// Returns the caller's authorization; empty if there is none.
 absl::StatusOr<std::string> AuthorizationOf(rendezvous::ClientSecurity* security) {
   if (std::optional<std::string> known = security->Authorization()) return *std::move(known);
   std::promise<absl::StatusOr<std::string>> asked;
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> AuthorizationOf(rendezvous::ClientSecurity* security
   return answer.get();
 }
 
-// Why a server that did not answer did not: "127.0.0.1:29400: connection refused". `connected`: it was reached before.
+// Describes why a server did not answer: "127.0.0.1:29400: connection refused". `connected`: there was a connection.
 std::string DescribeSilence(const std::string& server, bool connected, bool has_tls, const absl::Status& status) {
   constexpr auto kNone = rendezvous::StreamProgress::kNone;
   const std::string what = rendezvous::DescribeEnd(server, kNone, status).reason;
@@ -52,7 +52,7 @@ absl::Status Client::CallOne(const std::string& server, const Make& make, absl::
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);  // a stream of events may be silent for long
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);  // event streams may be silent for a long time
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
   const std::shared_ptr<grpc::ChannelCredentials> credentials = security.ForChannel(&arguments);
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(server, credentials, arguments);
@@ -73,11 +73,11 @@ absl::Status Client::CallOne(const std::string& server, const Make& make, absl::
     return absl::UnavailableError(absl::StrCat(server, ": ", status.error_message()));
   }
   const absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  // A connection that was lost is idle.
+  // A lost connection is idle.
   const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);
   const bool lost = absl::IsUnavailable(result) && state == GRPC_CHANNEL_IDLE;
   if (lost || absl::IsDeadlineExceeded(result) || absl::IsCancelled(result)) may_have_arrived_ = true;
-  // While the connection stands it is the server that says so.
+  // If the connection still exists, UNAVAILABLE comes from the server.
   *answered = !absl::IsUnavailable(result) || state == GRPC_CHANNEL_READY;
   if (*answered) return result;
   return absl::UnavailableError(DescribeSilence(server, state == GRPC_CHANNEL_IDLE, security.has_tls(), result));
@@ -93,7 +93,7 @@ absl::Status Client::Call(const Make& make, absl::Duration timeout) {
     if (answered) return status;
     problems.emplace_back(status.message());
     if (leader.empty()) continue;
-    // The leader's address comes next, unless it was tried just now.
+    // Try the leader's address next, unless it has just been tried.
     if (std::find(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(i) + 1, leader) ==
         queue.begin() + static_cast<ptrdiff_t>(i) + 1) {
       queue.insert(queue.begin() + static_cast<ptrdiff_t>(i) + 1, leader);

@@ -16,16 +16,16 @@
 
 namespace ddprun::ctl {
 
-// Calls the one of several servers that leads. Thread-compatible.
+// Calls the leader of one or more servers. Thread-compatible.
 class Client {
  public:
   static constexpr absl::Duration kTimeout = absl::Seconds(10);
 
-  // REQUIRES: CheckCredentials found no fault. `servers`: HOST:PORT each, at least one.
+  // REQUIRES: CheckCredentials succeeded. `servers`: HOST:PORT each, at least one.
   Client(std::vector<std::string> servers, rendezvous::Credentials credentials)
       : servers_(std::move(servers)), credentials_(std::move(credentials)) {}
 
-  // Where one call goes.
+  // The context and stubs of one call.
   struct Target {
     grpc::ClientContext* context;
     v1::Rendezvous::Stub* rendezvous;
@@ -33,17 +33,17 @@ class Client {
   };
   using Make = std::function<grpc::Status(const Target& target)>;
 
-  // Makes the call, on one server after the other until one answers that leads.
-  //   UNAVAILABLE  none can be reached, or none leads; the text names them. Or the server that leads said so.
-  //   others       as the server says.
+  // Makes the call on one server after another until a leader answers.
+  //   UNAVAILABLE  none is reachable, or none leads; the message names them. Or the leader returned it.
+  //   others       as returned by the server.
   absl::Status Call(const Make& make, absl::Duration timeout = kTimeout);
 
-  // Whether a server may have received a call that failed without its answer.
+  // True if a server may have received a call that failed without an answer.
   bool may_have_arrived() const { return may_have_arrived_; }
 
  private:
-  // `leader`: what the server said of who leads, if it does not. `answered`: the status is the leader's, or no server's
-  // fault; else it says why there is no answer.
+  // `leader`: set if the server does not lead and named the leader. `answered`: true if the status comes from the
+  // leader or is not a server's fault; false if it says why there is no answer.
   absl::Status CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader,
                        bool* answered);
 

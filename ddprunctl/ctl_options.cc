@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kDefaultPort[] = ":29400";
 
-// "3" or "2:4".
+// Parses "3" or "2:4".
 bool ParseSize(const std::string& text, Options* options) {
   const std::vector<std::string> parts = absl::StrSplit(text, ':');
   return parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &options->min_nodes) &&
@@ -51,12 +51,12 @@ void AddConnectionOptions(CLI::App& app, std::string* server, std::string* outpu
       ->type_name("FILE");
   app.add_option("--tls-cert", credentials.tls_cert, "PEM certificate chain to show to the server")->type_name("FILE");
   app.add_option("--tls-key", credentials.tls_key, "PEM key of --tls-cert")->type_name("FILE");
-  app.add_option("--tls-ca", credentials.tls_ca, "PEM certificates of who signed the server's")->type_name("FILE");
+  app.add_option("--tls-ca", credentials.tls_ca, "CA certificates (PEM) that verify the server")->type_name("FILE");
 }
 
 CLI::App* AddCommand(CLI::App& app, const char* name, const char* description, Options* options) {
   CLI::App* command = app.add_subcommand(name, description);
-  command->fallthrough();  // connection flags may come after it
+  command->fallthrough();  // connection flags may follow the command
   command->final_callback([options, name] { options->command = name; });
   return command;
 }
@@ -71,12 +71,12 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   wait->add_option("JOB", options->job_id, "Job id")->required();
   CLI::App* nodes = AddCommand(app, "nodes", "List nodes of all jobs, or of one", options);
   nodes->add_option("JOB", options->job_id, "Job id");
-  CLI::App* spares = AddCommand(app, "spares", "List nodes that stand by to replace others", options);
+  CLI::App* spares = AddCommand(app, "spares", "List nodes standing by to replace lost ones", options);
   spares->add_option("JOB", options->job_id, "Job id");
   AddCommand(app, "hosts", "List hosts, and which of them are drained", options);
-  CLI::App* events = AddCommand(app, "events", "Show what happened to all jobs, or to one", options);
+  CLI::App* events = AddCommand(app, "events", "Show events of all jobs, or of one", options);
   events->add_option("JOB", options->job_id, "Job id");
-  events->add_flag("--follow", options->follow, "Go on with new events as they happen");
+  events->add_flag("--follow", options->follow, "Continue with new events as they happen");
   events->add_option("--after", options->after, "Only events with a greater number")
       ->type_name("NUMBER")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
@@ -85,20 +85,20 @@ void AddCommands(CLI::App& app, Options* options, std::string* size) {
   CLI::App* resize = AddCommand(app, "resize", "Change how many nodes a job has", options);
   resize->add_option("JOB", options->job_id, "Job id")->required();
   resize->add_option("NODES", *size, "MIN:MAX, or one number for both")->required();
-  CLI::App* kick = AddCommand(app, "kick", "Take a node out of a job; its launcher exits with 143", options);
+  CLI::App* kick = AddCommand(app, "kick", "Remove a node from a job; its launcher exits with 143", options);
   kick->add_option("JOB", options->job_id, "Job id")->required();
   kick->add_option("NODE", options->node, "Host or id of the node")->required();
   CLI::App* drain = AddCommand(app, "drain", "Replace a host's nodes where possible; give it no new work", options);
-  drain->add_option("HOST", options->host, "Host as 'ddprunctl hosts' names it")->required();
-  CLI::App* undrain = AddCommand(app, "undrain", "Let a drained host have work again", options);
-  undrain->add_option("HOST", options->host, "Host as 'ddprunctl hosts' names it")->required();
+  drain->add_option("HOST", options->host, "Host name as shown by 'ddprunctl hosts'")->required();
+  CLI::App* undrain = AddCommand(app, "undrain", "Allow new work on a drained host", options);
+  undrain->add_option("HOST", options->host, "Host name as shown by 'ddprunctl hosts'")->required();
   CLI::App* completion = AddCommand(app, "completion", "Print a completion script for a shell", options);
   completion->add_option("SHELL", options->shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 
-// Words are completed from the command line's own description, so the script can't be outdated.
+// Generated from the command-line definition, so that the script can't be outdated.
 std::string CompletionScript(const CLI::App& app, const std::string& shell) {
   std::vector<std::string> commands, flags, fish;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -151,7 +151,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 done, 1 failed or refused by the server, 2 wrong usage, 3 no such job, node or host; "
-      "of 'wait' and 'show --watch' also the job's.");
+      "'wait' and 'show --watch' exit with the job's exit code.");
   AddConnectionOptions(app, &server, &output, &line.options);
   AddCommands(app, &line.options, &size);
   absl::StatusOr<std::string> answer = ParseWords(app, arguments, [&](const CLI::Error& error) {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "rendezvous/core/credentials.h"
 
-// What ddprunctl is told by its command line.
+// Command line of ddprunctl.
 namespace ddprun::ctl {
 
 struct Options {
@@ -29,10 +29,10 @@ struct Options {
 
 struct CommandLine {
   Options options;
-  std::string answer;  // not empty: print it (--help, --version, completion) and exit with 0
+  std::string answer;  // if not empty: print it (--help, --version, completion) and exit with 0
 };
 
-// `arguments`: those after the program's name. `variable` gives the value of an environment variable, empty if unset.
+// `arguments`: without the program's name. `variable` returns the value of an environment variable, empty if unset.
 //   INVALID_ARGUMENT  a wrong command, flag or value, in one line.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments,
                                              const std::function<std::string(const char*)>& variable);

@@ -20,7 +20,7 @@ using Groups = std::vector<std::vector<int>>;
 
 constexpr int kMostCpus = 1 << 20;
 
-// The NUMA node of each local rank's GPU, or of the GPUs that no worker has; see BindWorkers.
+// NUMA node of each local rank's GPU, followed by those of GPUs without a worker; see BindWorkers.
 std::vector<int> SeatNodes(const CpuTopology& topology, int workers) {
   std::vector<int> seats;
   if (!topology.gpu_nodes.empty()) {
@@ -44,7 +44,7 @@ std::vector<int> CpusWhere(const CpuTopology& topology, Predicate predicate) {
   return result;
 }
 
-// The CPUs of a NUMA node that have the same `member`, by that.
+// Groups the CPUs of a NUMA node by their value of `member`.
 Groups GroupsOf(const CpuTopology& topology, int node, int Cpu::*member) {
   std::map<int, std::vector<int>> groups;
   for (const auto& [number, cpu] : topology.cpus) {
@@ -55,7 +55,7 @@ Groups GroupsOf(const CpuTopology& topology, int node, int Cpu::*member) {
   return result;
 }
 
-// Of the seats on the same node: this one's place among them, and how many they are.
+// Index of `seat` among the seats on its node, and the number of those seats.
 std::pair<int, int> PlaceOnNode(const std::vector<int>& seats, int seat) {
   const auto same = [&](int node) { return node == seats[seat]; };
   return {std::count_if(seats.begin(), seats.begin() + seat, same), std::count_if(seats.begin(), seats.end(), same)};

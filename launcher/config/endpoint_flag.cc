@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kMaxHostBytes = 253;  // of a name in the DNS
+constexpr size_t kMaxHostBytes = 253;  // limit of DNS names
 
 absl::Status NotAnEndpoint(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is not HOST, HOST:PORT or [IPV6]:PORT: ", why));
@@ -24,7 +24,7 @@ bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '.' || c ==
 
 bool LooksLikeIpv4(absl::string_view host) { return host.find_first_not_of("0123456789.") == absl::string_view::npos; }
 
-// A name or an IPv4 address; `whole` is what the user gave, for the message.
+// Checks a name or an IPv4 address; `whole` is the user's text, for the message.
 absl::Status CheckNameOrIpv4(absl::string_view host, absl::string_view whole) {
   if (host.empty()) return NotAnEndpoint(whole, "the host is missing");
   if (host.size() > kMaxHostBytes) return NotAnEndpoint(whole, "the host name is too long");

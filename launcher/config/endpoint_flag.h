@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 // ambiguous). InvalidArgument: one line, without the flag's name.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, int default_port);
 
-// A list of them, separated by commas. InvalidArgument as above; a port of 0 only in a list of one.
+// Parses a comma-separated list of endpoints. InvalidArgument as above; port 0 is valid only in a list of one.
 absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port);
 
 // Parses a host name, an IPv4 address, or an IPv6 address with or without brackets. InvalidArgument as above.

@@ -7,7 +7,7 @@
 
 namespace ddprun::launcher {
 
-// Value of an environment variable, if it is set.
+// Returns the value of an environment variable, if set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 }  // namespace ddprun::launcher

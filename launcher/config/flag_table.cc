@@ -82,9 +82,9 @@ absl::Status StoreNames(string_view text, std::vector<std::string>* names) {
   return absl::OkStatus();
 }
 
-// "auto", "none", "torch,numpy.random". "train.py" is none, although Python could have such a module.
+// Accepts "auto", "none" and "torch,numpy.random", but not "train.py", although Python could have such a module.
 bool IsModuleList(string_view text) {
-  // Identifiers and dots; letters beyond ASCII are for Python to judge.
+  // Identifiers and dots; Python checks letters beyond ASCII.
   const auto is_name_byte = [](char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == '.' || !absl::ascii_isascii(c);
   };
@@ -105,7 +105,7 @@ absl::Status StorePreload(string_view text, Options* options) {
   return absl::OkStatus();
 }
 
-// "-r=3" reaches us as "=3": in short flags '=' is part of the value, but torchrun takes it for a separator.
+// "-r=3" arrives as "=3": '=' is part of a short flag's value, but torchrun treats it as a separator.
 absl::Status StoreStreams(string_view text, StreamChoice* streams) {
   return Store(ParseStreamChoice(absl::StripPrefix(text, "=")), streams);
 }
@@ -144,35 +144,36 @@ constexpr char kNoEffect[] = "Accepted for compatibility, without effect";
 constexpr char kHelp[] = "Help";
 
 constexpr Flag kFlags[] = {
-    {"nnodes", "", "N|MIN:MAX", kJob, "nodes of the job (those of the SLURM step, else 1)",
+    {"nnodes", "", "N|MIN:MAX", kJob, "number of nodes (that of the SLURM step, else 1)",
      [](string_view v, Options* o) { return Store(ParseNodeCount(v), &o->nnodes); }},
-    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob, "workers on this node (one for each GPU that SLURM\ngave, else 1)",
+    {"nproc-per-node", "", "N|cpu|gpu|auto", kJob,
+     "workers on this node (one for each GPU that SLURM\nassigned, else 1)",
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
-    {"max-restarts", "", "N", kJob, "restarts of the job's workers after a failure (0)",
+    {"max-restarts", "", "N", kJob, "restarts of the workers after failures (0)",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
-    {"restart-window", "", "SECONDS", kJob, "that limit is for any so many seconds (the job's life)",
+    {"restart-window", "", "SECONDS", kJob, "count restarts within a sliding window of SECONDS (the\njob's lifetime)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->restart_window); }},
     {"restart-backoff", "", "SECONDS", kJob,
-     "wait before a restart, doubled for each one in a row\n(0), up to 5 minutes",
+     "delay before a restart, doubled for each consecutive\none, up to 5 minutes (0)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->restart_backoff); }},
     {"max-failures-at-step", "", "N", kJob,
-     "end the job with 79 when one rank has failed so often\nin a row at one step (3); 0: never",
+     "end the job with 79 when one rank has failed N times\nin a row at the same step (3); 0: never",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_failures_at_step); }},
     {"node-cooldown", "", "SECONDS", kJob,
-     "leave a node out for so long whose workers fail first in\n3 rounds in a row (60), if the job can go on without "
-     "it;\n0: never",
+     "exclude a node for SECONDS after its workers failed\nfirst in 3 consecutive rounds (60), if the job "
+     "can\ncontinue without it; 0: never",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->node_cooldown); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
     {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
-     "node (or server) that all nodes reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several for\nseveral "
-     "rendezvousd with one etcd",
+     "node (or server) that all nodes can reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several "
+     "endpoints\nfor several rendezvousd that share one etcd",
      StoreEndpoints},
-    {"rdzv-id", "", "ID", kRendezvous, "name of the job, the same on all its nodes",
+    {"rdzv-id", "", "ID", kRendezvous, "job id, the same on all nodes of the job",
      [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
-    {"rdzv-backend", "", "c10d|static", kRendezvous, "both mean ddprun's own rendezvous", StoreBackend},
+    {"rdzv-backend", "", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", StoreBackend},
     {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
      "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
      "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08); also is_host, rank",
@@ -180,49 +181,48 @@ constexpr Flag kFlags[] = {
     {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
     {"master-addr", "", "HOST", kRendezvous,
-     "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1); of one node: MASTER_ADDR",
+     "host of the endpoint, if --rdzv-endpoint is not\ngiven (127.0.0.1); in a one-node job: MASTER_ADDR",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->master_addr); }},
     {"master-port", "", "PORT", kRendezvous,
-     "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500); else, and of one node: MASTER_PORT",
+     "port of the endpoint, if --rdzv-endpoint is not\ngiven (29500); else, and in a one-node job: MASTER_PORT",
      [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
     {"local-addr", "", "HOST", kRendezvous,
-     "where other nodes reach this one (its address on\nthe way to the endpoint)",
+     "address at which other nodes reach this one (that of\nthe route to the endpoint)",
      [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
-    {"port-range", "", "FIRST-LAST", kRendezvous, "every port that is listened on lies in it (any)",
+    {"port-range", "", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
      [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
     {"token-file", "", "FILE", kCredentials,
-     "show the server the first line of this file, and\nwhere this launcher hosts it, accept any line\n"
-     "(DDPRUN_TOKEN_FILE, or the token in DDPRUN_TOKEN)",
+     "send the first line of this file to the server as the\ntoken; where this launcher hosts it, accept any "
+     "line\n(DDPRUN_TOKEN_FILE, or the token in DDPRUN_TOKEN)",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.token_file); }},
     {"tls-cert", "", "FILE", kCredentials, "PEM certificate chain of this launcher",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_cert); }},
     {"tls-key", "", "FILE", kCredentials, "PEM key of --tls-cert",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_key); }},
-    {"tls-ca", "", "FILE", kCredentials, "PEM certificates of who signed the other side's",
+    {"tls-ca", "", "FILE", kCredentials, "CA certificates (PEM) that verify the other side",
      [](string_view v, Options* o) { return StorePath(v, &o->credentials.tls_ca); }},
     {"tls-allowed-names", "", "NAME,...", kCredentials,
-     "where this launcher hosts the server: names that\nlaunchers' certificates must have one of",
+     "where this launcher hosts the server: each launcher's\ncertificate must have one of these names",
      [](string_view v, Options* o) { return StoreNames(v, &o->credentials.tls_allowed_names); }},
     {"module", "m", "", kWorkers, "SCRIPT is a Python module (python -m)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->module); }},
     {"no-python", "", "", kWorkers, "SCRIPT is a program, not a Python script (detected\nfor executable files)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->no_python); }},
     {"preload", "", "auto|none|MODULE,...", kWorkers,
-     "import these modules once and fork the workers;\nauto: the imports that the script begins with;\nC++ programs of "
-     "ddprun's worker runtime: auto",
+     "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
+     "with ddprun's worker runtime: auto",
      StorePreload, "auto", IsModuleList},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
     {"numa-binding", "", "node|socket|exclusive|core-complex", kWorkers,
-     "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, a share of its own, or one\nlast-level "
+     "bind each worker to CPUs near its GPU: all of the\nNUMA node or socket, an exclusive share, or one\nlast-level "
      "cache",
      [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
     {"progress", "", "auto|on|off", kOutput,
-     "show how far training is, for workers that report\nit: in the terminal's last row (auto), or else as\n"
-     "lines (on)",
+     "show training progress, if the workers report it: in\nthe terminal's last row (auto), or else as lines (on)",
      StoreProgress, "on", IsProgressMode},
-    {"log-dir", "", "DIR", kOutput, "where log and error files go; /dev/null: none", StoreLogDir},
+    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
      [](string_view v, Options* o) { return StoreStreams(v, &o->redirects); }},
@@ -242,19 +242,19 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreLineFilters(v, &o->stdout_filters); }},
     {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
      [](string_view v, Options* o) { return StoreLineFilters(v, &o->stderr_filters); }},
-    {"shutdown-timeout", "", "SECONDS", kStopping, "between SIGTERM and SIGKILL for workers (30)",
+    {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"hang-timeout", "", "SECONDS", kStopping,
-     "a worker that reports progress hangs when it is in\na phase for longer; 0: never (3 times the phase's\n"
-     "99th percentile, at least 1)",
+     "a worker that reports progress is hung after this\ntime in one phase; 0: never (3 times the phase's\n99th "
+     "percentile, at least 1)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->hang_timeout); }},
     {"on-hang", "", "report|restart", kStopping,
-     "log stacks of the workers (report); or then also\nkill the one that hangs, which counts as a failure",
+     "log stacks of the workers (report), or also kill the\nhung worker, which then counts as failed (restart)",
      StoreOnHang},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
      [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
     {"keep-orphans", "", "", kStopping,
-     "leave running what workers started in a session of\nits own (setsid: uploaders); else it is killed",
+     "do not kill processes that workers started in a\nsession of their own (setsid: uploaders)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->keep_orphans); }},
     {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
      [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
@@ -309,7 +309,7 @@ std::string UnknownFlagText(string_view given) {
   for (const Flag& flag : kFlags) names.push_back(flag.name);
   const std::optional<std::string> nearest = NearestWord(name, names);
   const std::string advice = nearest ? absl::StrCat("did you mean --", *nearest, "?")
-                                     : "ddprun --help lists the flags; those of the script come after it";
+                                     : "see ddprun --help; flags of the script follow the script";
   return absl::StrCat("unknown flag ", Quoted(shown), ": ", advice);
 }
 

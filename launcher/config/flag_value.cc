@@ -25,7 +25,7 @@ std::string Quoted(absl::string_view text) { return absl::StrCat("'", OneLine(te
 
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t min, int64_t max) {
   int64_t value = 0;
-  // SimpleAtoi allows blanks and a plus sign; in a flag they are mistakes.
+  // SimpleAtoi accepts blanks and a plus sign, which are mistakes in a flag.
   const bool plain = text.find_first_not_of("-0123456789") == absl::string_view::npos;
   if (!plain || !absl::SimpleAtoi(text, &value) || value < min || value > max) {
     return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is not a whole number from ", min, " to ", max));
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> ParseName(absl::string_view text) {
   }
   if (OneLine(text, kMaxNameBytes) != text) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Quoted(text), " has blanks at an end or bytes that are no printable text"));
+        absl::StrCat(Quoted(text), " has leading or trailing blanks, or unprintable bytes"));
   }
   return std::string(text);
 }

@@ -43,7 +43,7 @@ absl::Status SetNodeRank(const Options& options, LaunchConfig* config) {
   return absl::OkStatus();
 }
 
-// Rank 0 hosts the server; without ranks, whoever the address belongs to.
+// Rank 0 hosts the server; without ranks, the launcher on the endpoint's host does.
 void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
   config->endpoint =
       Endpoint{options.master_addr.value_or("127.0.0.1"), options.master_port.value_or(kDefaultMasterPort)};
@@ -54,7 +54,7 @@ void SetStaticEndpoint(const Options& options, LaunchConfig* config) {
   }
 }
 
-// Where the workers' store is to be, of which the flags say nothing in a job of several nodes that meet at the master.
+// Sets the address of the workers' store. In a job of several nodes with MASTER_ADDR as the endpoint, no flag gives it.
 absl::Status SetStore(const Options& options, LaunchConfig* config) {
   const bool alone = config->server_place == ServerPlace::kInProcess;
   if (alone) config->store_host = options.master_addr.value_or("");
@@ -62,7 +62,7 @@ absl::Status SetStore(const Options& options, LaunchConfig* config) {
     config->notes.push_back("--master-addr has no effect: --rdzv-endpoint is given");
   }
   const int port = options.master_port.value_or(0);
-  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // the server's
+  if (!alone && port == config->endpoint.port) return absl::OkStatus();  // that is the server's port
   if (port != 0 && options.port_range && !options.port_range->Has(port)) {
     return absl::InvalidArgumentError(absl::StrCat("--master-port=", port, " is outside of --port-range=",
                                                    options.port_range->ToString(), ": give a port of the range"));
@@ -115,8 +115,9 @@ absl::Status SetRendezvous(const Options& options, LaunchConfig* config) {
   return absl::OkStatus();
 }
 
-// Of several servers another one takes over when a leader is gone: in 3.3 to 4.1 s with a --lease-ttl of 3 s, later if
-// etcd elects a leader of its own first. So that workers run on until then, as they do for 2/3 of this time.
+// With several servers, another one takes over when the leader is lost: after 3.3 to 4.1 s with a --lease-ttl of 3 s,
+// later if etcd has to elect its own leader first. Workers run without a server for 2/3 of this timeout, so they
+// survive the takeover.
 absl::Duration DefaultHeartbeatTimeout(const LaunchConfig& config) {
   return config.more_endpoints.empty() ? absl::Seconds(3) : absl::Seconds(10);
 }
@@ -140,7 +141,7 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   config->local_addr = options.local_addr.value_or("");
 }
 
-// For Python.
+// Python's name for standard input.
 constexpr char kStandardInput[] = "-";
 
 absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFacts& facts) {
@@ -149,7 +150,7 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
   const std::string& script = options.script.front();
   const bool is_program = !options.module && IsProgram(script, facts.script);
   if (options.no_python || is_program) {
-    // Python would look for its script here, and not in PATH.
+    // Like Python, look for the script in the current directory rather than in PATH.
     const bool here = !options.no_python && script.find('/') == std::string::npos;
     command.programs = {here ? absl::StrCat("./", script) : script};
     command.arguments.assign(options.script.begin() + 1, options.script.end());
@@ -160,7 +161,7 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
   command.python = true;
   command.programs = std::move(python->programs);
   command.arguments = std::move(python->arguments);
-  command.arguments.push_back("-u");  // unbuffered: the last lines before a crash are the ones that matter
+  command.arguments.push_back("-u");  // unbuffered, to keep the last lines before a crash
   if (options.module) {
     command.arguments.push_back("-m");
   } else if (script != kStandardInput) {
@@ -171,15 +172,14 @@ absl::StatusOr<WorkerCommand> MakeCommand(const Options& options, const HostFact
   return command;
 }
 
-// REQUIRES: `config` has its command.
+// REQUIRES: `config->command` is set.
 void SetPreload(const Options& options, LaunchConfig* config) {
   if (options.preload.empty()) return;
   const bool is_python = options.module || !config->command.script.empty();
   if (is_python || options.preload == "auto") {
     config->preload = options.preload;
   } else if (!options.script.empty()) {
-    config->notes.push_back(
-        "--preload has no effect: the workers are not started by Python, which these modules are for");
+    config->notes.push_back("--preload has no effect: modules can be preloaded only for Python workers");
   }
 }
 
@@ -278,7 +278,7 @@ void SetClusterEnvironment(const HostFacts& facts, const ClusterEnvironment& clu
   if (cluster.starter == ClusterEnvironment::Starter::kSlurm && facts.cpus < config->slots) {
     config->notes.push_back(absl::StrCat(
         config->slots, " workers share ", Counted(facts.cpus, "CPU"),
-        ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (it does not take over sbatch's)"));
+        ", all that SLURM lets this task use: give srun itself --cpus-per-task=N (srun does not inherit sbatch's)"));
   }
 }
 

@@ -8,9 +8,9 @@
 
 namespace ddprun::launcher {
 
-// torchrun's prefix of lines that --tee shows.
+// torchrun's prefix of lines shown by --tee.
 inline constexpr char kDefaultLinePrefix[] = "[${role_name}${local_rank}]:";
-// Left as it is by ExpandLinePrefix: it is known when a line is shown (LinePrefixer).
+// Not expanded by ExpandLinePrefix: its value is known only when a line is shown (LinePrefixer).
 inline constexpr char kTimeMacro[] = "${time}";
 
 struct LinePrefixValues {
@@ -20,8 +20,8 @@ struct LinePrefixValues {
   std::string hostname;
 };
 
-// `text` with its macros replaced: role_name, local_rank, rank and hostname, written as in Python's string.Template,
-// that is ${rank} or $rank. "$$" is a dollar sign; all else stays as it is (Template.safe_substitute).
+// Expands the macros role_name, local_rank, rank and hostname in `text`, written as in Python's string.Template:
+// ${rank} or $rank. "$$" is a dollar sign; everything else is left unchanged (Template.safe_substitute).
 std::string ExpandLinePrefix(absl::string_view text, const LinePrefixValues& values);
 
 }  // namespace ddprun::launcher

@@ -39,7 +39,7 @@ class Merger {
     return std::move(cluster_);
   }
 
-  // Whether the number of nodes or the meeting place has to come from the cluster environment.
+  // True if the number of nodes or the endpoint must come from the cluster environment.
   bool NeedsShape() const {
     if (options_->standalone) return false;
     if (!origins_->IsGiven("nnodes")) return true;
@@ -48,7 +48,7 @@ class Merger {
 
  private:
   bool EndpointIsGiven() const { return origins_->IsGiven("rdzv-endpoint") || origins_->IsGiven("master-addr"); }
-  // A separate job: the other nodes of the cluster environment do not count.
+  // True for a separate job, in which the other nodes of the cluster environment do not count.
   bool HasOwnWorld() const { return options_->standalone || options_->nnodes.max == 1; }
   int nodes() const { return cluster_.nnodes ? cluster_.nnodes->value : 1; }
 
@@ -77,7 +77,7 @@ class Merger {
     return absl::OkStatus();
   }
 
-  // Nothing says how many nodes there are, but this one is one of several, or may be.
+  // The number of nodes is unknown, but this node is, or may be, one of several.
   absl::Status CheckUnknownCount() {
     if (origins_->IsGiven("nnodes") || !cluster_.node_index) return absl::OkStatus();
     const auto& [index, source] = *cluster_.node_index;
@@ -92,7 +92,7 @@ class Merger {
     if (HasOwnWorld()) return absl::OkStatus();
     if (EndpointIsGiven()) return CheckGivenEndpoint();
     if (!cluster_.endpoint || !cluster_.obstacle.empty()) {
-      if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve says what is missing
+      if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve reports what is missing
       return absl::InvalidArgumentError(
           absl::StrCat("there are ", Counted(nodes(), "node"), " (", origins_->Of("nnodes"),
                        "), but no endpoint is known: give --rdzv-endpoint=HOST[:PORT] of one of them"));
@@ -110,7 +110,7 @@ class Merger {
   }
 
   absl::Status CheckGivenEndpoint() {
-    if (!options_->more_rdzv_endpoints.empty()) return absl::OkStatus();  // no launcher is one of several servers
+    if (!options_->more_rdzv_endpoints.empty()) return absl::OkStatus();  // with several servers no launcher hosts one
     const bool is_master = !origins_->IsGiven("rdzv-endpoint");
     const std::string flag = is_master ? "master-addr" : "rdzv-endpoint";
     const std::string& host = is_master ? *options_->master_addr : options_->rdzv_endpoint->host;
@@ -127,7 +127,7 @@ class Merger {
     if (!hosts.empty() && !IsAddress(host) && !is_named) {
       origins_->Give(flag, absl::StrCat(origins_->Of(flag), " (none of the job's nodes)"));
     }
-    // A name that is not known yet can't be asked whether it is this host's.
+    // A name that does not resolve yet can't be compared with this host's addresses.
     if (cluster_.endpoint_appears_late && cluster_.endpoint && cluster_.endpoint->value.host == host) {
       LetNodeZeroHost();
     }
@@ -145,7 +145,7 @@ class Merger {
     const auto& [gpus, source] = *cluster_.gpus;
     ProcessCount& count = options_->nproc_per_node;
     if (!origins_->IsGiven("nproc-per-node")) {
-      // Several tasks on a node share its GPUs in a way that is theirs to know.
+      // Several tasks on a node share its GPUs in a way unknown here.
       if (!cluster_.obstacle.empty()) return absl::OkStatus();
       count = {ProcessCount::Kind::kNumber, std::min(gpus, kMaxProcesses)};
       origins_->Take("nproc-per-node", source);

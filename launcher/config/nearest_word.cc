@@ -9,9 +9,9 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMinPrefix = 3;
-constexpr size_t kMaxLength = 64;  // longer ones are no misspelt flags, and cost time
+constexpr size_t kMaxLength = 64;  // longer words are not misspelt flags, and are expensive to compare
 
-// Optimal string alignment distance: Levenshtein's with swaps of neighbours.
+// Optimal string alignment distance: Levenshtein distance with swaps of neighbours.
 size_t Distance(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

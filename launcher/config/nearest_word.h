@@ -9,8 +9,9 @@
 
 namespace ddprun::launcher {
 
-// The word that `given` was probably meant to be: one that begins with it, else the one with the fewest letters to
-// insert, drop, change or swap with a neighbour (at most a third of its length). None if nothing is near.
+// Returns the word that `given` was probably meant to be: one that begins with it, else the one with the smallest
+// number of letters to insert, drop, change or swap with a neighbour (at most a third of its length). None if no word
+// is near.
 std::optional<std::string> NearestWord(absl::string_view given, absl::Span<const std::string> words);
 
 }  // namespace ddprun::launcher

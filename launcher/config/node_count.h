@@ -8,19 +8,19 @@
 namespace ddprun::launcher {
 
 inline constexpr int kMaxNodes = rendezvous::kMaxNodes;
-inline constexpr int kMaxProcesses = rendezvous::kMaxSlots;  // on one node
+inline constexpr int kMaxProcesses = rendezvous::kMaxSlots;  // per node
 
-// How many nodes a job runs on: 0 < min <= max <= kMaxNodes.
+// Number of nodes of a job: 0 < min <= max <= kMaxNodes.
 struct NodeCount {
   int min = 1;
   int max = 1;
   friend bool operator==(const NodeCount&, const NodeCount&) = default;
 };
 
-// Reads "N" or "MIN:MAX". InvalidArgument: one line, without the flag's name.
+// Parses "N" or "MIN:MAX". InvalidArgument: one line, without the flag's name.
 absl::StatusOr<NodeCount> ParseNodeCount(absl::string_view text);
 
-// How many workers one node starts: a number, or one per device of the node.
+// Number of workers of one node: a number, or one per device of the node.
 struct ProcessCount {
   enum class Kind {
     kNumber,
@@ -29,14 +29,14 @@ struct ProcessCount {
     kAuto,  // GPUs if there are any, else processors
   };
   Kind kind = Kind::kNumber;
-  int number = 1;  // of kNumber: 1 to kMaxProcesses
+  int number = 1;  // if kNumber: 1 to kMaxProcesses
   friend bool operator==(const ProcessCount&, const ProcessCount&) = default;
 };
 
-// Reads a number, "cpu", "gpu" or "auto". InvalidArgument as above.
+// Parses a number, "cpu", "gpu" or "auto". InvalidArgument as above.
 absl::StatusOr<ProcessCount> ParseProcessCount(absl::string_view text);
 
-// The number on a node with so many devices. FailedPrecondition: gpu was asked for and there is none.
+// Returns the number of workers on a node with these devices. FailedPrecondition: gpu was requested and there is none.
 absl::StatusOr<int> CountProcesses(const ProcessCount& count, int cpus, int gpus);
 
 }  // namespace ddprun::launcher

@@ -7,13 +7,13 @@
 
 namespace ddprun::launcher {
 
-// Where the value of each flag came from, for people: "--nnodes=2", "PET_NNODES=2", "SLURM_STEP_NUM_NODES=2",
+// Records, for display, where the value of each flag came from: "--nnodes=2", "PET_NNODES=2", "SLURM_STEP_NUM_NODES=2",
 // "default". Flags are named as in the flag table ("nnodes"). Thread-compatible value type.
 class Origins {
  public:
-  // A flag or its variable said so: nothing else may change the value.
+  // The value was given by the flag or its variable, and nothing else may change it.
   void Give(const std::string& flag, std::string text) { origins_[flag] = {std::move(text), true}; }
-  // It was taken from elsewhere because no flag spoke.
+  // The value was taken from another source because the flag was not given.
   void Take(const std::string& flag, std::string text) { origins_[flag] = {std::move(text), false}; }
 
   bool IsGiven(const std::string& flag) const {

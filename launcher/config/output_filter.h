@@ -11,11 +11,11 @@
 
 namespace ddprun::launcher {
 
-// Local ranks such as "0,2" (--local-ranks-filter). InvalidArgument: one line, without the flag's name.
+// Parses local ranks such as "0,2" (--local-ranks-filter). InvalidArgument: one line, without the flag's name.
 absl::StatusOr<std::set<int32_t>> ParseLocalRanks(absl::string_view text);
 
-// Texts such as "apple,orange", of which a line has to contain one; two commas stand for one that belongs to a text
-// (--duplicate-stdout-filters). Empty texts are left out.
+// Parses texts such as "apple,orange", of which a line must contain one (--duplicate-stdout-filters). Two commas stand
+// for a literal comma. Empty texts are dropped.
 std::vector<std::string> ParseLineFilters(absl::string_view text);
 
 }  // namespace ddprun::launcher

@@ -19,31 +19,31 @@
 #include "launcher/config/flag_value.h"
 #include "launcher/config/shell_completion.h"
 
-// The only file here that knows CLI11. It splits the words of the command line and lays out the help; what the values
-// mean, and every message about them, is flag_table's part.
+// The only file that uses CLI11, which splits the command line into words and formats the help. flag_table parses the
+// values and writes all messages about them.
 namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxOriginBytes = 200;
 
-// torchrun reads these as well, below the flag and its PET_ variable.
+// torchrun also reads these variables, with lower precedence than the flag and its PET_ variable.
 struct SecondVariable {
   absl::string_view flag;
   const char* name;
 };
-// torchrun acts on these, and ddprun does not.
+// Variables with an effect in torchrun but not in ddprun.
 struct UnusedVariable {
   const char* name;
   const char* advice;
 };
 constexpr UnusedVariable kUnusedVariables[] = {
     {"TORCHELASTIC_HEALTH_CHECK_PORT",
-     "nothing listens there (neither with torchrun of PyTorch's own); a probe can watch the process, or ask "
+     "nothing listens on this port (nor in PyTorch's own torchrun); a probe can watch the process, or query "
      "rendezvousd, "
      "which serves gRPC health checks"},
     {"TORCHELASTIC_ENABLE_FILE_TIMER",
-     "expired timers of torch.distributed.elastic.timer end nothing; set the timeout of init_process_group"},
-    {"TORCHELASTIC_TIMER_FILE", "nobody reads it; set the timeout of init_process_group"},
+     "expired timers of torch.distributed.elastic.timer are ignored; set the timeout of init_process_group"},
+    {"TORCHELASTIC_TIMER_FILE", "it is not read; set the timeout of init_process_group"},
 };
 
 constexpr SecondVariable kSecondVariables[] = {
@@ -51,8 +51,8 @@ constexpr SecondVariable kSecondVariables[] = {
     {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
 };
 
-// CLI11 takes "--flag=" for a flag whose value is the next word, which would be the script: so it is shown "--flag="
-// with this instead of nothing.
+// CLI11 would treat the word after "--flag=" (the script) as the flag's value, so an empty value is replaced by this
+// placeholder for parsing.
 constexpr char kNothing[] = "\x1f";
 
 std::string Filled(const std::string& word) {
@@ -70,13 +70,13 @@ constexpr char kUsage[] =
     "Run it once on every node of the job with the same flags.\n";
 
 constexpr char kFooter[] =
-    "Dashes and underscores in flags are alike. Every flag may also come from the environment, as PET_NNODES for\n"
-    "--nnodes. What neither says is taken from SLURM, MPI or Kubernetes, if one of them started ddprun. Examples:\n"
+    "Flags may be written with dashes or underscores, and given in the environment, as PET_NNODES for --nnodes.\n"
+    "Values given by neither are taken from SLURM, MPI or Kubernetes if one of them started ddprun. Examples:\n"
     "  srun --ntasks-per-node=1 ddprun ./train\n"
     "  ddprun --standalone --nproc-per-node=4 train.py --lr 0.1\n"
     "  ddprun --nnodes=1:4 --nproc-per-node=gpu --max-restarts=3 --rdzv-id=job7 --rdzv-endpoint=node1:29400 train.py";
 
-// CLI11's layout, with each flag's one spelling and placeholder.
+// CLI11's layout, but with one spelling and one placeholder per flag.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override { return kUsage; }
@@ -93,7 +93,7 @@ class HelpFormatter : public CLI::Formatter {
 class Parser {
  public:
   Parser() {
-    app_.set_help_flag();  // ours, so that it does not throw
+    app_.set_help_flag();  // replaced by our own, which does not throw
     app_.prefix_command();
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.get_formatter()->column_width(40);
@@ -134,7 +134,7 @@ class Parser {
     std::string names = flag.short_name[0] == '\0' ? "" : absl::StrCat("-", flag.short_name, ",");
     absl::StrAppend(&names, "--", flag.name);
     if (with_underscores != flag.name) absl::StrAppend(&names, ",--", with_underscores);
-    // CLI11's flags take a value only behind '='.
+    // CLI11's flags accept a value only after '='.
     CLI::Option* option = flag.is_switch() || flag.bare_value != nullptr
                               ? app_.add_flag(names)
                               : app_.add_option(names, [](const CLI::results_t&) { return true; });
@@ -144,8 +144,8 @@ class Parser {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 
-  // CLI11 takes "--preload VALUE SCRIPT" for "--preload" and the script VALUE: makes "--preload=VALUE" of it. REQUIRES:
-  // CLI11 has split the arguments.
+  // CLI11 parses "--preload VALUE SCRIPT" as "--preload" followed by the script VALUE; this rewrites it to
+  // "--preload=VALUE". REQUIRES: CLI11 has split the arguments.
   std::vector<std::string> JoinBareValue(std::vector<std::string> arguments) const {
     const size_t script = arguments.size() - std::min(app_.remaining_size(), arguments.size());
     if (script == 0 || script + 1 >= arguments.size()) return arguments;
@@ -160,7 +160,7 @@ class Parser {
     return arguments;
   }
 
-  // Lets CLI11 take the flags from the front of the words; app_.remaining() then has the rest.
+  // Lets CLI11 parse the flags at the front of the words; app_.remaining() then has the rest.
   absl::Status Split(const std::vector<std::string>& arguments) {
     std::vector<std::string> words(arguments.size());
     std::transform(arguments.begin(), arguments.end(), words.begin(), Filled);
@@ -170,10 +170,10 @@ class Parser {
       return lacks_value ? absl::StrCat(Quoted(arguments.back()), " needs a value: ddprun --help shows which")
                          : CliErrorText(error);
     };
-    return ParseWords(app_, words, text).status();  // --help and --version are flags like others here
+    return ParseWords(app_, words, text).status();  // --help and --version are ordinary flags here
   }
 
-  // Finds what CLI11 lets pass. `rest` is what it did not take; in the end it starts with the script.
+  // Finds errors that CLI11 does not detect. `rest` is what it did not parse; on return it starts with the script.
   absl::Status CheckWords(std::vector<std::string>* rest) const {
     for (const auto& [flag, option] : options_) {
       const bool needs_value = !flag->is_switch() && flag->bare_value == nullptr;
@@ -190,7 +190,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // A negative number is no flag; that it is out of range is for the flag's own check to say.
+  // A negative number is not a flag; the flag's own check reports that it is out of range.
   static bool LooksLikeFlag(absl::string_view word) {
     return word.size() > 1 && word[0] == '-' && !absl::ascii_isdigit(word[1]);
   }

@@ -12,7 +12,7 @@
 
 namespace ddprun::launcher {
 
-// What --help or --version prints, instead of starting anything. Ends with a newline.
+// Output of --help or --version, which start nothing. Ends with a newline.
 struct InfoText {
   std::string text;
 };
@@ -24,14 +24,14 @@ struct ParsedOptions {
 
 using ParseResult = std::variant<ParsedOptions, InfoText>;
 
-// Reads a command line, without the program's own name, and the environment: a flag's value is the command line's,
-// else that of PET_<FLAG> (an empty variable counts as unset), else the default; --shutdown-timeout also takes
+// Parses a command line, without the program's name, and the environment. The value of a flag comes from the command
+// line, else from PET_<FLAG> (an empty variable counts as unset), else it is the default; --shutdown-timeout also reads
 // TORCH_ELASTIC_SHUTDOWN_TIMEOUT before its default. Rules:
-//   - long flags with dashes or underscores, "--flag value" or "--flag=value"; a flag given twice: the last counts
-//   - no abbreviations: an unknown flag before the script is an error that names the nearest flag
-//   - the first word that is no flag is the script; what follows belongs to it, untouched, whatever it looks like
+//   - long flags may use dashes or underscores, "--flag value" or "--flag=value"; the last of repeated flags counts
+//   - no abbreviations: an unknown flag before the script is an error that suggests the nearest flag
+//   - the first word that is not a flag is the script; everything after it belongs to the script, unchanged
 //   - "--" before the script is dropped
-// InvalidArgument: one line that names the flag or variable, what is wrong and what to do.
+// InvalidArgument: one line that names the flag or variable, the problem and what to do.
 absl::StatusOr<ParseResult> ParseOptions(const std::vector<std::string>& arguments,
                                          const EnvironmentLookup& environment);
 

@@ -18,7 +18,7 @@ struct PortRange {
   friend bool operator==(const PortRange&, const PortRange&) = default;
 };
 
-// Reads FIRST-LAST or FIRST:LAST. InvalidArgument: one line, without the flag's name.
+// Parses FIRST-LAST or FIRST:LAST. InvalidArgument: one line, without the flag's name.
 absl::StatusOr<PortRange> ParsePortRange(absl::string_view text);
 
 }  // namespace ddprun::launcher

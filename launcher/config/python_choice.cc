@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// As a shell would, but without expansions. nullopt: a quote or a backslash has no end.
+// Splits words as a shell does, but without expansions. nullopt: an unterminated quote or backslash.
 std::optional<std::vector<std::string>> SplitWords(absl::string_view text) {
   std::vector<std::string> words;
   std::string word;
@@ -51,8 +51,8 @@ absl::StatusOr<PythonChoice> ChoosePython(const PythonFacts& facts) {
     }
     std::optional<std::vector<std::string>> words = SplitWords(*facts.python_exec);
     if (!words || words->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("PYTHON_EXEC=", *facts.python_exec, ": ",
-                                                     words ? "there is no program in it" : "a quote does not end"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("PYTHON_EXEC=", *facts.python_exec, ": ", words ? "no program is given" : "unterminated quote"));
     }
     choice.programs = {words->front()};
     choice.arguments.assign(words->begin() + 1, words->end());

@@ -9,23 +9,23 @@
 
 namespace ddprun::launcher {
 
-// What says which Python this launcher's user means.
+// Evidence for which Python interpreter the user means.
 struct PythonFacts {
-  std::optional<std::string> python_exec;   // $PYTHON_EXEC
-  bool python_exec_is_file = false;         // all of it, spaces included, names one
-  std::string beside_command;               // the Python of the environment that the launcher was called from; or empty
+  std::optional<std::string> python_exec;  // $PYTHON_EXEC
+  bool python_exec_is_file = false;        // the entire value, spaces included, names a file
+  std::string beside_command;  // Python of the environment that contains the launcher's command; may be empty
   std::optional<std::string> virtual_env;   // $VIRTUAL_ENV
   std::optional<std::string> conda_prefix;  // $CONDA_PREFIX
 };
 
 struct PythonChoice {
-  std::vector<std::string> programs;   // in order of preference: the first that exists
-  std::vector<std::string> arguments;  // for it, before those of the script
+  std::vector<std::string> programs;   // candidates in order of preference; the first that exists is used
+  std::vector<std::string> arguments;  // interpreter arguments, before the script
 };
 
-// PURE. $PYTHON_EXEC, which may have arguments, quoted as for a shell. Else the environment that the launcher was
-// called from, which is the one it was installed in; then the active ones; then whatever python3 or python is in PATH.
-// InvalidArgument: $PYTHON_EXEC has no word, or a quote that does not end.
+// PURE. Uses $PYTHON_EXEC if set; it may contain arguments, quoted as for a shell. Otherwise prefers the environment
+// that the launcher's command belongs to, then the active environments, then python3 or python in PATH.
+// InvalidArgument: $PYTHON_EXEC is blank or has an unterminated quote.
 absl::StatusOr<PythonChoice> ChoosePython(const PythonFacts& facts);
 
 }  // namespace ddprun::launcher

@@ -16,7 +16,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The settings as given, before those that say the same are put together.
+// Settings as given, before synonyms are combined.
 struct Draft {
   RdzvConf conf;
   std::optional<absl::Duration> join_timeout;
@@ -103,7 +103,7 @@ absl::StatusOr<RdzvConf> Combine(const Draft& draft) {
   }
   if (conf.heartbeat_timeout && *conf.heartbeat_timeout < kMinHeartbeatTimeout) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a node would be taken for lost after ", absl::FormatDuration(*conf.heartbeat_timeout),
+        absl::StrCat("a node would be considered lost after ", absl::FormatDuration(*conf.heartbeat_timeout),
                      " of silence: give at least ", absl::FormatDuration(kMinHeartbeatTimeout)));
   }
   return conf;

@@ -11,20 +11,20 @@
 
 namespace ddprun::launcher {
 
-// What --rdzv-conf says: "key=value,key=value", durations in seconds.
+// Value of --rdzv-conf: "key=value,key=value", durations in seconds.
 //
 //   join_timeout            how long a job waits for missing nodes (600); also called `timeout`
-//   last_call_timeout       how long it waits for more nodes once the smallest number is there (30)
-//   heartbeat_timeout       a node that is silent for so long is lost (3; with several endpoints 10)
+//   last_call_timeout       how long it waits for more nodes once the minimum number has joined (30)
+//   heartbeat_timeout       a node that is silent for this long is lost (3; with several endpoints 10)
 //   keep_alive_interval, keep_alive_max_attempt
-//                           torchrun's way to say the same: the product (defaults 5 and 3 if only one is given)
+//                           torchrun's equivalent: their product (defaults 5 and 3 if only one is given)
 //                           is the heartbeat timeout, unless heartbeat_timeout itself is given
-//   reconnect_timeout       how long a launcher looks for a server that it has lost (server_line.h)
-//   reconnect_grace         how long a node whose connection broke may take to come back (0.08)
-//   is_host                 whether this launcher is to host the rendezvous server; else its address decides
-//   rank                    as --node-rank
+//   reconnect_timeout       how long a launcher tries to reconnect to a lost server (server_line.h)
+//   reconnect_grace         how long a node whose connection broke may take to reconnect (0.08)
+//   is_host                 true if this launcher hosts the rendezvous server; default: its address decides
+//   rank                    same as --node-rank
 //   store_type=tcp, use_libuv, close_timeout, read_timeout
-//                           torchrun's; checked, without effect: ddprun's rendezvous has no such parts
+//                           torchrun's; checked, but without effect
 struct RdzvConf {
   absl::Duration join_timeout = absl::Minutes(10);
   absl::Duration last_call_timeout = absl::Seconds(30);
@@ -37,12 +37,12 @@ struct RdzvConf {
   friend bool operator==(const RdzvConf&, const RdzvConf&) = default;
 };
 
-// A node can't be taken for lost faster than this: heartbeats come at a third of it.
+// Minimum heartbeat timeout: heartbeats are sent at a third of it.
 inline constexpr absl::Duration kMinHeartbeatTimeout = absl::Milliseconds(100);
 
-// An empty text gives the defaults. InvalidArgument (one line, without the flag's name): a pair without '=', a key
-// that is unknown or given twice, a value that does not fit. Unknown keys are errors and not passed over, since a
-// misspelt timeout would show itself only when it is needed.
+// An empty text gives the defaults. InvalidArgument (one line, without the flag's name): a pair without '=', an unknown
+// or repeated key, an invalid value. Unknown keys are errors because a misspelt timeout would otherwise be noticed only
+// when it is needed.
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text);
 
 }  // namespace ddprun::launcher

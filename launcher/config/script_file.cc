@@ -14,7 +14,7 @@ bool IsProgram(absl::string_view name, const ScriptFile& file) {
     return true;
   absl::string_view line = file.head;
   if (!absl::ConsumePrefix(&line, "#!") || !file.executable) return false;
-  // "#!/usr/bin/env -S python3 -u" and "#!/opt/pypy/bin/pypy3" are Python too; a folder may have any name.
+  // "#!/usr/bin/env -S python3 -u" and "#!/opt/pypy/bin/pypy3" are Python too; directory names are ignored.
   line = line.substr(0, line.find('\n'));
   bool python = false;
   for (absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {

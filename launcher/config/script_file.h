@@ -7,14 +7,14 @@
 
 namespace ddprun::launcher {
 
-// What is seen of a file without running it.
+// Properties of a file that are read without running it.
 struct ScriptFile {
-  std::string head;         // its first bytes, enough for a #! line; empty if it can't be read
-  bool executable = false;  // this process may run it
+  std::string head;         // first bytes, enough for a #! line; empty if unreadable
+  bool executable = false;  // this process may execute it
 };
 
-// Whether the file of this name is a program of its own, which Python could not run: an ELF file, or an executable
-// one whose #! line names an interpreter other than Python. A name in .py is never one.
+// True if the file is a program that Python can't run: an ELF file, or an executable whose #! line names an interpreter
+// other than Python. Never true for names that end in .py.
 bool IsProgram(absl::string_view name, const ScriptFile& file);
 
 }  // namespace ddprun::launcher

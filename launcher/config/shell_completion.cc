@@ -17,14 +17,14 @@
 namespace ddprun::launcher {
 namespace {
 
-// What a shell has to know of a flag.
+// A flag as a shell's completion needs it.
 struct Completion {
   std::string name;  // without dashes
   std::string short_name;
   std::string help;  // one line
   bool takes_value = false;
   std::string placeholder;
-  std::vector<std::string> values;  // those that are words: "gpu" of "N|cpu|gpu|auto"
+  std::vector<std::string> values;  // literal values: "gpu" of "N|cpu|gpu|auto"
   bool is_path = false;
 };
 
@@ -41,7 +41,7 @@ std::vector<Completion> Completions() {
   std::vector<Completion> all;
   for (const Flag& flag : Flags()) {
     Completion completion{flag.name, flag.short_name, absl::StrReplaceAll(flag.help, {{"\n", " "}})};
-    // One that may stand alone is followed by the script.
+    // A flag whose value is optional is followed by the script.
     completion.takes_value = !flag.is_switch() && flag.bare_value == nullptr;
     completion.placeholder = flag.placeholder;
     completion.values = WordsOf(flag.placeholder);

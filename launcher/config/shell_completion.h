@@ -8,8 +8,8 @@
 
 namespace ddprun::launcher {
 
-// PURE: a script for `shell` (bash, zsh or fish) that completes ddprun's flags and their values, made from the flag
-// table; behind the script's name, files. InvalidArgument: another shell.
+// PURE: returns a script for `shell` (bash, zsh or fish) that completes ddprun's flags and their values, generated from
+// the flag table; after the script's name it completes files. InvalidArgument: another shell.
 absl::StatusOr<std::string> CompletionScript(absl::string_view shell);
 
 }  // namespace ddprun::launcher

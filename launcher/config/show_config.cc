@@ -17,7 +17,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxTextBytes = 300;
-constexpr size_t kMaxColumn = 44;  // a longer value moves only its own origin
+constexpr size_t kMaxColumn = 44;  // a longer value shifts only its own origin
 
 struct Line {
   std::string setting;
@@ -84,11 +84,11 @@ class Table {
                    options_.rdzv_conf.is_host ? is_host : origins_.Of("node-rank"));
       case ServerPlace::kHereIfLocal:
       case ServerPlace::kInProcess:
-        return Add("rendezvous server", "hosted by that host's launcher", "default, unless somebody listens there");
+        return Add("rendezvous server", "hosted by that host's launcher", "default, unless the port is in use");
     }
   }
 
-  // Paths and names only: no secret is shown.
+  // Shows paths and names only, never a secret.
   void AddCredentials() {
     const rendezvous::Credentials& c = config_.credentials;
     if (!c.token.empty()) Add("token", "given", origins_.Of("token-file"));
@@ -162,7 +162,7 @@ class Table {
     if (!config_.devices.empty()) AddFlag("virtual-local-rank", absl::StrJoin(config_.devices, " or "));
   }
 
-  // The value is as readable as it was given.
+  // Shows the value as it was given.
   void AddStreams(const std::string& flag, const StreamChoice& streams) {
     const std::string origin = origins_.Of(flag);
     Add(flag, streams.any() ? absl::string_view(origin).substr(origin.find('=') + 1) : "none", origin);
@@ -171,7 +171,7 @@ class Table {
   void AddEnd(absl::TimeZone zone) {
     AddFlag("signals-to-handle", SignalNames(config_.signals_to_handle));
     Add("signals passed on", config_.warning_signals.empty() ? "none" : SignalNames(config_.warning_signals),
-        "warnings, unless they are to be handled");
+        "warnings, unless in --signals-to-handle");
     const bool fitted = config_.batch && !options_.shutdown_timeout;
     Add("shutdown-timeout", absl::FormatDuration(config_.shutdown_timeout),
         fitted ? "default, but not more than the kill wait leaves" : origins_.Of("shutdown-timeout"));

@@ -11,8 +11,8 @@
 
 namespace ddprun::launcher {
 
-// What --show-config prints: every setting that matters in a line of its own, as "setting  value  origin" in aligned
-// columns, then the notes. `cluster` is what merge_environment.h left of them. Ends with a newline.
+// Returns the output of --show-config: one line per relevant setting, as "setting  value  origin" in aligned columns,
+// then the notes. `cluster` is the result of MergeEnvironment. Ends with a newline.
 std::string ShowConfig(const LaunchConfig& config, const Options& options, const Origins& origins,
                        const ClusterEnvironment& cluster, absl::TimeZone time_zone);
 

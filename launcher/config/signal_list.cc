@@ -21,7 +21,7 @@ namespace {
 struct Signal {
   int number;
   const char* name;
-  bool can_be_listed;  // in --signals-to-handle
+  bool can_be_listed;  // allowed in --signals-to-handle
 };
 
 constexpr Signal kSignals[] = {

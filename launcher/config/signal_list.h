@@ -11,15 +11,15 @@
 
 namespace ddprun::launcher {
 
-// The number of "SIGTERM" or "TERM".
+// Returns the number of "SIGTERM" or "TERM".
 std::optional<int> SignalNumber(absl::string_view name);
 
-// Reads the names of signals that the launcher is to answer by stopping the job: "SIGTERM,SIGUSR1". A name given
-// twice counts once. InvalidArgument (one line, without the flag's name): an unknown name; a signal that can't be
-// handled (SIGKILL, SIGSTOP), means a crash of the launcher itself, or is the launcher's own tool (SIGCHLD).
+// Parses the names of signals on which the launcher stops the job: "SIGTERM,SIGUSR1". Duplicates are ignored.
+// InvalidArgument (one line, without the flag's name): an unknown name, or a signal that can't be handled (SIGKILL,
+// SIGSTOP), means a crash of the launcher itself, or is used by the launcher internally (SIGCHLD).
 absl::StatusOr<std::vector<int>> ParseSignals(absl::string_view text);
 
-// The inverse: names joined by commas.
+// The inverse of ParseSignals: names joined by commas.
 std::string SignalNames(absl::Span<const int> signals);
 
 }  // namespace ddprun::launcher

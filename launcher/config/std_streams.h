@@ -9,7 +9,7 @@
 
 namespace ddprun::launcher {
 
-// Which of a worker's two output streams something applies to.
+// A selection of a worker's two output streams.
 struct StdStreams {
   bool out = false;
   bool err = false;
@@ -28,7 +28,7 @@ class StreamChoice {
   explicit StreamChoice(std::map<int32_t, StdStreams> by_local_rank) : by_local_rank_(std::move(by_local_rank)) {}
 
   StdStreams For(int32_t local_rank) const;
-  // True if some local rank has a stream chosen.
+  // True if some local rank has a stream selected.
   bool any() const;
   // The largest local rank named; -1 if none is.
   int32_t MaxNamedRank() const { return by_local_rank_.empty() ? -1 : by_local_rank_.rbegin()->first; }
@@ -40,8 +40,8 @@ class StreamChoice {
   StdStreams others_;
 };
 
-// Reads 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or a map from local rank to that such as
-// "0:3,12:1", in which ranks left out have none. InvalidArgument: one line, without the flag's name.
+// Parses 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or a map from local rank to such a number, as in
+// "0:3,12:1"; ranks that it leaves out have none. InvalidArgument: one line, without the flag's name.
 absl::StatusOr<StreamChoice> ParseStreamChoice(absl::string_view text);
 
 }  // namespace ddprun::launcher

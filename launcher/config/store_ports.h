@@ -7,9 +7,9 @@
 
 namespace ddprun::launcher {
 
-// The parts of `range` in which a new store is to look for a port, in this order: beyond the port of the last store,
-// as long as there are others, so that who still has that one is not answered; and never `reserved`, the endpoint's,
-// which the server listens on or will. No part is empty; `last_store` 0: there was none.
+// Returns the parts of `range` in which to look for a port for a new store, in this order; no part is empty. The search
+// starts above `last_store`, the port of the previous store (0: none), and tries that port last, so that clients of the
+// previous store do not reach the new one. `reserved`, the port of the endpoint, is excluded.
 std::vector<PortRange> StorePorts(const PortRange& range, int reserved, int last_store);
 
 }  // namespace ddprun::launcher

@@ -14,59 +14,60 @@
 
 namespace ddprun::launcher {
 
-// What an AgentMachine tells its shell to do.
+// Actions that an AgentMachine requests from its shell.
 namespace effect {
-// Give the message to the client.
+// Pass the message to the client.
 struct Send {
   rendezvous::LauncherMessage message;
 };
-// The server is silent: give up the stream and open another.
+// The server is silent: abandon the stream and open another one.
 struct ResetConnection {};
-// Close the store there is, if any, and listen on another port. AgentMachine::OnStoreOpened or OnFatal answers.
+// Close the current store, if any, and listen on another port. Answered by AgentMachine::OnStoreOpened or OnFatal.
 struct OpenStore {};
-// The round begins: start these ranks. AgentMachine::OnSpawnFailed if that can't be done.
+// The round begins: start these ranks. Answered by AgentMachine::OnSpawnFailed if that fails.
 struct SpawnWorkers {
   rendezvous::Assignment assignment;
   LocalRanks ranks;
 };
-// To the workers themselves, not to their children.
+// Send the signal to the worker processes only, not to their children.
 struct SignalWorkers {
   int signal;
   LocalRanks ranks;
 };
-// Over the worker link, to those that are connected: they will be killed then.
+// Notify connected workers over the worker link that they will be killed at `killed_at`.
 struct TellStop {
   LocalRanks ranks;
   SteadyTime killed_at;
   std::string reason;
 };
-// Over the worker link, to connected workers: the same line to each. A connection that does not take it is closed.
+// Send the same line to each connected worker over the worker link. Connections that do not accept it are closed.
 struct TellWorkers {
   LocalRanks ranks;
   worker_contract::LauncherLine line;
 };
-// These suspended workers go on in this round. SpawnWorkers follows for the others, or for none.
+// Resume these suspended workers in this round. SpawnWorkers follows for the other ranks, if there are any.
 struct ReformWorkers {
   rendezvous::Assignment assignment;
   LocalRanks ranks;
 };
-// SIGKILL to their process groups.
+// Send SIGKILL to their process groups.
 struct KillWorkers {
   LocalRanks ranks;
 };
-// Kill what workers of the ended round left behind outside their process groups.
+// Kill processes that workers of the ended round left outside their process groups.
 struct SweepOrphans {};
-// Say which ranks have not come to the store, if some have and others have not.
+// Log which ranks have not connected to the store, if some have and others have not.
 struct ReportMissingRanks {};
 struct Print {
   LogLevel level;
   std::string text;
 };
-// What the launcher waits for: a line on a terminal that the next one replaces; empty ends it.
+// Show on the terminal what the launcher waits for. The next line replaces it; an empty text clears it.
 struct ShowStatus {
   std::string text;
 };
-// The end. `verdict` is set if the server gave one; `siblings` failed on this node in the same round.
+// Exit the launcher. `verdict` is set if the server sent one; `siblings` are other failures on this node in the same
+// round.
 struct Exit {
   int code;
   std::optional<rendezvous::Verdict> verdict;

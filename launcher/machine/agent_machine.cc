@@ -15,7 +15,7 @@ namespace {
 
 using rendezvous::Join;
 
-// A batch system's signal reaches all processes of a job, on all nodes, within this.
+// A batch system's signal reaches all processes of a job, on all nodes, within this time.
 constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
 }  // namespace
@@ -37,7 +37,7 @@ void AgentMachine::Start(SteadyTime now, Effects* effects) {
 void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects) {
   if (state_ == State::kDone) return;
   store_ = std::move(store);
-  // Suspended workers may have been told to end meanwhile.
+  // Suspended workers may have been asked to end meanwhile.
   if (state_ != State::kStopping || exit_ || !workers_.Quiet()) return;
   state_ = State::kIdle;
   reports_.StartWait(now);
@@ -69,7 +69,7 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
     case State::kStopping: join.phase = Join::Phase::kStopping; break;
     default: join.phase = Join::Phase::kIdle; break;
   }
-  // A failure that the server may not have heard of has to arrive before the node counts as idle.
+  // A failure that the server may not have received must arrive before the node counts as idle.
   if (reported_) join.phase = Join::Phase::kStopping;
   joined_as_ = join.phase;
   effects->push_back(effect::Send{std::move(join)});
@@ -177,7 +177,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
     effects->push_back(effect::Send{rendezvous::WorkerFailed{current_->round, *reported_}});
     if (state_ == State::kIdle) SayReady(current_->round, effects);
   } else if (joined_as_ == Join::Phase::kRunning && state_ == State::kSucceeded) {
-    // The workers ended after the Join was sent, which told otherwise.
+    // The workers ended after the Join was sent, which reported them as running.
     effects->push_back(effect::Send{rendezvous::GroupSucceeded{current_->round}});
   } else if (joined_as_ != Join::Phase::kIdle && state_ == State::kIdle) {
     SayReady(current_->round, effects);
@@ -203,7 +203,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   if (state_ != State::kIdle) return;
   const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
   if (!workers_.Quiet() || (!assignment.keeps_workers && !kept.empty())) {
-    // A survivor is being killed, or the server, one of before survivors, does not know that there are any.
+    // A survivor is being killed, or an older server does not know about survivors.
     deferred_ = assignment;
     return assignment.keeps_workers ? void() : KillSurvivors(kept, now, effects);
   }

@@ -43,29 +43,29 @@
 // workers (lease.h) and is idle.
 namespace ddprun::launcher {
 
-// The store that waits for this node's next round.
+// The store for this node's next round.
 struct OpenedStore {
   int32_t port = 0;
   std::string secret;  // see rendezvous::Join::store_secret
 };
 
 struct AgentSettings {
-  rendezvous::Join join;  // who this node is; phase, current, incarnation and the store are the machine's
+  rendezvous::Join join;  // identity of this node; AgentMachine sets phase, current, incarnation and the store
   std::string server;     // the rendezvous server's address, for messages
-  std::vector<std::string> expected_hosts;              // names of the nodes that are to come; empty: not known
+  std::vector<std::string> expected_hosts;              // names of the expected nodes; empty: unknown
   absl::Duration shutdown_timeout = absl::Seconds(30);  // from SIGTERM to SIGKILL
-  std::optional<absl::Duration> reconnect_timeout;      // for which to look for a server that is lost (server_line.h)
-  std::optional<BatchSystem> batch;                     // that started the launcher
+  std::optional<absl::Duration> reconnect_timeout;      // how long to look for a lost server (server_line.h)
+  std::optional<BatchSystem> batch;                     // the batch system that started the launcher
   std::vector<int> warning_signals;                     // passed on to the workers; all others stop the job
-  bool replaced = false;  // what started this launcher starts another one in its place when it was stopped
+  bool replaced = false;                                // a stopped launcher is replaced by a new one
 };
 
-// A signal that the launcher got.
+// A signal received by the launcher.
 struct Signal {
   int number = 0;
   std::string text;                // for people: "SIGTERM from process 123 (bash)"
-  bool from_batch_system = false;  // which then sends it to all nodes of the job
-  // Until the job's time is over; infinite if nobody has said when that is.
+  bool from_batch_system = false;  // the batch system sends it to all nodes of the job
+  // Until the end of the job's time limit; infinite if unknown.
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
@@ -84,12 +84,12 @@ class AgentMachine {
   // The first call. Opens the store; the client is to be connected once that is open.
   void Start(SteadyTime now, Effects* effects);
 
-  // Answers OpenStore: it listens on this port.
+  // Answers OpenStore: the store listens on this port.
   void OnStoreOpened(OpenedStore store, SteadyTime now, Effects* effects);
 
-  // `leader`: HOST:PORT of the server, if it leads several.
+  // `leader`: HOST:PORT of the server if it is the leader of several.
   void OnConnected(SteadyTime now, Effects* effects, const std::string& leader = "");
-  // `refused`: when an attempt to connect began which said that nobody listens any more where the server was.
+  // `refused`: see rendezvous::Disconnected.
   void OnDisconnected(const std::string& reason, bool permanent, std::optional<SteadyTime> refused, SteadyTime now,
                       Effects* effects);
   void OnServerMessage(const rendezvous::ServerMessage& message, SteadyTime now, Effects* effects);
@@ -97,20 +97,20 @@ class AgentMachine {
   // Workers that ended since the last call, all at once so that the first cause can be told from what followed from it.
   void OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects);
 
-  // SpawnWorkers could not start these ranks; the others of the effect run. `failure` says why the first one not.
+  // SpawnWorkers could not start these ranks; the other ranks of the effect run. `failure` is that of the first one.
   void OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure, SteadyTime now,
                      Effects* effects);
 
-  // Ignored if the worker's process is gone, or its round is over.
+  // Ignored if the worker's process has ended, or its round is over.
   void OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects);
 
-  // How many of the round's ranks have come to the store that this launcher hosts.
+  // `joined`: number of the round's ranks that have connected to the store hosted by this launcher.
   void OnRanksJoined(int joined, SteadyTime now, Effects* effects);
 
   // The workers run, and the round's store, on another node, is asked to serve them.
   void OnRegistering(SteadyTime now, Effects* effects);
 
-  // That store was reached by this launcher, or why it can't be.
+  // The result of connecting to that store.
   void OnStoreReached(const absl::Status& status, SteadyTime now, Effects* effects);
 
   // See WaitReports.
@@ -124,7 +124,7 @@ class AgentMachine {
   //   - the launcher tells the server that it leaves only after that time. A verdict that comes before still counts.
   void OnSignal(const Signal& signal, SteadyTime now, Effects* effects);
 
-  // Something that the launcher itself needs is broken (no port for the store, say): leave and exit with 1.
+  // The launcher has an internal error, such as no port for the store: leave and exit with 1.
   void OnFatal(const std::string& reason, SteadyTime now, Effects* effects);
 
   void OnDeadline(SteadyTime now, Effects* effects);
@@ -135,7 +135,7 @@ class AgentMachine {
   // True if a worker may begin to run user code now: its round is under way, and the lease holds.
   bool MayStartWorkers(SteadyTime now) const;
 
-  // By then no worker may run any more, unless this has changed: for whoever sees to it if this launcher hangs.
+  // Deadline at which the guard kills the workers if this launcher hangs.
   SteadyTime WorkersMayRunUntil() const;
 
  private:
@@ -150,7 +150,7 @@ class AgentMachine {
   void LeaveSilentServer(SteadyTime now, Effects* effects);
   void GiveUpServer(SteadyTime now, Effects* effects);
   void OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now, Effects* effects);
-  // An Assign that was long on its way counts once the server has answered what is sent now (protocol 4.7).
+  // A delayed Assign counts once the server has answered a heartbeat sent now (protocol 4.7).
   void Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
@@ -161,7 +161,7 @@ class AgentMachine {
   std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
   void TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
   void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
-  // Tells them to write a checkpoint.
+  // Asks them to write a checkpoint.
   void TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);
 
   // Workers that outlive their round.
@@ -172,16 +172,16 @@ class AgentMachine {
   // Ends this node's part in the round: workers that can re-form are suspended if `keep` says that this may help,
   // others are stopped.
   void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
-  // They can't go on after all.
+  // Stops suspended workers that can't continue.
   void StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects);
   void ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects);
-  // Those that may still finish their step are to suspend now.
+  // Asks workers that may still finish their step to suspend now.
   void SuspendNow(Effects* effects);
-  // They can't be suspended, or reached. As soon as they are gone they may be started.
+  // Kills workers that can't be suspended or reached. They can be started again once they have ended.
   void KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects);
-  // A worker is gone or suspended.
+  // Called when a worker has ended or is suspended.
   void OnFewerWorkers(SteadyTime now, Effects* effects);
-  // Whether the workers have got the signal already.
+  // True if the workers have received the signal already.
   bool Delivered(const Signal& signal) const;
 
   // The end of a round, or of the node.
@@ -196,7 +196,7 @@ class AgentMachine {
   bool Stopped() const { return exit_ ? !workers_.AnyAlive() : workers_.Quiet(); }
   void OnStopped(SteadyTime now, Effects* effects);
   void KillOrAbandon(SteadyTime now, Effects* effects);
-  // The others may go on without this node: its workers have to be gone before they do.
+  // The other nodes may continue without this node: its workers must have ended before that.
   void StopBecauseCutOff(SteadyTime now, Effects* effects);
   SteadyTime CutOffAt() const;
   SteadyTime KillAt() const;
@@ -208,28 +208,28 @@ class AgentMachine {
   const AgentSettings settings_;
   State state_ = State::kConnecting;
   ServerLine line_;
-  std::string leader_;  // where the server is, if it leads several
+  std::string leader_;  // address of the server if it leads several, else empty
   WorkerSet workers_;
   RoundFailures failures_;
   WaitReports reports_;
-  std::optional<OpenedStore> store_;  // unset: it is being opened
+  std::optional<OpenedStore> store_;  // unset while it is being opened
 
-  std::optional<rendezvous::Assignment> current_;                       // the last one taken
-  bool left_out_ = false;                                               // a round after that begins without the node
+  std::optional<rendezvous::Assignment> current_;                       // the latest accepted assignment
+  bool left_out_ = false;                                               // a later round has started without the node
   std::optional<rendezvous::Assignment> unconfirmed_;                   // see Confirm
   rendezvous::Join::Phase joined_as_ = rendezvous::Join::Phase::kIdle;  // what the last Join said
-  std::optional<rendezvous::Assignment> deferred_;     // taken once a worker that is being killed is gone
-  std::optional<rendezvous::WorkerFailure> reported_;  // of current_; told again after a reconnection
+  std::optional<rendezvous::Assignment> deferred_;     // accepted once a worker that is being killed has ended
+  std::optional<rendezvous::WorkerFailure> reported_;  // failure of current_; sent again after a reconnection
 
-  std::optional<effect::Exit> exit_;  // what follows the stop
+  std::optional<effect::Exit> exit_;  // exit once all workers have ended
   int leave_signal_ = 0;
   LocalRanks warned_;      // had a process at the last warning signal that had not connected: told once it has
-  SteadyTime warned_end_;  // the end of the job's time, as far as that signal says
+  SteadyTime warned_end_;  // end of the job's time limit according to that signal
   Timer leave_;            // the server is told of leave_signal_; the launcher does not exit before
   Timer kill_;             // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
-  Timer abandon_;          // those that survived it are no longer waited for
-  worker_contract::LinkSuspend suspend_;             // what suspending workers were told
-  Timer suspend_now_;                                // they have had enough time for their step
+  Timer abandon_;          // gives up on workers that survived SIGKILL
+  worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
+  Timer suspend_now_;                                // end of the time for finishing their step
   std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it
   Timer broken_due_;
 };

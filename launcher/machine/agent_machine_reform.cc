@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// In which the end of a process usually explains why a worker's group broke.
+// Time in which the end of a process usually explains why a worker's group broke.
 constexpr absl::Duration kBrokenHold = absl::Seconds(1);
 
 }  // namespace
@@ -107,7 +107,7 @@ void AgentMachine::LeaveRound(bool keep, worker_contract::LinkSuspend line, Stea
     effects->push_back(effect::Print{LogLevel::kInfo, absl::StrCat("suspending ", RanksText(kept))});
     workers_.Suspend(kept);
     StartGrace(now);
-    // A step that takes longer is given up, before the worker would be killed for it.
+    // A longer step is aborted, before the worker would be killed for it.
     if (line.at_step_end) suspend_now_.Set(now + settings_.shutdown_timeout / 2);
     suspend_ = std::move(line);
     effects->push_back(effect::TellWorkers{kept, suspend_});

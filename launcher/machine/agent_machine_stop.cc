@@ -13,9 +13,9 @@
 namespace ddprun::launcher {
 namespace {
 
-// A batch system's signal reaches all processes of a job, on all nodes, within this.
+// A batch system's signal reaches all processes of a job, on all nodes, within this time.
 constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
-// A worker that SIGKILL does not end within this hangs in the kernel: go on without it.
+// A worker that is alive this long after SIGKILL hangs in the kernel: continue without it.
 constexpr absl::Duration kAbandonAfter = absl::Seconds(30);
 
 }  // namespace
@@ -52,7 +52,7 @@ void AgentMachine::OnWarning(const Signal& signal, SteadyTime now, Effects* effe
 
 void AgentMachine::TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects) {
   if (workers.empty()) return;
-  const absl::Duration most = absl::Seconds(1e9);  // what a line can say
+  const absl::Duration most = absl::Seconds(1e9);  // maximum that a worker link line can hold
   effects->push_back(effect::TellWorkers{
       workers, worker_contract::LinkCheckpointNow{std::clamp(warned_end_ - now, absl::ZeroDuration(), most)}});
 }

@@ -9,47 +9,49 @@
 
 namespace ddprun::launcher {
 
-// PURE: how long this node's workers may run without another word from the server (protocol 4.5). The server gives the
-// other nodes no new round before 7/6 of the heartbeat timeout H after it has last heard this node; so workers that are
-// gone 11/12 H after the last moment of which that is certain never meet those of a later round.
+// PURE: computes how long this node's workers may run without hearing from the server (protocol 4.5). The server starts
+// no round for the other nodes until 7/6 of the heartbeat timeout H after it last heard from this node. Workers that
+// are gone 11/12 H after the last moment at which the server certainly counted this node can therefore never meet
+// workers of a later round.
 //
-// Such a moment is when something was *sent* that the server answered. Another one is when the launcher began to
-// connect and was refused: then no server is there that could give out a round, and one that is started later gives
-// the nodes of before three heartbeat timeouts to report. But a firewall may refuse as well. So a refusal counts only
-// if the server's own host had ended the stream; after a silence nothing but an answer helps.
+// The send time of a request that the server answered is such a moment. So is the start of a connection attempt that
+// was refused: then no server is running that could start a round, and a new server waits three heartbeat timeouts for
+// known nodes to report. But a firewall may refuse connections as well, so a refusal counts only if the server's own
+// host ended the stream; after a silence only an answer renews the lease.
 //
 // Thread-compatible.
 class Lease {
  public:
   explicit Lease(absl::Duration heartbeat_timeout) : timeout_(heartbeat_timeout) {}
 
-  // By which the server goes from now on.
+  // Sets the heartbeat timeout that the server uses from now on.
   void SetTimeout(absl::Duration heartbeat_timeout) { timeout_ = heartbeat_timeout; }
   absl::Duration timeout() const { return timeout_; }
 
-  // Something goes out on the present stream that the server answers in the order in which it came.
+  // A request was sent on the current stream. The server answers requests in order.
   void Asked(SteadyTime now) { asked_.push_back(now); }
-  // The oldest of those was answered. Ignored if there is none.
+  // The oldest outstanding request was answered. Ignored if there is none.
   void Answered(SteadyTime now);
 
-  // The present stream is no more: because the server was silent, or because it was closed from there.
+  // The current stream has ended: `silent` if the launcher abandoned it because the server was silent, else closed
+  // remotely.
   void StreamOver(bool silent);
-  // A connection that was begun at this time was refused where the server was.
+  // A connection attempt to the server's address, started at `began`, was refused.
   void Refused(SteadyTime began, SteadyTime now);
-  // The server is in this process: it can't be lost alone.
+  // The server runs in this process, so the lease never expires.
   void Unlimited() { since_ = SteadyTime::InfiniteFuture(); }
 
-  // The node was given a round, and counts at present.
+  // The node was assigned to a round and currently counts.
   void OnRound() { in_touch_ = true; }
-  // A round was given out without the node, or may have been.
+  // A round started without the node, or may have.
   void Missed() { in_touch_ = false; }
-  // Whether it has counted at every moment since OnRound, so that no round was given out without it (protocol 4.5).
+  // True if the node has counted at every moment since OnRound, so that no round started without it (protocol 4.5).
   bool InTouch(SteadyTime now) const { return in_touch_ && now < StopAt(); }
 
-  // The last moment at which the node is certain to have counted.
+  // The latest moment at which the server certainly counted this node.
   SteadyTime since() const { return since_; }
-  // Workers are told to stop; they are killed; the stream of a node with workers is reset if the server has not spoken
-  // since `heard`.
+  // StopAt: workers are asked to stop. KillAt: they are killed. SilentAt: the stream of a node with workers is reset if
+  // nothing was received from the server since `heard`.
   SteadyTime StopAt() const { return since_ + timeout_ * 5 / 6; }
   SteadyTime KillAt() const { return since_ + timeout_ * 11 / 12; }
   SteadyTime SilentAt(SteadyTime heard) const { return heard + timeout_ / 2; }
@@ -59,7 +61,7 @@ class Lease {
   SteadyTime since_ = SteadyTime::InfinitePast();
   std::deque<SteadyTime> asked_;
   bool refusals_count_ = false;
-  bool in_touch_ = false;  // up to since_
+  bool in_touch_ = false;  // as of since_
 };
 
 }  // namespace ddprun::launcher

@@ -8,15 +8,15 @@
 namespace ddprun::launcher {
 namespace {
 
-// A batch system that gives a node up kills the processes there one after the other.
+// A batch system that ends a node kills its processes one after another.
 constexpr absl::Duration kKillSpread = absl::Milliseconds(50);
 
-// How long to hold back a cause, if those that may be a signal's work are held back for `longest`.
+// Returns how long to hold back a cause; `longest` applies to failures that a signal may explain.
 absl::Duration HoldOf(const FailureEvidence& cause, absl::Duration longest) {
   const FailureClass failure_class = Classify(cause);
-  // It or one of its peers may have got a signal to stop.
+  // The worker or one of its peers may have received a signal to stop.
   if (failure_class >= FailureClass::kOwnError) return longest;
-  // The next process to be killed may be this launcher: then its node is lost, and no worker has failed.
+  // This launcher may be the next process to be killed. Then its node is lost, and no worker has failed.
   if (failure_class == FailureClass::kCrash && cause.failure.signal == SIGKILL) return std::min(longest, kKillSpread);
   return absl::ZeroDuration();
 }

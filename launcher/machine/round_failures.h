@@ -11,30 +11,30 @@
 
 namespace ddprun::launcher {
 
-// PURE: the failures of one node's workers in one round: which of them is the first cause, and whether that can be said
-// yet. Where a batch system sends its signals to every process, a worker's end may be such a signal's work before the
-// launcher has seen the signal; it is then held back for `hold`, in which a better cause may be found, too. A SIGKILL
-// is held back for a moment there: it may be the first of those that end all processes of the node.
+// PURE: collects the failures of one node's workers in one round, determines the first cause, and decides when it may
+// be reported. A batch system that signals every process may end a worker before the launcher has seen the signal. In
+// that case a failure that such a signal may explain is held back for `hold`, during which a better cause may be found.
+// A SIGKILL is held back only briefly, because it may be the first of those that end all processes of the node.
 // Thread-compatible.
 class RoundFailures {
  public:
   // Zero: nothing is held back.
   explicit RoundFailures(absl::Duration hold) : hold_(hold) {}
 
-  // Another round begins.
+  // Starts another round.
   void Clear();
 
-  // Workers that were found to have failed in the same instant. Does nothing if there are none.
+  // Adds failures that were found at the same instant; may be empty.
   void Add(const std::vector<FailureEvidence>& found, SteadyTime now);
 
-  // The cause, if it is to be told now; true once. Then it is cause().
+  // True, once, when the cause is to be reported; it is then cause().
   bool Take(SteadyTime now);
-  // What is held back is not to be told: a signal, or the end of the round, explains it.
+  // Drops the failure that is held back: a signal, or the end of the round, explains it.
   void Forget();
 
   // REQUIRES: Take returned true.
   const rendezvous::WorkerFailure& cause() const { return cause_->failure; }
-  // The others of the round on this node, in the order in which they were found.
+  // Other failures of the round on this node, in the order in which they were found.
   const std::vector<rendezvous::WorkerFailure>& siblings() const { return siblings_; }
 
   SteadyTime NextDeadline() const { return due_.at(); }

@@ -9,14 +9,14 @@
 namespace ddprun::launcher {
 namespace {
 
-// A line about what is waited for comes this long after the wait began, and then at the second interval.
+// Time until the first line about a wait, and the interval between further lines.
 constexpr absl::Duration kFirstReport = absl::Seconds(10);
 constexpr absl::Duration kNextReports = absl::Minutes(1);
-// The first rank to join gives the others this long, where it comes late itself.
+// Minimum time between the first rank's connection and a report of missing ranks.
 constexpr absl::Duration kJoinSpread = absl::Seconds(3);
-// A store of another node that takes no connection for so long can't be reached.
+// A store on another node is unreachable if it accepts no connection within this time.
 constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
-// A store that refuses may be that of a round that ended at once: the word that it is over may be on its way.
+// A store that refuses connections may belong to a round that has just ended, with the notification still in transit.
 constexpr absl::Duration kStoreRefusalWait = absl::Seconds(1);
 
 }  // namespace
@@ -47,7 +47,7 @@ std::string WaitReports::WaitText(SteadyTime now) const {
 
 void WaitReports::ReportFailedWait(AgentEffects* effects) const {
   if (!waiting_ || waiting_->spare) return;
-  // The server knows who came, this launcher who was to come, and where those may have looked in vain.
+  // The server knows which nodes joined; this launcher knows which were expected, and the address at which it serves.
   const std::vector<std::string> absent = AbsentHosts(*waiting_, names_.expected_hosts);
   if (!absent.empty()) {
     effects->push_back(effect::Print{LogLevel::kError, absl::StrCat("timed out waiting for ", HostsText(absent))});

@@ -17,40 +17,40 @@
 
 namespace ddprun::launcher {
 
-// PURE: what a launcher says about what it waits for, and when: the server, other nodes, ranks that have not come to
-// the store, a store that can't be reached. Nothing is said of a wait that is short. Thread-compatible.
+// PURE: reports, in log and status lines, what the launcher waits for: the server, other nodes, ranks that have not
+// connected to the store, a store that is unreachable. Short waits are not reported. Thread-compatible.
 class WaitReports {
  public:
   struct Names {
     std::string self;    // "node1 (10.0.0.5)"
     std::string server;  // address of the rendezvous server
     std::string job_id;
-    std::vector<std::string> expected_hosts;  // names of the nodes that are to come; empty: not known
+    std::vector<std::string> expected_hosts;  // names of the expected nodes; empty: unknown
   };
 
-  // `line` outlives this; only what it knows of the server is looked at.
+  // `line` must outlive this object; only its state and last error are read.
   WaitReports(Names names, const ServerLine* line) : names_(std::move(names)), line_(line) {}
 
-  // This launcher hosts the server; where, for people: "this node serves at 10.0.0.5:29400". Empty: it does not.
+  // `where`: "this node serves at 10.0.0.5:29400" if this launcher hosts the server, else empty.
   void OnServing(std::string where) { serving_ = std::move(where); }
 
-  // The node has no round and waits for one.
+  // The node has no round and starts to wait for one.
   void StartWait(SteadyTime now);
   void OnWaiting(const rendezvous::Waiting& waiting, SteadyTime now);
-  // "waiting for ...": one line.
+  // Returns one line: "waiting for ...".
   std::string WaitText(SteadyTime now) const;
-  // The job failed while this node waited: who did not come.
+  // The job failed while this node waited: logs which nodes did not join.
   void ReportFailedWait(AgentEffects* effects) const;
 
-  // A round begins: nothing is waited for but its workers, whose ranks and store are looked at.
+  // A round begins: from now on only its ranks and its store are watched.
   void StartRound(const rendezvous::Assignment& assignment, SteadyTime now);
   void OnRanksJoined(int joined, SteadyTime now);
-  // The workers run, and another node's store is asked to serve them: only from now on can it be late.
+  // The workers run, and the store of another node is asked to serve them. Its timeout starts here.
   void OnRegistering(SteadyTime now);
   void OnStoreReached(const absl::Status& status, SteadyTime now);
-  // The workers have ended or are to end: their ranks and store are of no interest any more.
+  // The workers have ended or are being stopped: their ranks and store are no longer watched.
   void EndRound();
-  // Nothing is waited for.
+  // Stops all reports.
   void Clear();
 
   void OnDeadline(SteadyTime now, AgentEffects* effects);
@@ -62,14 +62,14 @@ class WaitReports {
   const Names names_;
   const ServerLine* const line_;
   std::string serving_;
-  std::optional<rendezvous::Waiting> waiting_;  // as the server said at waiting_at_
+  std::optional<rendezvous::Waiting> waiting_;  // as received at waiting_at_
   SteadyTime waiting_at_;
   rendezvous::Assignment round_;
   SteadyTime round_started_;
   int ranks_joined_ = 0;
-  std::string store_problem_;  // empty: nothing is to be reported of the store
-  Timer next_report_;          // of what is waited for
-  Timer missing_;              // report of missing ranks
+  std::string store_problem_;  // empty: nothing to report about the store
+  Timer next_report_;          // of WaitText
+  Timer missing_;              // ReportMissingRanks
   Timer store_late_;           // report of store_problem_
 };
 

@@ -46,7 +46,7 @@ std::string StandingText(const Standing& standing) {
 }
 
 std::string HangText(const effect::Hang& hang, int32_t base_rank) {
-  // The one that came there last says how long all of them have been there.
+  // The last rank to arrive determines how long all of them have been there.
   const Standing& last = *std::min_element(hang.behind.begin(), hang.behind.end(),
                                            [](const auto& a, const auto& b) { return a.stood < b.stood; });
   std::string text = absl::StrCat(RanksText(RanksOf(hang.behind), base_rank, {"has been in", "have been in"}), " ",
@@ -54,7 +54,7 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   const bool alone = hang.behind.size() == 1;
   if (hang.elsewhere) {
     absl::StrAppend(&text, ": ", alone ? "it may wait" : "they wait for each other or",
-                    " for another node, whose launcher may say more");
+                    " for another node (see its launcher's log)");
   } else if (!alone && hang.waiting.empty()) {
     absl::StrAppend(&text, ": all ranks of this node that report their progress");
   }
@@ -79,7 +79,7 @@ std::string HungText(const Standing& standing) {
 }
 
 std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank) {
-  return absl::StrCat("rank ", base_rank + went_on.stood.local_rank, " has gone on after ",
+  return absl::StrCat("rank ", base_rank + went_on.stood.local_rank, " continued after ",
                       ElapsedText(went_on.stood.stood), " in ", StandingText(went_on.stood));
 }
 

@@ -7,24 +7,25 @@
 
 #include "launcher/progress/progress_watch.h"
 
-// PURE: what the launcher says about hung and slow workers. One line each, without its end. `base_rank` is the rank of
-// the node's first worker.
+// PURE: log lines about hung and slow workers, one line each, without a newline. `base_rank` is the rank of the node's
+// first worker.
 namespace ddprun::launcher {
 
-// "phase forward of step 120", "step 120": where a worker is.
+// A worker's position: "phase forward of step 120" or "step 120".
 std::string StandingText(const Standing& standing);
 
 // "rank 3 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 0-2 wait in phase backward
 // of step 120"
 // "ranks 0-3 have been in phase backward of step 120 for 1m5s (usually 200ms, limit 1m0s): they wait for each other or
-// for another node, whose launcher may say more"
+// for another node (see its launcher's log)"
 // REQUIRES: hang.behind is not empty.
 std::string HangText(const effect::Hang& hang, int32_t base_rank);
 
-// What is said of the worker when it is killed for that: "hung in phase forward of step 120 for 4.2s (limit 1.0s)".
+// Failure message of a worker that is killed for hanging: "hung in phase forward of step 120 for 4.2s (limit 1.0s);
+// killed (--on-hang=restart)".
 std::string HungText(const Standing& standing);
 
-// "rank 3 has gone on after 4.2s in phase forward of step 120"
+// "rank 3 continued after 4.2s in phase forward of step 120"
 std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank);
 
 // "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and is killed

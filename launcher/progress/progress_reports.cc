@@ -23,7 +23,7 @@ void ProgressReports::OnProgress(int32_t local_rank, const worker_contract::Link
   report.progress.step = progress.step;
   report.progress.samples = progress.samples;
   report.progress.phase = progress.phase;
-  // A loss that comes once in several reports is not forgotten before it is told.
+  // Keep an unsent loss: not every report contains one.
   if (progress.loss.has_value()) report.progress.loss = progress.loss;
 }
 

@@ -11,19 +11,19 @@
 
 namespace ddprun::launcher {
 
-// PURE: what the server is told of the workers' progress: the newest report of each rank, at most one message in
-// rendezvous::kProgressInterval, and nothing where nobody takes it. Thread-compatible.
+// PURE: collects progress reports for the server: the latest report of each rank, at most one message per
+// rendezvous::kProgressInterval, and none if the server does not accept them. Thread-compatible.
 class ProgressReports {
  public:
-  // The server has greeted this launcher.
+  // Checks whether the server accepts progress reports.
   void OnWelcome(const rendezvous::Welcome& welcome);
-  // Reports of an earlier round are not told any more. May be called again for the same round.
+  // Drops unsent reports of earlier rounds. May be called again for the same round.
   void BeginRound(uint64_t round);
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at);
 
-  // When Take has something.
+  // When Take will return a message.
   SteadyTime NextDeadline() const;
-  // To be sent now, if anything is.
+  // Returns the message to send now, if any.
   std::optional<rendezvous::Progress> Take(SteadyTime now);
 
  private:
@@ -34,7 +34,7 @@ class ProgressReports {
 
   bool server_takes_ = false;
   uint64_t round_ = 0;
-  std::map<int32_t, Report> fresh_;  // by local rank
+  std::map<int32_t, Report> fresh_;  // by local rank; not sent yet
   SteadyTime not_before_ = SteadyTime::InfinitePast();
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kWindow = absl::Seconds(10);
 constexpr absl::Duration kBetweenSamples = absl::Milliseconds(200);
-constexpr size_t kLeastSamples = 3;  // also of steps that take longer than the window
+constexpr size_t kLeastSamples = 3;  // even if steps take longer than the window
 constexpr absl::Duration kStandsStill = absl::Seconds(1);
 
 std::string PhaseText(const worker_contract::LinkProgress& progress) {
@@ -34,7 +34,7 @@ void ProgressSummary::OnProgress(int32_t local_rank, const worker_contract::Link
   Rank& rank = ranks_[local_rank];
   if (!rank.last || rank.last->step != progress.step || rank.last->phase != progress.phase) rank.moved = now;
   std::optional<double> loss = progress.loss;
-  if (!loss && rank.last) loss = rank.last->loss;  // most reports of a step have none
+  if (!loss && rank.last) loss = rank.last->loss;  // most reports have none
   rank.last = progress;
   rank.last->loss = loss;
   if (progress.step <= furthest_) return;

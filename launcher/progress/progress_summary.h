@@ -14,28 +14,29 @@
 
 namespace ddprun::launcher {
 
-// PURE: how far training is, in one line, by what the workers of this node report (docs/worker_protocol.md 3.2):
+// PURE: summarizes training progress in one line, from the reports of this node's workers (docs/worker_protocol.md
+// 3.2):
 //
 //   step 120, 4.21 steps/s, loss 2.312, phase backward; slowest rank 3 (step 118, forward for 2.3s); 1 restart
 //
 // Step, loss and phase are those of the first local rank that has reported them; the speed is that of the last ten
-// seconds. The slowest rank is one that is a step behind, or has stood still for a second. Thread-compatible.
+// seconds. The slowest rank is shown if it is a step behind or has not moved for a second. Thread-compatible.
 class ProgressSummary {
  public:
-  // A round begins, with this many workers on this node. What was reported before is forgotten.
+  // Starts a round with this many workers on this node. Forgets earlier reports.
   void StartRound(const rendezvous::Assignment& assignment, int32_t slots);
 
-  // Ignored outside of a round. Times never go back.
+  // Ignored outside a round. Times never decrease.
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime now);
   void OnEnded(int32_t local_rank);
 
-  // Empty: no worker that runs has reported anything in this round.
+  // Empty if no running worker has reported anything in this round.
   std::string Text(SteadyTime now) const;
 
  private:
   struct Rank {
     std::optional<worker_contract::LinkProgress> last;
-    SteadyTime moved;  // to its step and phase
+    SteadyTime moved;  // when it entered its step and phase
     bool ended = false;
   };
   struct Sample {
@@ -51,7 +52,7 @@ class ProgressSummary {
   int32_t base_rank_ = 0;
   int32_t restarts_ = 0;
   std::vector<Rank> ranks_;     // by local rank
-  std::deque<Sample> samples_;  // of the step that is furthest
+  std::deque<Sample> samples_;  // times at which furthest_ was reached
   int64_t furthest_ = -1;
 };
 

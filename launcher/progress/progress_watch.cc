@@ -6,7 +6,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Names beyond these share one entry: a worker might make up a new one each time.
+// Further names share one entry, because a worker might use a new name each time.
 constexpr size_t kMostPhases = 64;
 constexpr absl::Duration kFirstRepetition = absl::Minutes(1);
 constexpr absl::Duration kLongestInterval = absl::Minutes(30);
@@ -60,7 +60,7 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
   if (rank.reported && new_step) LeaveStep(local_rank, now, effects);
   const size_t phase = PhaseOf(progress.phase);
   if (new_step) {
-    // An epoch that counts its own steps.
+    // The step number was reset, such as in a new epoch.
     if (progress.step < rank.step) ++rank.pass;
     ++rank.steps;
     rank.entered.clear();
@@ -112,7 +112,7 @@ void ProgressWatch::Place(SteadyTime now) {
   std::vector<bool> common(phases_.size());
   for (size_t phase = 0; phase < phases_.size(); ++phase) {
     common[phase] = std::all_of(running_.begin(), running_.end(), [&](int32_t r) {
-      // In its first step a rank has not come to all of its phases yet.
+      // In its first step a rank has not entered all of its phases yet.
       return ranks_[r].steps < 2 || phases_[phase].reported[r];
     });
   }
@@ -129,7 +129,7 @@ void ProgressWatch::Place(SteadyTime now) {
     }
     if (position == least) behind.push_back(local_rank);
   }
-  // The others have caught up with it: what it did before was to wait.
+  // The rank was ahead so far and was waiting for the others, which have caught up.
   for (const int32_t local_rank : behind) {
     if (!Contains(behind_, local_rank)) ranks_[local_rank].own_since = now;
   }

@@ -19,80 +19,82 @@
 
 namespace ddprun::launcher {
 
-// Where a worker is: what it reported last.
+// A worker's position: its latest progress report.
 struct Standing {
   int32_t local_rank = 0;
   int64_t step = 0;
-  std::string phase;     // empty: not said
-  absl::Duration stood;  // for how long
-  absl::Duration usual;  // the median of this phase; zero: not known
+  std::string phase;     // empty: not reported
+  absl::Duration stood;  // time in this phase
+  absl::Duration usual;  // median duration of this phase; zero: unknown
   absl::Duration limit;  // beyond which it counts as hung; infinite: none, the phase is new
 };
 
 namespace effect {
-// Workers of this node have not got on for longer than their limits.
+// Workers of this node have made no progress for longer than their limits.
 struct Hang {
-  // Those that the others wait for: they have got least far. All that have reported, if all have got equally far: then
-  // they wait for each other, for a worker that reports nothing, or for another node.
+  // The least advanced ranks, which the others wait for. If all reporting ranks are equally far, all of them: then they
+  // wait for each other, for a worker that reports nothing, or for another node.
   std::vector<Standing> behind;
-  std::vector<Standing> waiting;  // the others that have reported
-  LocalRanks silent;              // run, and have reported nothing in this round
+  std::vector<Standing> waiting;  // other ranks that have reported
+  LocalRanks silent;              // running, but without a report in this round
   LocalRanks ended;
-  LocalRanks finished;     // run, and have reported that their training is over
-  bool elsewhere = false;  // all have got equally far and may be waiting for another node
-  bool again = false;      // nothing has changed since it was reported
+  LocalRanks finished;     // running, and have reported the end of their training
+  bool elsewhere = false;  // all are equally far and may be waiting for another node
+  bool again = false;      // repeated: nothing has changed since the last report
 };
-// A worker whose hang was reported has gone on.
+// A worker whose hang was reported has made progress.
 struct WentOn {
-  Standing stood;  // before
+  Standing stood;  // its position before that
 };
-// A worker has finished its training and still runs, and has reported nothing more for this long.
+// A worker has finished its training, still runs, and has reported nothing for this long.
 struct NotExited {
   int32_t local_rank = 0;
   absl::Duration stood;
-  absl::Duration killed_after;  // infinite: never, it may have more to do than to exit
-  bool kill = false;            // now, if it is idle; else its time begins anew
+  absl::Duration killed_after;  // infinite: never, it may have other work to do
+  bool kill = false;            // kill it now if it is idle; otherwise its time starts over
 };
-// At most once a minute.
+// Reported at most once a minute.
 struct Stragglers {
-  std::vector<Straggler> ranks;  // not empty, the slowest first
+  std::vector<Straggler> ranks;  // not empty, slowest first
 };
 }  // namespace effect
 
 using ProgressEffect = std::variant<effect::Hang, effect::WentOn, effect::NotExited, effect::Stragglers>;
 using ProgressEffects = std::vector<ProgressEffect>;
 
-// PURE: finds hung and slow workers of one node by what they report (docs/worker_protocol.md 3.2).
+// PURE: detects hung and slow workers of one node from their progress reports (docs/worker_protocol.md 3.2).
 //
-// Which rank hangs: in synchronous training one hung rank makes all others wait, and they exceed any bound too. Only
-// the ranks that have got least far are looked at: those of the smallest step, and within it those that have reported
-// the fewest phases. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count.) They hang when
-// each of them has exceeded its limit, counted from when it entered its phase or one of them last got on, whichever is
-// later.
+// Hung ranks: in synchronous training one hung rank makes all others wait, and those exceed any limit too. Therefore
+// only the least advanced ranks are considered: those with the smallest step, and among them those that have reported
+// the fewest phases in it. (Phases that not all ranks report, such as rank 0's "checkpoint", do not count.) They are
+// hung when each of them has exceeded its limit, measured from when it entered its phase or from when one of them last
+// made progress, whichever is later.
 //
-// The limit of a phase is learned from all ranks of the node: `factor` times the 99th percentile of its duration, twice
-// the longest if that is more, and at least `least`. A rank's waiting does not count as duration, nor do the first
-// kWarmUpSteps steps of a worker. There is no limit before a rank has been in the phase kLeastTimes times: rare phases
-// as checkpoints and evaluations raise no alarm while they are new. Where workers report no phase, each step is one
-// phase.
+// Limits: the limit of a phase is learned from all ranks of the node. It is the largest of `factor` times the 99th
+// percentile of the phase's duration, twice its longest duration, and `least`. Time that a rank spends waiting for
+// others does not count as duration, nor do the first kWarmUpSteps steps of a worker. A phase has no limit until some
+// rank has been in it kLeastTimes times, so rare phases such as checkpoints and evaluations raise no alarm while they
+// are new. For workers that report no phases, each step is one phase.
 //
-// A rank in phase "finished" or "exiting" does not count, whatever it does after its training, until it reports another
-// phase. It is named once when it has reported nothing for kExit, or for the fixed limit. In phase "exiting" it is
-// killed after twice that time, and has succeeded; not before all others have finished: it may wait for them.
+// Finished ranks: a rank in phase "finished" or "exiting" does not count, whatever it does after its training, until it
+// reports another phase. It is reported once after kExit (or the fixed limit) without a report. In phase "exiting" it
+// is killed after twice that time and counts as succeeded, but not before all other ranks have finished, because it may
+// be waiting for them.
 //
-// If all ranks of the node have got equally far in a job of several nodes, and their phase synchronizes, is
-// "evaluation" or has no name, they may be waiting for another node, whose launcher knows more: the limit is doubled,
-// and a learned one is at least kElsewhere.
+// Other nodes: if all ranks of the node are equally far in a job of several nodes, and their phase synchronizes, is
+// "evaluation" or has no name, they may be waiting for another node, whose launcher can tell more. The limit is then
+// doubled, and a learned limit is at least kElsewhere.
 //
-// A call that comes more than kStall after NextDeadline() means that this process did not run: clocks begin anew.
+// Stalls: a call later than kStall after NextDeadline() means that this process was not running; the clocks then start
+// over.
+//
 // Thread-compatible.
 class ProgressWatch {
  public:
   struct Settings {
-    absl::Duration fixed_limit =
-        absl::ZeroDuration();  // of all phases, also of the first steps; zero: limits are learned
+    absl::Duration fixed_limit = absl::ZeroDuration();  // for all phases, from the first step; zero: limits are learned
     double factor = 3;
-    absl::Duration least = absl::Seconds(1);  // of the learned ones
+    absl::Duration least = absl::Seconds(1);  // minimum of learned limits
   };
   static constexpr int kWarmUpSteps = 3;
   static constexpr int kLeastTimes = 10;
@@ -102,12 +104,12 @@ class ProgressWatch {
 
   explicit ProgressWatch(Settings settings) : settings_(settings), stragglers_(0) {}
 
-  // A round begins, with this many workers on this node. What was learned is forgotten.
+  // Starts a round with this many workers on this node. Forgets everything learned before.
   void StartRound(int32_t slots, bool other_nodes);
-  // The workers are being stopped. Nothing is reported until the next round.
+  // The workers are being stopped: nothing is reported until the next round.
   void EndRound();
 
-  // Ignored outside of a round.
+  // Ignored outside a round.
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime now,
                   ProgressEffects* effects);
   void OnEnded(int32_t local_rank, SteadyTime now);
@@ -116,19 +118,19 @@ class ProgressWatch {
   SteadyTime NextDeadline() const;
 
  private:
-  using Position = std::tuple<int64_t, int64_t, int64_t>;  // times that its steps began anew, step, common phases in it
+  using Position = std::tuple<int64_t, int64_t, int64_t>;  // step resets, step, common phases entered in it
   struct Rank {
     bool ended = false;
     bool reported = false;
     int64_t pass = 0;
     int64_t step = 0;
-    int steps = 0;  // that it has begun in this round
+    int steps = 0;  // number of steps begun in this round
     size_t phase = 0;
-    std::vector<int> entered;  // how often in this step; by phase
-    SteadyTime since;          // in its phase
-    SteadyTime own_since;      // since then it has waited for nobody
-    bool measured = true;      // false: the launcher did not run meanwhile
-    bool overdue = false;      // it has finished, and was named
+    std::vector<int> entered;  // times each phase was entered in this step
+    SteadyTime since;          // when it entered its phase
+    SteadyTime own_since;      // since when it has not been waiting for others
+    bool measured = true;      // false: the launcher was not running at some time in this phase
+    bool overdue = false;      // it has finished and was reported
   };
   struct Phase {
     std::string name;
@@ -140,24 +142,24 @@ class ProgressWatch {
 
   bool Exists(int32_t local_rank) const { return local_rank >= 0 && local_rank < static_cast<int32_t>(ranks_.size()); }
   size_t PhaseOf(const std::string& name);
-  // The rank leaves its phase.
+  // Called before the rank enters another phase.
   void Leave(int32_t local_rank, SteadyTime now, ProgressEffects* effects);
   void LeaveStep(int32_t local_rank, SteadyTime now, ProgressEffects* effects);
   void Learn(Phase* phase, int32_t local_rank, absl::Duration duration) const;
-  // Brings running_ and behind_ up to date.
+  // Updates running_ and behind_.
   void Place(SteadyTime now);
   void ForgetHang();
   bool Finished(const Rank& rank) const { return worker_contract::IsAfterTraining(phases_[rank.phase].name); }
   bool MayWaitElsewhere() const;
-  // Whether this process did not run.
+  // True if this process was not running for a while; restarts the clocks then.
   bool Stalled(SteadyTime now);
   absl::Duration Limit(const Rank& rank) const;
   SteadyTime HangsAt() const;
   SteadyTime HangDeadline() const;
   absl::Duration ExitLimit() const;
-  // A rank has neither ended nor finished.
+  // True if some rank has neither ended nor finished.
   bool Training() const;
-  // When this rank is named, or killed, because it does not exit.
+  // When to report, or kill, this rank for not exiting.
   SteadyTime ExitDeadline(const Rank& rank) const;
   void OnExitDeadlines(SteadyTime now, ProgressEffects* effects);
   Standing StandingOf(int32_t local_rank, SteadyTime now) const;
@@ -166,12 +168,12 @@ class ProgressWatch {
   bool in_round_ = false;
   bool other_nodes_ = false;
   std::vector<Rank> ranks_;    // by local rank
-  std::vector<Phase> phases_;  // the last one stands for all further ones, and has no limit
-  LocalRanks running_;         // have reported, and not ended
-  LocalRanks behind_;          // of these, those that have got least far
-  SteadyTime moved_at_;        // one of them got on
-  SteadyTime trained_at_;      // the last rank finished or ended
-  LocalRanks told_;            // their hang was reported, and they have not got on
+  std::vector<Phase> phases_;  // entry kMostPhases is shared by all further names; it has no limit
+  LocalRanks running_;         // have reported, and have neither ended nor finished
+  LocalRanks behind_;          // the least advanced of these
+  SteadyTime moved_at_;        // when one of them last made progress
+  SteadyTime trained_at_;      // when the last rank finished or ended
+  LocalRanks told_;            // ranks whose hang was reported and that have made no progress since
   Timer tell_again_;
   absl::Duration tell_interval_;
   StragglerWatch stragglers_;

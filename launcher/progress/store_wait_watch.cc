@@ -20,7 +20,8 @@ std::string RanksText(const std::vector<int32_t>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RangesText(ranks));
 }
 
-// Of one key: "ranks 0-2 have waited 45.0s for key 'barrier' of the store; rank 3 has not asked for it".
+// Describes the waits for one key: "ranks 0-2 have waited 45.0s for key 'barrier' of the store; rank 3 has not
+// requested it".
 std::string KeyText(const std::vector<StoreWait>& waits, absl::Duration waited, int world_size) {
   std::set<int32_t> known;
   for (const StoreWait& wait : waits) {
@@ -38,7 +39,7 @@ std::string KeyText(const std::vector<StoreWait>& waits, absl::Duration waited, 
     if (known.count(rank) == 0) others.push_back(rank);
   }
   if (others.empty()) return text;
-  return absl::StrCat(text, "; ", RanksText(others), others.size() == 1 ? " has" : " have", " not asked for it");
+  return absl::StrCat(text, "; ", RanksText(others), others.size() == 1 ? " has" : " have", " not requested it");
 }
 
 }  // namespace

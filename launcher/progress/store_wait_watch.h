@@ -15,36 +15,37 @@ namespace ddprun::launcher {
 
 // A client that waits for a key of the round's store.
 struct StoreWait {
-  uint64_t number = 0;         // of this wait: no other one has it
-  std::optional<int> rank;     // its own, where known
-  std::string key;             // a key that it waits for
-  std::optional<int> on_rank;  // the rank that is to set it, where known
+  uint64_t number = 0;         // unique id of this wait
+  std::optional<int> rank;     // of the client; unset: unknown
+  std::string key;             // one of the keys it waits for
+  std::optional<int> on_rank;  // the rank that sets the key; unset: unknown
 };
 
-// PURE: says who has waited long for a key of the store, at the start or later (a barrier that a rank has not come to),
-// and which ranks have not asked for it. Waits are looked at every kInterval while there are any: a client says nothing
-// while it waits. Reported after kLong, and then ever more rarely. Thread-compatible.
+// PURE: reports clients that have waited long for a key of the store, at the start or later (such as a barrier that
+// some rank has not reached), and the ranks that have not requested that key. Clients send nothing while they wait, so
+// waits are polled every kInterval while there are any. The first report comes after kLong; repetitions become less and
+// less frequent. Thread-compatible.
 class StoreWaitWatch {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(15);
   static constexpr absl::Duration kLong = absl::Seconds(30);
 
-  // A round begins, of this many ranks.
+  // Starts a round with this world size.
   void StartRound(int world_size);
   void EndRound() { *this = StoreWaitWatch(); }
 
-  // Clients wait now.
+  // Clients are waiting now.
   void OnWaits(SteadyTime now);
 
   SteadyTime NextDeadline() const { return look_.at(); }
-  // `waits`: all that there are now. Returns what is to be said, one line; empty: nothing.
+  // `waits`: all current waits. Returns a line to log; empty: none.
   std::string OnDeadline(const std::vector<StoreWait>& waits, SteadyTime now);
 
  private:
   int world_size_ = 0;
   std::map<uint64_t, SteadyTime> since_;  // when each wait was first seen
   Timer look_;
-  absl::Duration pause_ = absl::Minutes(1);  // after the next report
+  absl::Duration pause_ = absl::Minutes(1);  // after the next report; doubles
   SteadyTime next_report_ = SteadyTime::InfinitePast();
 };
 

@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of an even number the lower one: of two ranks the faster one.
+// For an even number, the lower of the two middle values: of two ranks, the faster one's.
 absl::Duration Median(std::vector<absl::Duration> durations) {
   const auto middle = durations.begin() + (durations.size() - 1) / 2;
   std::nth_element(durations.begin(), middle, durations.end());
@@ -34,7 +34,7 @@ void StragglerWatch::OnPhase(int32_t local_rank, absl::string_view phase, absl::
 
 std::vector<Straggler> StragglerWatch::OnStep(int32_t local_rank, bool counts, const std::vector<int32_t>& ranks) {
   Rank& rank = ranks_[local_rank];
-  // Without a synchronizing phase nobody knows what of the step is waiting.
+  // Without a synchronizing phase it is unknown which part of the step is waiting.
   if (counts && rank.synchronized) {
     if (rank.owns.size() == kSteps) {
       rank.owns.erase(rank.owns.begin());

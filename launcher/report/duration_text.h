@@ -5,14 +5,14 @@
 
 #include "absl/time/time.h"
 
-// Durations for people.
+// Human-readable durations.
 namespace ddprun::launcher {
 
-// What is left: whole seconds, rounded up, so that it is "0s" only when nothing is left: "9m58s", "2h0m5s".
+// Formats remaining time in whole seconds, rounded up, so that "0s" means that none is left: "9m58s", "2h0m5s".
 std::string RemainingText(absl::Duration remaining);
 
-// What has passed: milliseconds below a second, tenths below a minute, then whole seconds: "350ms", "12.3s", "1m5s".
-// Never longer than it was.
+// Formats elapsed time, rounded down: milliseconds below a second, tenths below a minute, then whole seconds: "350ms",
+// "12.3s", "1m5s".
 std::string ElapsedText(absl::Duration elapsed);
 
 }  // namespace ddprun::launcher

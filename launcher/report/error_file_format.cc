@@ -25,8 +25,8 @@ std::string Traceback(absl::string_view text) {
   return CutMiddle(absl::StripTrailingAsciiWhitespace(clean), rendezvous::kMaxTracebackBytes);
 }
 
-// True if arrays and objects lie deeper in each other than any error handler writes them: the JSON library recurses
-// when it prints a value.
+// True if arrays and objects are nested deeper than any error handler writes them: the JSON library recurses when it
+// prints a value.
 bool NestsTooDeeply(absl::string_view content) {
   constexpr int kMaxDepth = 32;
   int depth = 0;
@@ -47,7 +47,7 @@ bool NestsTooDeeply(absl::string_view content) {
   return false;
 }
 
-// A member that is there, or null.
+// The member of that name, or null.
 const Json& Member(const Json& object, const char* name) {
   static const Json& null = *new Json();
   if (!object.is_object()) return null;
@@ -55,7 +55,7 @@ const Json& Member(const Json& object, const char* name) {
   return found == object.end() ? null : *found;
 }
 
-// A string as it is; another value as JSON.
+// Returns a string unchanged and any other value as JSON.
 std::string TextOf(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();

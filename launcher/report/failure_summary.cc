@@ -20,7 +20,7 @@ constexpr size_t kFrameWidth = 60;  // torchrun's
 constexpr size_t kMaxWidth = 80;
 constexpr size_t kMaxTextBytes = 1000;
 constexpr size_t kMaxOthers = 16;
-constexpr char kContinuation[] = "              ";  // under a field's value
+constexpr char kContinuation[] = "              ";  // aligns with a field's value
 
 // Breaks `text` between words so that lines stay within kMaxWidth; the first line starts at column `used`.
 std::string Wrap(absl::string_view text, size_t used, absl::string_view indent) {
@@ -49,7 +49,7 @@ void AppendWrapped(absl::string_view name, absl::string_view value, std::string*
   AppendField(name, Wrap(OneLine(value, kMaxTextBytes), sizeof(kContinuation) - 1, kContinuation), out);
 }
 
-// torchrun's way to write it: a signal as its negative number.
+// torchrun's notation: a signal is its negative number.
 std::string ExitCodeText(const WorkerFailure& failure) {
   std::string text = absl::StrCat(failure.signal != 0 ? -failure.signal : failure.ExitStatus());
   absl::StrAppend(&text, " (pid: ", failure.pid != 0 ? absl::StrCat(failure.pid) : "none", ")");
@@ -57,7 +57,7 @@ std::string ExitCodeText(const WorkerFailure& failure) {
   return text;
 }
 
-// torchrun's sentence for a signal; else what the worker or the launcher said.
+// torchrun's sentence for a signal, else the worker's or the launcher's message.
 std::string MessageText(const WorkerFailure& failure) {
   std::string text = OneLine(failure.message, kMaxTextBytes);
   if (text.empty() && failure.signal != 0) {
@@ -84,7 +84,7 @@ void AppendTraceback(const WorkerFailure& failure, std::string* out) {
 
 void AppendFailure(size_t index, const WorkerFailure& failure, bool whole, absl::TimeZone zone, std::string* out) {
   absl::StrAppend(out, "[", index, "]:\n");
-  // The server, which says that a node is lost, knows no wall time.
+  // A lost node is reported by the server, which has no wall-clock time for it.
   if (failure.at != absl::Time()) AppendField("time", absl::FormatTime("%Y-%m-%d_%H:%M:%S", failure.at, zone), out);
   AppendField("host", failure.host.empty() ? "<unknown>" : OneLine(failure.host, kMaxTextBytes), out);
   if (failure.rank >= 0) {

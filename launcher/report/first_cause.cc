@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What Gloo, NCCL, c10d and Python say when the other side is gone; lower case.
+// Messages of Gloo, NCCL, c10d and Python about a lost peer, in lower case.
 constexpr absl::string_view kPeerErrors[] = {
     "connection reset",
     "connection closed",
@@ -40,7 +40,8 @@ constexpr absl::string_view kPeerErrors[] = {
 };
 
 bool IsPeerError(const rendezvous::WorkerFailure& failure) {
-  // The last lines of the traceback are the message's own; earlier ones are code, which may mention anything.
+  // Only the message counts: the last lines of the traceback repeat it, and earlier ones are code that may mention
+  // anything.
   const std::string text = absl::AsciiStrToLower(failure.message);
   return std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors),
                      [&](absl::string_view words) { return absl::StrContains(text, words); });
@@ -58,7 +59,7 @@ FailureClass ClassifySignal(const rendezvous::WorkerFailure& failure) {
   }
 }
 
-// Index of the best by the rules that give a strict order: 1, 3 and 4.
+// Index of the best failure by rules 1, 3 and 4, which define a strict order.
 size_t Best(absl::Span<const FailureEvidence> failures) {
   const auto key = [&](size_t i) {
     return std::make_tuple(Classify(failures[i]), failures[i].raised_at.value_or(absl::InfiniteFuture()), i);
@@ -86,7 +87,7 @@ size_t ChooseFirstCause(absl::Span<const FailureEvidence> failures) {
   assert(!failures.empty());
   const size_t best = Best(failures);
   if (Classify(failures[best]) != FailureClass::kCrash || failures[best].raised_at) return best;
-  // Rule 2. Timestamps are rounded down, hence the second.
+  // Rule 2. The margin of a second is there because timestamps are rounded down.
   std::optional<size_t> earlier;
   for (size_t i = 0; i < failures.size(); ++i) {
     const FailureEvidence& other = failures[i];

@@ -10,9 +10,9 @@ namespace ddprun::launcher {
 // A rank that has not connected to the round's store.
 struct MissingRank {
   int rank = 0;
-  std::optional<int> local_rank;  // not known as long as its launcher has not registered
-  std::string host;               // empty: likewise
-  uint32_t pid = 0;               // 0: likewise
+  std::optional<int> local_rank;  // unset until its launcher has registered
+  std::string host;               // empty until then
+  uint32_t pid = 0;               // 0 until then
 
   bool operator==(const MissingRank&) const = default;
 };

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kMaxNames = 8;  // on one line
+constexpr size_t kMaxNames = 8;  // names per line
 constexpr size_t kMaxRanges = 8;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxReasonBytes = 200;
@@ -31,7 +31,7 @@ std::string NamesText(const Names& names, size_t total) {
   return text;
 }
 
-// " (joined: node-a, node-b; missing: node-c)"; "" where no name is known.
+// Returns " (joined: node-a, node-b; missing: node-c)", or "" if no name is known.
 std::string Names(const rendezvous::Waiting& waiting, const std::vector<std::string>& absent) {
   if (waiting.nodes_joined <= 0 || waiting.hosts.empty()) return "";
   return absl::StrCat(" (joined: ", NamesText(waiting.hosts, waiting.nodes_joined),

@@ -9,17 +9,17 @@
 #include "launcher/report/missing_rank.h"
 #include "rendezvous/core/messages.h"
 
-// One-line texts about who is waited for. No newline at the end.
+// One-line texts about missing nodes and ranks, without a newline at the end.
 namespace ddprun::launcher {
 
+// Returns, prefixed with the server's reason for waiting again if there is one, for example
 // "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m58s"
-// "waiting for node-b; 1 of 2 joined (joined: node-a); timing out in 9m58s", where it is known who is expected
+// "waiting for node-b; 1 of 2 joined (joined: node-a); timing out in 9m58s", if the expected nodes are known
 // "2 nodes joined (min 2, max 4); starting in 28s unless more join (joined: node-a, node-b; missing: node-c, node-d)"
 // "hot spare: the job runs on 2 nodes (joined: node-a, node-b); standing by to replace a lost node"
-// A reason, why it waits again, comes in front.
 std::string WaitingText(const rendezvous::Waiting& waiting, const std::vector<std::string>& expected_hosts);
 
-// Those of `expected_hosts` that have not joined; none if not all that joined are named.
+// Returns the `expected_hosts` that have not joined; empty if the names of some joined nodes are unknown.
 std::vector<std::string> AbsentHosts(const rendezvous::Waiting& waiting,
                                      const std::vector<std::string>& expected_hosts);
 
@@ -32,11 +32,12 @@ std::string HostsText(const std::vector<std::string>& hosts);
 std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,
                              absl::Duration waited);
 
-// "0-2, 5, 7-9": sorted, without repetition. A list of more than 8 ranges is cut: "0, 2, 4, ... (500 in all)".
+// Formats ranks as "0-2, 5, 7-9": sorted, without duplicates. If there are more than 8 ranges, the list is cut: "0, 2,
+// 4, ... (500 in all)".
 std::string RangesText(std::vector<int32_t> ranks);
 
-// `text` in at most `width` bytes, for a status line: without what stands in parentheses, from the last on, as far as
-// that is needed; then without its middle. REQUIRES: width >= 16.
+// Shortens `text` to at most `width` bytes for a status line: drops as many parenthesized parts as necessary, the last
+// one first, then cuts out the middle. REQUIRES: width >= 16.
 std::string FitLine(absl::string_view text, size_t width);
 
 }  // namespace ddprun::launcher

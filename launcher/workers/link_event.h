@@ -9,16 +9,16 @@
 
 namespace ddprun::launcher {
 
-// The worker said that its process group is broken, which tells of it as of a failure.
+// The worker reported that its process group is broken, with a description of the cause.
 struct GroupBroken {
   uint64_t round = 0;
   rendezvous::WorkerFailure failure;
 };
 
-// The worker's connection is no more.
+// The worker's connection was closed.
 struct LinkClosed {};
 
-// What happens on a worker's link, but for its progress.
+// Events on a worker's link, except progress reports.
 using LinkEvent =
     std::variant<worker_contract::LinkHello, worker_contract::LinkSuspended, worker_contract::LinkReFormed,
                  worker_contract::LinkCheckpointed, GroupBroken, LinkClosed>;

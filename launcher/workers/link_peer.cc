@@ -16,7 +16,7 @@ namespace {
 using worker_contract::LinkHello;
 using worker_contract::LinkProgress;
 
-// Section 2.4.
+// docs/worker_protocol.md 2.4.
 constexpr double kLinesPerSecond = 1000;
 constexpr double kMostLinesAtOnce = 10 * kLinesPerSecond;
 
@@ -65,7 +65,7 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (hello != nullptr) return absl::InvalidArgumentError("it sends a second hello");
   if (!decoded->has_value()) return absl::OkStatus();
   if (auto* progress = std::get_if<LinkProgress>(&**decoded)) {
-    // A worker that ends with an error code says "finished" too: what it did in that step tells more.
+    // A worker that exits with an error also reports "finished"; its earlier report of that step is more informative.
     const bool says_more =
         !worker_contract::IsAfterTraining(progress->phase) || !progress_ || progress_->progress.step != progress->step;
     reports_.push_back({std::move(*progress), now});

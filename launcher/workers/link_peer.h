@@ -15,36 +15,38 @@
 
 namespace ddprun::launcher {
 
-// What a worker reported last, and when it arrived.
+// The latest progress report of a worker and the time of its arrival.
 struct ReportedProgress {
   worker_contract::LinkProgress progress;
   SteadyTime at;
 };
 
-// "last reported step 120, phase backward, loss 2.31, 350ms before it ended", on one line fit for a terminal.
+// Returns one line that is safe for a terminal: "last reported step 120, phase backward, loss 2.31, 350ms before it
+// ended".
 std::string DescribeProgress(const ReportedProgress& reported, SteadyTime ended);
 
-// PURE: one connection of the worker link as the launcher reads it (docs/worker_protocol.md): its lines, and the bounds
-// beyond which it is closed. Thread-compatible.
+// PURE: the launcher's side of one worker link connection (docs/worker_protocol.md). Parses lines and enforces the
+// limits beyond which the connection is closed. Thread-compatible.
 class LinkPeer {
  public:
-  // Of the worker with this rank of the round.
+  // `rank`: the worker's rank in the round.
   LinkPeer(int32_t rank, SteadyTime now);
 
-  // InvalidArgument: the connection is to be closed (2.4), with the reason in one line. What came before the offending
-  // line counts.
+  // InvalidArgument: the connection must be closed (2.4); the message is one line. Lines before the offending one still
+  // count.
   absl::Status OnBytes(absl::string_view bytes, SteadyTime now);
 
-  // The worker has this rank now: its next hello has to say so.
+  // Changes the rank that the worker's next hello must contain.
   void SetRank(int32_t rank) { rank_ = rank; }
 
-  // The worker's hello has come.
+  // The worker's hello; unset until it arrives.
   const std::optional<worker_contract::LinkHello>& hello() const { return hello_; }
-  // The last progress, but for "finished" and "exiting" in a step of which more is known.
+  // The latest progress report. "finished" and "exiting" do not replace an earlier report of the same step, which is
+  // more informative.
   const std::optional<ReportedProgress>& progress() const { return progress_; }
-  // All progress that has come since the last call, in its order.
+  // Returns the progress reports received since the last call, in order.
   std::vector<ReportedProgress> TakeReports() { return std::exchange(reports_, {}); }
-  // What else has come since the last call, hello first.
+  // Returns all other lines received since the last call, hello first.
   std::vector<worker_contract::WorkerLine> TakeLines() { return std::exchange(lines_, {}); }
 
  private:
@@ -56,7 +58,7 @@ class LinkPeer {
   std::optional<ReportedProgress> progress_;
   std::vector<ReportedProgress> reports_;
   std::vector<worker_contract::WorkerLine> lines_;
-  // Lines that may still come, at the time of the last one.
+  // Rate limit: lines allowed as of last_line_.
   double allowance_;
   SteadyTime last_line_;
 };

@@ -25,7 +25,7 @@ constexpr char kPreload[] = "LD_PRELOAD";
 
 absl::string_view NameOf(absl::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-// The run time of a sanitizer, which refuses to work unless it is loaded first.
+// True for a sanitizer's runtime library, which must be loaded first.
 bool IsSanitizer(absl::string_view library) {
   const absl::string_view file = library.substr(library.rfind('/') + 1);
   static constexpr absl::string_view kNames[] = {"libasan.", "libhwasan.", "liblsan.", "libtsan.", "libclang_rt."};
@@ -33,7 +33,8 @@ bool IsSanitizer(absl::string_view library) {
                      [file](absl::string_view name) { return absl::StartsWith(file, name); });
 }
 
-// The value of LD_PRELOAD. A launcher that was started by a worker of another inherits libraries that it adds itself.
+// Returns the value of LD_PRELOAD without duplicates: a launcher that a worker of another launcher started inherits
+// libraries that it adds itself.
 std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const std::string> base) {
   static const absl::ByAnyChar kSeparator(" :");
   for (const std::string& entry : base) {
@@ -48,7 +49,7 @@ std::string WithLibraries(std::vector<std::string> libraries, absl::Span<const s
   return absl::StrJoin(libraries, ":");
 }
 
-// Those that are alike for all workers of all rounds.
+// Variables shared by all workers in all rounds.
 Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::string> base) {
   Variables variables = {
       {contract::kLocalWorldSize, absl::StrCat(settings.slots)},
@@ -72,12 +73,12 @@ Variables CommonVariables(const GroupSettings& settings, absl::Span<const std::s
 Variables CommonDefaults(const GroupSettings& settings) {
   Variables defaults = {{contract::kNcclAsyncErrorHandling, contract::kNcclErrorsEndTheWorker}};
   if (settings.slots > 1) defaults.emplace_back(contract::kOmpNumThreads, "1");
-  // In a round of one node as well: its workers may outlive it.
+  // Set even in a round of one node, because workers may outlive it.
   if (!settings.gloo_interface.empty()) defaults.emplace_back(contract::kGlooInterface, settings.gloo_interface);
   return defaults;
 }
 
-// Those of one worker in one round.
+// Variables of one worker in one round.
 Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank, const GroupSettings& settings,
                         const std::string& error_file) {
   Variables variables = {
@@ -101,7 +102,8 @@ Variables RankVariables(const rendezvous::Assignment& assignment, int local_rank
   return variables;
 }
 
-// `base` without PET_ variables, with `set` in place of what it has of these names, and `defaults` where neither has.
+// Merges `base` without PET_ variables, `set`, which takes precedence over `base`, and `defaults`, which do not
+// override either.
 std::vector<std::string> Merge(absl::Span<const std::string> base, const Variables& set, const Variables& defaults) {
   absl::flat_hash_set<absl::string_view> taken;
   for (const auto& [name, value] : set) taken.insert(name);
@@ -109,7 +111,8 @@ std::vector<std::string> Merge(absl::Span<const std::string> base, const Variabl
   environment.reserve(base.size() + set.size() + defaults.size());
   for (const std::string& entry : base) {
     const absl::string_view name = NameOf(entry);
-    // Of a name that stands there twice, getenv finds the first: keep that one alone, as python's os.environ may not.
+    // If a name occurs twice, getenv finds the first; keep only that one, because Python's os.environ may use the
+    // other.
     if (absl::StartsWith(name, "PET_") || !taken.insert(name).second) continue;
     environment.push_back(entry);
   }
@@ -120,7 +123,7 @@ std::vector<std::string> Merge(absl::Span<const std::string> base, const Variabl
   return environment;
 }
 
-// Variables that only a worker has: those that a launcher which is itself a worker inherited are not its workers'.
+// Variables of a single worker. A launcher that runs as a worker inherits them, but its own workers must not.
 constexpr const char* kOfOneRank[] = {
     contract::kRank,           contract::kLocalRank,    contract::kWorldSize,     contract::kGroupRank,
     contract::kGroupWorldSize, contract::kRoleRank,     contract::kRoleWorldSize, contract::kMasterAddr,

@@ -15,11 +15,11 @@ namespace ddprun::launcher {
 // Some of a node's workers, by local rank, ascending.
 using LocalRanks = std::vector<int32_t>;
 
-// How one worker ended, as the shell found it. `failure` is set unless it exited with 0.
+// How one worker ended, as observed by the shell. `failure` is set unless it exited with 0.
 struct WorkerEnd {
   int32_t local_rank = 0;
   std::optional<rendezvous::WorkerFailure> failure;
-  std::optional<absl::Time> raised_at;  // timestamp of its error file: whole seconds, rounded down
+  std::optional<absl::Time> raised_at;  // timestamp in its error file: whole seconds, rounded down
 };
 
 // PURE: where each worker of one node stands.
@@ -43,61 +43,62 @@ class WorkerSet {
   enum class State {
     kNotStarted,
     kRunning,
-    kSuspending,  // told to leave its round
-    kSuspended,   // alive, but outside any round: it waits for the next one
-    kStopping,    // told to end
+    kSuspending,  // asked to leave its round
+    kSuspended,   // alive outside any round, waiting for the next one
+    kStopping,    // asked to end
     kEnded,
   };
 
   explicit WorkerSet(int32_t slots);
 
   LocalRanks All() const;
-  // Have a process.
+  // Ranks that have a process.
   LocalRanks Alive() const;
   LocalRanks NotAlive() const;
   LocalRanks In(State state) const;
-  // Run, and can be told over the worker link to suspend.
+  // Running ranks that can be asked over the worker link to suspend.
   LocalRanks CanSuspend() const;
-  // Run or wait for the next round, and can be told over the worker link to write a checkpoint.
+  // Running or suspended ranks that can be asked over the worker link to write a checkpoint.
   LocalRanks CanCheckpoint() const;
 
   void Start(const LocalRanks& ranks);
   void Suspend(const LocalRanks& ranks);
-  // With its committed step, if it holds a training state. False if it had not been told to suspend.
+  // `step`: the worker's committed step, if it holds a training state. Returns false if it had not been asked to
+  // suspend.
   bool Suspended(int32_t rank, std::optional<int64_t> step);
-  // They are re-forming from now on.
+  // Marks suspended workers as running and re-forming.
   void Resume(const LocalRanks& ranks);
   void Reformed(int32_t rank);
   void Stop(const LocalRanks& ranks);
-  // The shell could not start them after all.
+  // The shell failed to start these ranks.
   void NotStarted(const LocalRanks& ranks);
-  // False if that worker was not alive: it had been abandoned.
+  // Returns false if that worker was not alive because it had been abandoned.
   bool End(const WorkerEnd& end);
-  // They can't be ended and are no longer waited for.
+  // Gives up waiting for workers that can't be killed.
   void Abandon(const LocalRanks& ranks);
 
-  // The worker's process has connected, and these are its capabilities; or has no connection any more.
+  // The worker's process has connected with these capabilities, or has lost its connection.
   void Connected(int32_t rank, const std::vector<std::string>& capabilities);
   void Disconnected(int32_t rank);
-  // All are aware from now on.
+  // Marks all workers as aware.
   void AssumeAware();
 
   bool AnyAlive() const;
-  // No worker computes: each is gone or suspended. A node whose workers are quiet is ready for the next round.
+  // True if every worker is gone or suspended. The node is then ready for the next round.
   bool Quiet() const;
-  // Each worker has ended with 0.
+  // True if every worker has exited with 0.
   bool AllSucceeded() const;
-  // Every worker is aware; those that are not.
+  // CanReform: true if every worker is aware. Plain: the workers that are not.
   bool CanReform() const { return Plain().empty(); }
   LocalRanks Plain() const;
-  // It was resumed, and has not said since that it is part of its round.
+  // True if the worker was resumed and has not yet confirmed that it is part of its round.
   bool Reforming(int32_t rank) const;
-  // The suspended ones.
+  // The suspended workers.
   std::vector<rendezvous::Survivor> Survivors() const;
 
   // kNotStarted for a rank that does not exist.
   State state(int32_t rank) const;
-  // How a worker in kEnded ended; null if that is not known, because it was abandoned.
+  // How a worker in kEnded ended; null if unknown because it was abandoned.
   const WorkerEnd* end(int32_t rank) const;
 
  private:
@@ -105,17 +106,17 @@ class WorkerSet {
     State state = State::kNotStarted;
     std::optional<WorkerEnd> end;
     bool aware = false;
-    bool told_by_link = false;  // to suspend: its process said so, and is connected
-    bool checkpoints = false;   // the same for checkpoint-now
+    bool told_by_link = false;  // accepts requests to suspend: it advertised this and is connected
+    bool checkpoints = false;   // likewise for checkpoint-now
     bool reforming = false;
-    std::optional<int64_t> step;  // committed, while it is suspended
+    std::optional<int64_t> step;  // last committed step, while suspended
   };
   static bool IsAlive(const Worker& worker) {
     return worker.state != State::kNotStarted && worker.state != State::kEnded;
   }
   template <typename Matches>
   LocalRanks Where(Matches matches) const;
-  // Of its process nothing is left but how it ended.
+  // Resets all fields but `aware`.
   static void Reset(Worker* worker, State state, std::optional<WorkerEnd> end);
   const Worker* Find(int32_t rank) const;
   Worker* Find(int32_t rank) { return const_cast<Worker*>(std::as_const(*this).Find(rank)); }

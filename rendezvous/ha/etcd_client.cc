@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(con
   return grpc::SslCredentials({.pem_root_certs = *ca, .pem_private_key = *key, .pem_cert_chain = *cert});
 }
 
-// Whether another member may do better.
+// True for errors after which another member may succeed.
 bool IsOfMember(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -84,7 +84,7 @@ absl::Status EtcdClient::Connect() {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetMaxReceiveMessageSize(-1);  // as many records as etcd sends at once
+  arguments.SetMaxReceiveMessageSize(-1);  // unlimited: etcd decides how many records it sends at once
   for (const std::string& endpoint : options_.endpoints) {
     const auto channel = grpc::CreateCustomChannel(endpoint, *credentials, arguments);
     members_.push_back(Member{endpoint, etcdserverpb::KV::NewStub(channel), etcdserverpb::Lease::NewStub(channel),
@@ -121,7 +121,7 @@ absl::Status EtcdClient::Authenticate(const Member& member, SteadyTime deadline)
   request.set_name(options_.user);
   request.set_password(options_.password);
   etcdserverpb::AuthenticateResponse response;
-  // etcd takes its time to check a password.
+  // etcd is slow at checking passwords.
   const SteadyTime until = std::min(deadline, SteadyNow() + std::max(options_.patience, kPasswordPatience));
   const grpc::Status status = Try(member, until, "", [&](const Member& m, grpc::ClientContext* context) {
     return m.auth->Authenticate(context, request, &response);
@@ -216,7 +216,7 @@ absl::Status EtcdClient::LeaseKeepAlive(int64_t lease, SteadyTime deadline) {
   const absl::Status status = Run(deadline, [&](const Member& member, grpc::ClientContext* context) {
     const auto stream = member.lease->LeaseKeepAlive(context);
     const bool answered = stream->Write(request) && stream->Read(&response);
-    context->TryCancel();  // one question a stream: nothing is left to close
+    context->TryCancel();  // one request per stream, so nothing is left to close
     const grpc::Status end = stream->Finish();
     if (answered) return grpc::Status::OK;
     return end.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer") : end;

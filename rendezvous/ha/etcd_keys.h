@@ -11,16 +11,16 @@
 
 namespace ddprun::rendezvous {
 
-// What lies where in etcd. Thread-safe value.
+// Layout of etcd's keys. Thread-safe value.
 //
-//   PREFIX/leader    address of the leader, bound to its lease. Its create revision is the leader's epoch
-//   PREFIX/epoch     the same address, without a lease: its mod revision is the epoch of the latest leader,
-//                    and its version counts the leaders
-//   PREFIX/jobs/ID   StoredRecord of a job
-//   PREFIX/damaged/ID StoredRecord of a job that a leader could not read, as it was
-//   PREFIX/forgotten highest round of all jobs that were forgotten (decimal)
-//   PREFIX/life      the longest that one leader has led, in milliseconds (decimal); put by each write of a leader, so
-//                    that its version counts them
+//   PREFIX/leader     address of the leader, bound to its lease. Its create revision is the leader's epoch
+//   PREFIX/epoch      the same address, without a lease: its mod revision is the epoch of the latest leader,
+//                     and its version counts the leaders
+//   PREFIX/jobs/ID    StoredRecord of a job
+//   PREFIX/damaged/ID StoredRecord of a job that a leader could not read, unchanged
+//   PREFIX/forgotten  highest round of all forgotten jobs (decimal)
+//   PREFIX/life       longest time that one leader has led, in milliseconds (decimal); put by each write of a leader,
+//                     so that its version counts the writes
 class EtcdKeys {
  public:
   explicit EtcdKeys(absl::string_view prefix)
@@ -36,7 +36,7 @@ class EtcdKeys {
 
   std::string Damaged(absl::string_view job_id) const { return absl::StrCat(prefix_, "damaged/", job_id); }
 
-  // True in a transaction only while the leader of this epoch has not been replaced; 0: while there is no leader.
+  // Compares true while the leader of this epoch has not been replaced; 0: while there is no leader.
   etcdserverpb::Compare LeaderIs(int64_t epoch) const {
     etcdserverpb::Compare compare;
     compare.set_result(etcdserverpb::Compare::EQUAL);
@@ -46,7 +46,7 @@ class EtcdKeys {
     return compare;
   }
 
-  // True in a transaction only if leaders have written so many times.
+  // Compares true if leaders have made this number of writes.
   etcdserverpb::Compare WrittenTimes(int64_t writes) const {
     etcdserverpb::Compare compare;
     compare.set_result(etcdserverpb::Compare::EQUAL);
@@ -71,7 +71,7 @@ inline void AddDelete(std::string key, etcdserverpb::TxnRequest* txn) {
   txn->add_success()->mutable_request_delete_range()->set_key(std::move(key));
 }
 
-// Read where a comparison fails.
+// Reads the key if a comparison fails.
 inline void AddReadOtherwise(std::string key, etcdserverpb::TxnRequest* txn) {
   txn->add_failure()->mutable_request_range()->set_key(std::move(key));
 }

@@ -8,7 +8,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 struct Known {
-  absl::string_view sign;  // in what gRPC or etcd says
+  absl::string_view sign;  // substring of the message of gRPC or etcd
   absl::string_view text;
 };
 

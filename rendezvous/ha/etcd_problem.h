@@ -7,8 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// PURE: what kept a call to etcd from succeeding and what to do about it, for an operator, from the words of gRPC or
-// etcd: "connection refused; check --etcd, and that etcd runs there". `has_tls`: the connection was to use TLS.
+// PURE: describes, for an operator, why a call to etcd failed and what to do, based on the message of gRPC or etcd:
+// "connection refused; check --etcd, and that etcd runs there". `has_tls`: the connection uses TLS.
 std::string DescribeEtcdProblem(absl::string_view message, bool has_tls);
 
 }  // namespace ddprun::rendezvous

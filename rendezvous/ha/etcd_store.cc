@@ -20,9 +20,9 @@ namespace {
 constexpr absl::Duration kLoadPatience = absl::Seconds(30);
 constexpr absl::Duration kLoadPause = absl::Milliseconds(100);
 constexpr absl::Duration kWritePatience = absl::Seconds(5);
-constexpr int kJobsAtOnce = 100;  // of a page that is read
+constexpr int kJobsAtOnce = 100;  // per page read
 
-// By etcd's own limit for requests, or by that of its gRPC server, which is a little higher.
+// True if etcd's own request limit was exceeded, or the slightly higher one of its gRPC server.
 bool IsTooLarge(const absl::Status& status) {
   return (absl::IsInvalidArgument(status) && absl::StrContains(status.message(), "request is too large")) ||
          (absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "larger than max"));
@@ -39,8 +39,8 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, E
 }
 
 absl::Status EtcdStore::Patiently(absl::FunctionRef<absl::Status()> attempt) {
-  // gRPC does not try a connection again at once that failed a moment ago: calls fail meanwhile, even if etcd has
-  // answered another client of this server since.
+  // gRPC does not retry a failed connection at once. Calls fail meanwhile, even if etcd has answered another client of
+  // this server since.
   const SteadyTime end = SteadyNow() + kLoadPatience;
   while (true) {
     const absl::Status status = attempt();
@@ -58,7 +58,7 @@ absl::Status EtcdStore::Load() {
   const absl::Status asked = Patiently([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); });
   if (!asked.ok()) return asked;
   if (!answer.succeeded() || answer.responses_size() != 3) {
-    return absl::FailedPreconditionError("another server leads by now");
+    return absl::FailedPreconditionError("another server has become the leader");
   }
   int64_t life_ms = 0;
   for (const etcdserverpb::KeyValue& kv : answer.responses(0).response_range().kvs()) {
@@ -74,7 +74,7 @@ absl::Status EtcdStore::Load() {
   longest_life_ = absl::Milliseconds(life_ms);
   saved_.forgotten_round = forgotten_round_;
   saved_.longest_life = longest_life_;
-  // Nobody else writes from here on, so that all pages are of one moment.
+  // No other server can write from here on, so all pages show the same state.
   return LoadJobs(answer.header().revision());
 }
 
@@ -92,7 +92,7 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
     const absl::Status asked = Patiently([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); });
     if (!asked.ok()) return asked;
     for (const etcdserverpb::KeyValue& kv : page.kvs()) {
-      request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // the next one
+      request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // start of the next page
       v1::StoredRecord stored;
       absl::StatusOr<JobRecord> record = stored.ParseFromString(kv.value()) ? RecordFromBytes(stored.record())
                                                                             : absl::DataLossError("it can't be parsed");
@@ -100,7 +100,7 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
         damaged.emplace_back(kv, record.status());
         continue;
       }
-      // Nothing depends on it that has to be certain, so that a wall clock will do.
+      // The wall clock suffices, because the age is not used for safety.
       AddAge(absl::Now() - absl::FromUnixMillis(stored.saved_at_ms()), &*record);
       if (stored.ended() == 0) {
         live.push_back(*std::move(record));
@@ -124,7 +124,7 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
 
 absl::Status EtcdStore::SetAside(const etcdserverpb::KeyValue& record, const absl::Status& problem) {
   const std::string job_id = record.key().substr(keys_.Jobs().size());
-  // What is found no longer says that nothing else was kept.
+  // The records found no longer prove that no others were persisted.
   longest_life_ = saved_.longest_life = absl::ZeroDuration();
   etcdserverpb::TxnRequest txn = NewTxn();
   AddPut(keys_.Damaged(job_id), record.value(), &txn);
@@ -137,7 +137,7 @@ absl::Status EtcdStore::SetAside(const etcdserverpb::KeyValue& record, const abs
 }
 
 bool EtcdStore::Write(Batch batch, SteadyTime taken) {
-  std::vector<Encoded> some;  // for one transaction
+  std::vector<Encoded> some;  // records of one transaction
   size_t some_bytes = 0;
   for (RecordQueue::Item& item : batch) {
     std::string bytes = ToBytes(*item.record);
@@ -185,7 +185,7 @@ bool EtcdStore::WriteSome(std::vector<Encoded> records, SteadyTime taken) {
 void EtcdStore::CallSafe(const std::vector<Encoded>& records) {
   for (const auto& [item, bytes] : records) {
     if (const auto waiting = too_large_.find(item.record->job_id); waiting != too_large_.end()) {
-      Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id, " can be kept in etcd again"));
+      Log(LogLevel::kWarning, absl::StrCat("job ", item.record->job_id, " can be persisted in etcd again"));
       report_job_(item.record->job_id, "");
       for (const std::function<void()>& safe : waiting->second) safe();
       too_large_.erase(waiting);
@@ -196,10 +196,10 @@ void EtcdStore::CallSafe(const std::vector<Encoded>& records) {
 
 void EtcdStore::OnTooLarge(Encoded record) {
   const std::string& job_id = record.item.record->job_id;
-  const std::string trouble = absl::StrCat("can't keep this job in etcd: its record of ", record.bytes.size(),
+  const std::string trouble = absl::StrCat("can't persist this job in etcd: its record of ", record.bytes.size(),
                                            " bytes is too large; raise etcd's --max-request-bytes, or use fewer nodes");
   std::vector<std::function<void()>>& waiting = too_large_[job_id];
-  if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others go on"));
+  if (waiting.empty()) Log(LogLevel::kError, absl::StrCat("job ", job_id, ": ", trouble, ". It waits; others proceed"));
   waiting.push_back(std::move(record.item.safe));
   report_job_(job_id, trouble);
 }
@@ -246,7 +246,7 @@ void EtcdStore::AddRecord(const JobRecord& record, const std::string& bytes, etc
 }
 
 void EtcdStore::ForgetOldest(etcdserverpb::TxnRequest* txn) {
-  // Those of this transaction stay: it may not put and delete the same key.
+  // Keep those of this transaction, which may not put and delete the same key.
   while (forgotten_.size() < kMaxRecordsAtOnce && ended_.size() > kMaxRecordsAtOnce) {
     if (ended_.size() <= EndedJobs::kMaxJobs && ended_nodes_ <= EndedJobs::kMaxNodes) break;
     const auto oldest = ended_.begin();

@@ -19,37 +19,40 @@
 
 namespace ddprun::rendezvous {
 
-// A state store in etcd, of the server that leads: the newest record of each live job and those of the jobs that ended
-// last (as many as EndedJobs remembers), one key a job (etcd_keys.h). Every write is a transaction that requires this
-// server's epoch, so that the writes of a server that was replaced change nothing; and how many writes there were
-// before it, so that one that etcd applies late, after it was sent again, changes nothing either. A thread of its own
-// writes: what was handed over while one transaction ran goes into the next. While etcd does not answer it tries again,
-// and says so once. A record that etcd finds too large is shortened (short_record.h). If it still is too large, it
-// can't be kept: that is reported as its job's trouble, and the job waits until it has a smaller one, while others go
-// on. Thread-safe.
+// The leading server's state store in etcd: the latest record of each live job and of the jobs that ended last (as many
+// as EndedJobs remembers), one key per job (etcd_keys.h).
+//
+// Every write is a transaction that requires this server's epoch, so that writes of a replaced server have no effect.
+// It also requires the number of previous writes, so that a write that etcd applies late, after it was retried, has no
+// effect either.
+//
+// A dedicated thread writes; records handed over during one transaction go into the next. While etcd does not answer,
+// writes are retried, and this is logged once. A record that is too large for etcd is shortened (short_record.h). If it
+// is still too large, it can't be persisted: this is reported through ReportJobTrouble, and the job waits until it has
+// a smaller record, while other jobs continue. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
-  // Records in one transaction, unless one alone has more: below etcd's usual limit for a request (1.5 MiB,
-  // --max-request-bytes), with room for all else in it.
+  // Bytes of records in one transaction, unless a single record is larger: below etcd's usual request limit (1.5 MiB,
+  // --max-request-bytes), with room for the rest of the request.
   static constexpr size_t kMaxBytesAtOnce = 1'400'000;
-  // Below etcd's limit (128, --max-txn-ops): records in one transaction.
+  // Records in one transaction: below etcd's limit (128, --max-txn-ops).
   static constexpr size_t kMaxRecordsAtOnce = 50;
 
   struct Leader {
     int64_t epoch;
-    std::function<bool()> owns;       // whether this server still leads, as far as it knows
-    std::function<void()> on_fenced;  // a write was refused because it does not; nothing is written any more
+    std::function<bool()> owns;       // true if this server still leads, as far as it knows
+    std::function<void()> on_fenced;  // a write was refused because it does not; no more writes follow
   };
 
-  // Reads what earlier leaders have kept. The client outlives the store. A record that can't be read is set aside under
-  // another key, with a line in the log. Earlier leaders then count as if they had kept nothing: jobs without a record
+  // Reads the records of earlier leaders. The client must outlive the store. An unreadable record is set aside under
+  // another key and logged. Earlier leaders then count as if they had persisted nothing, because a job without a record
   // may have one that was set aside (SavedState::longest_life).
   //   DATA_LOSS            a key of the server itself can't be read; the message names it.
   //   FAILED_PRECONDITION  another server leads.
   //   UNAVAILABLE          etcd does not answer.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* client, EtcdKeys keys, Leader leader);
 
-  // What was found. To be taken once, before anything is kept.
+  // The state that was read. Call once, before the first Keep.
   SavedState TakeSaved() { return std::move(saved_); }
 
   void Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
@@ -68,12 +71,12 @@ class EtcdStore final : public StateStore {
 
  private:
   using Batch = RecordQueue::Batch;
-  // An item with the bytes of its record, which are made once.
+  // An item with the serialized record.
   struct Encoded {
     RecordQueue::Item item;
     std::string bytes;
   };
-  // An ended job that is remembered.
+  // A remembered ended job.
   struct Ended {
     std::string job_id;
     uint64_t highest_round = 0;
@@ -85,24 +88,25 @@ class EtcdStore final : public StateStore {
         keys_(std::move(keys)),
         leader_(std::move(leader)),
         queue_("etcd", {.longest = absl::Seconds(1)}) {}
-  // Calls `attempt` again while etcd does not answer, for a while.
+  // Retries `attempt` for a while if etcd does not answer.
   absl::Status Patiently(absl::FunctionRef<absl::Status()> attempt);
   absl::Status Load();
   absl::Status LoadJobs(int64_t revision);
   absl::Status SetAside(const etcdserverpb::KeyValue& record, const absl::Status& problem);
-  // False: Stop was called, or another server leads.
+  // Returns false if Stop was called or another server leads.
   bool Write(Batch batch, SteadyTime taken);
-  // In one transaction; if etcd finds that too large, one record after the other.
+  // Writes one transaction; if that is too large for etcd, one record at a time.
   bool WriteSome(std::vector<Encoded> records, SteadyTime taken);
-  // They are written; so are those of their jobs that were too large, because each record has all of its job.
+  // The records are written. This also completes earlier too-large records of their jobs, because each record contains
+  // the whole job.
   void CallSafe(const std::vector<Encoded>& records);
   void OnTooLarge(Encoded record);
-  // What every write begins with.
+  // The conditions of every write.
   etcdserverpb::TxnRequest NewTxn() const;
   etcdserverpb::TxnRequest MakeTxn(const std::vector<Encoded>& records, SteadyTime taken);
-  // CANCELLED: another server leads, or the client was shut down.
+  // CANCELLED: another server leads, or the client was stopped.
   absl::Status Commit(const etcdserverpb::TxnRequest& txn);
-  // Of a write that was refused: an earlier try of the same one had been applied, but was not answered.
+  // True if a refused write was applied by an earlier attempt whose answer was lost.
   bool WasApplied(const etcdserverpb::TxnResponse& refusal) const;
   void AddRecord(const JobRecord& record, const std::string& bytes, etcdserverpb::TxnRequest* txn);
   void ForgetOldest(etcdserverpb::TxnRequest* txn);
@@ -112,16 +116,16 @@ class EtcdStore final : public StateStore {
   const Leader leader_;
   const SteadyTime opened_ = SteadyNow();
   SavedState saved_;
-  // Of the thread, once it runs.
+  // Used only by the thread, once it runs.
   absl::Duration longest_life_;
   uint64_t forgotten_round_ = 0;
-  int64_t writes_ = 0;                  // of all leaders, that etcd has applied
+  int64_t writes_ = 0;                  // writes of all leaders that etcd has applied
   std::vector<std::string> forgotten_;  // ended jobs whose keys are still to be deleted
-  std::map<std::string, std::vector<std::function<void()>>> too_large_;  // by job: `safe` of those that wait
+  std::map<std::string, std::vector<std::function<void()>>> too_large_;  // by job: `safe` of records that wait
   std::function<void(const std::string& job_id, const std::string& trouble)> report_job_ = [](const std::string&,
                                                                                               const std::string&) {};
-  std::map<uint64_t, Ended> ended_;           // by the order in which they ended
-  std::map<std::string, uint64_t> ended_at_;  // its keys, by job
+  std::map<uint64_t, Ended> ended_;           // in the order in which they ended
+  std::map<std::string, uint64_t> ended_at_;  // keys of ended_, by job
   size_t ended_nodes_ = 0;
   uint64_t last_ended_ = 0;
   RecordQueue queue_;

@@ -29,7 +29,7 @@ void LeaderLease::OnGranted(std::optional<Granted> granted, SteadyTime now, Effe
   if (!granted) return FollowAgain(now, effects);
   lease_ = granted->lease;
   lease_ttl_ = granted->ttl;
-  // From when the grant was asked for: etcd can't have begun to count earlier.
+  // Counted from the request for the grant, because etcd can't have started earlier.
   valid_until_ = sent_ + 2 * lease_ttl_ / 3;
   state_ = State::kCampaigning;
   effects->emplace_back(lease::Campaign{lease_});
@@ -37,7 +37,7 @@ void LeaderLease::OnGranted(std::optional<Granted> granted, SteadyTime now, Effe
 
 void LeaderLease::OnCampaign(Campaigned result, int64_t epoch, SteadyTime now, Effects* effects) {
   if (state_ != State::kCampaigning) return;
-  // Without an answer the key may be there. It goes with its lease.
+  // Without an answer the key may exist. It is deleted with its lease.
   if (result != Campaigned::kWon || now >= valid_until_) return FollowAgain(now, effects);
   state_ = State::kLeading;
   asking_ = false;
@@ -75,7 +75,7 @@ void LeaderLease::OnDeadline(SteadyTime now, Effects* effects) {
 
 bool LeaderLease::ExpireIfDue(SteadyTime now, Effects* effects) {
   if (now < valid_until_) return false;
-  StepDown(absl::StrCat("no renewal of the lease was answered for ",
+  StepDown(absl::StrCat("no lease renewal was answered for ",
                         absl::FormatDuration(absl::Trunc(2 * lease_ttl_ / 3, absl::Milliseconds(1)))),
            effects);
   return true;
@@ -92,7 +92,7 @@ void LeaderLease::OnFenced(SteadyTime, Effects* effects) {
 }
 
 void LeaderLease::OnLapsed(Effects* effects) {
-  if (state_ == State::kLeading) StepDown("the lease ran out before its renewal was known", effects);
+  if (state_ == State::kLeading) StepDown("the lease expired before its renewal was confirmed", effects);
 }
 
 void LeaderLease::FollowAgain(SteadyTime now, Effects* effects) {

@@ -13,30 +13,30 @@
 
 namespace ddprun::rendezvous {
 
-// What a LeaderLease tells its shell to ask etcd, one question at a time; or what has become of it.
+// Effects that the shell of a LeaderLease carries out: requests to etcd, one at a time, or changes of leadership.
 namespace lease {
-// Is there a leader? OnObserved answers.
+// Check whether there is a leader. Answered by OnObserved.
 struct Observe {};
-// Grant a lease. OnGranted answers.
+// Grant a lease. Answered by OnGranted.
 struct Grant {};
-// Create the leader's key, bound to the lease, if there is none. OnCampaign answers.
+// Create the leader's key, bound to the lease, if there is none. Answered by OnCampaign.
 struct Campaign {
   int64_t lease;
 };
-// Keep the lease alive; the answer is of no use after `until`. OnRenewed answers.
+// Keep the lease alive; an answer after `until` is useless. Answered by OnRenewed.
 struct Renew {
   int64_t lease;
   SteadyTime until;
 };
-// Give the lease back, and with it the leader's key. No answer; if it fails, the lease expires by itself.
+// Revoke the lease, and with it the leader's key. Not answered; if it fails, the lease expires.
 struct Revoke {
   int64_t lease;
 };
-// From here on this server leads. `epoch`: the revision at which it was elected; greater for each leader.
+// This server leads from now on. `epoch`: the revision at which it was elected; increases with each leader.
 struct Lead {
   int64_t epoch;
 };
-// It leads no more, and never again. Comes after a Lead only, once.
+// This server has stopped leading, permanently. Follows a Lead, once.
 struct StepDown {
   std::string reason;
 };
@@ -49,7 +49,7 @@ using LeaseEffect = std::variant<lease::Observe, lease::Grant, lease::Campaign, 
 //
 //   kFollowing <--> kGranting --> kCampaigning --> kLeading --> kOver
 //       ^               |              |              (no renewal in time, the lease is gone, or Resign)
-//       +---------------+--------------+  (somebody else won, no answer, or too late)
+//       +---------------+--------------+  (another server won, no answer, or too late)
 //
 // etcd gives the leadership to another server when the lease was not renewed for its time to live. By its own clock
 // this server stops two thirds of that after it sent the last renewal that was answered: so there never are two servers
@@ -69,13 +69,13 @@ class LeaderLease {
   enum class Campaigned { kWon, kLost, kNoAnswer };
   enum class Renewed { kKept, kGone, kNoAnswer };
 
-  // `ttl`: what is asked for; etcd may grant more.
+  // `ttl`: the requested time to live; etcd may grant more.
   explicit LeaderLease(absl::Duration ttl) : ttl_(ttl) {}
 
   // The first call.
   void Start(SteadyTime now, Effects* effects);
 
-  // `leader`: whether there is one; unset: no answer.
+  // `leader`: true if there is one; unset: no answer.
   void OnObserved(std::optional<bool> leader, SteadyTime now, Effects* effects);
   void OnGranted(std::optional<Granted> granted, SteadyTime now, Effects* effects);
   void OnCampaign(Campaigned result, int64_t epoch, SteadyTime now, Effects* effects);
@@ -83,22 +83,21 @@ class LeaderLease {
   void OnDeadline(SteadyTime now, Effects* effects);
   SteadyTime NextDeadline() const { return timer_.at(); }
 
-  // Gives the leadership up, if it has it or may get it. No StepDown follows.
+  // Gives up the leadership or the candidacy. No StepDown follows.
   void Resign(Effects* effects);
-  // A write of this leader was refused because another one leads: as if the lease had expired.
+  // A write of this leader was refused because another server leads. Same effect as an expired lease.
   void OnFenced(SteadyTime now, Effects* effects);
 
-  // Others have seen that the time until which it was valid had passed, and have stopped acting, before a renewal was
-  // known to them.
+  // Other threads may have seen the validity expire, and have stopped acting, before a renewal was published.
   void OnLapsed(Effects* effects);
 
-  // Whether this server may act as the leader.
+  // True if this server may act as the leader.
   bool leads(SteadyTime now) const { return state_ == State::kLeading && now < valid_until_; }
-  // Until when it may, unless a renewal is answered. Infinite past: it does not lead.
+  // The end of that time unless a renewal is answered. Infinite past: it does not lead.
   SteadyTime valid_until() const { return state_ == State::kLeading ? valid_until_ : SteadyTime::InfinitePast(); }
   bool over() const { return state_ == State::kOver; }
 
-  // How often a follower looks, and a leader renews.
+  // Intervals at which a follower checks for a leader, and a leader renews.
   absl::Duration observe_interval() const { return ttl_ / 15; }
   absl::Duration renew_interval() const { return ttl_ / 6; }
 
@@ -113,9 +112,9 @@ class LeaderLease {
   State state_ = State::kFollowing;
   int64_t lease_ = 0;         // 0: none
   absl::Duration lease_ttl_;  // of lease_
-  SteadyTime sent_;           // when the last question was given to the shell
+  SteadyTime sent_;           // when the last request was given to the shell
   SteadyTime valid_until_ = SteadyTime::InfinitePast();
-  bool asking_ = false;  // an answer is awaited
+  bool asking_ = false;  // waiting for an answer
   Timer timer_;
 };
 

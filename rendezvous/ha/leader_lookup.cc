@@ -5,7 +5,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Launchers that wait for an answer should rather try elsewhere after that.
+// Launchers that wait longer should try another server instead.
 constexpr absl::Duration kPatience = absl::Seconds(2);
 
 }  // namespace

@@ -14,20 +14,20 @@
 
 namespace ddprun::rendezvous {
 
-// Answers who leads, for many that ask at once: one question to etcd answers all who asked before it was sent, and none
-// who asked later, so that each answer is true of a moment after it was asked for. Thread-safe.
+// Looks up the leader for many concurrent callers. One query to etcd answers all requests made before it was sent, and
+// none made later, so each answer was true at some time after its request. Thread-safe.
 class LeaderLookup {
  public:
   using Done = std::function<void(const absl::StatusOr<LeaderView>&)>;
 
-  // The client outlives it.
+  // The client must outlive this object.
   LeaderLookup(EtcdClient* client, EtcdKeys keys);
-  ~LeaderLookup();  // as Stop
+  ~LeaderLookup();  // same as Stop
 
-  // `done` is called once, by the lookup's thread, or by Stop.
+  // `done` is called once, by the lookup's thread or by Stop.
   void Ask(Done done);
 
-  // Answers those that wait, and later ones, with CANCELLED. Later calls do nothing.
+  // Answers pending and later requests with CANCELLED. Later calls do nothing.
   void Stop();
 
  private:

@@ -9,7 +9,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Times to live after which the lease of a process that has ended is gone, even if etcd grants more than was asked for.
+// After this number of times to live, the lease of an ended process has expired even if etcd granted more than
+// requested.
 constexpr int kOldLeaseGone = 3;
 
 constexpr char kNobodyLeads[] = "No server can lead without etcd";
@@ -106,7 +107,7 @@ void Leadership::Publish(LeaderLease::Effects* effects) {
   const SteadyTime until = lease_.valid_until();
   const int64_t ns = until == SteadyTime::InfinitePast() ? INT64_MIN : absl::ToInt64Nanoseconds(until.since_start());
   const int64_t before = valid_until_ns_.exchange(ns);
-  // This process was paused between the answer to a renewal and this line: MayAct may have been false meanwhile.
+  // If this process was paused between the answer to a renewal and this line, MayAct may have been false meanwhile.
   const bool lapsed = before != INT64_MIN && before < ns && absl::Nanoseconds(before) <= SteadyNow().since_start();
   if (lapsed) lease_.OnLapsed(effects);
 }
@@ -125,13 +126,13 @@ void Leadership::NoteLeader(const std::string& leader) {
     return;
   }
   if (!own_address_since_) own_address_since_ = SteadyNow();
-  // Before that it may be this server's own lease, of the process before.
+  // Until then the lease may be that of this server's previous process.
   if (SteadyNow() - *own_address_since_ < kOldLeaseGone * settings_.ttl || std::exchange(own_address_noted_, true)) {
     return;
   }
   Log(LogLevel::kError, absl::StrCat("another server leads at ", leader,
-                                     ", which is this server's address, too; give each server an --advertise of its "
-                                     "own, at which launchers reach it"));
+                                     ", which is also this server's address; give each server its own --advertise "
+                                     "address, at which launchers reach it"));
 }
 
 void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {

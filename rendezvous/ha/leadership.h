@@ -17,43 +17,43 @@
 
 namespace ddprun::rendezvous {
 
-// Who leads, as etcd said at one moment.
+// The leader according to etcd at one moment.
 struct LeaderView {
-  std::string address;  // HOST:PORT; empty: nobody
-  int64_t epoch = 0;    // of the latest leader, whether it still leads or not; 0: there was none
+  std::string address;  // HOST:PORT; empty: no leader
+  int64_t epoch = 0;    // of the latest leader, which may not lead any more; 0: there was none
 };
 
-// Asks etcd now: what it answers was true at a moment after the call began.
+// Queries etcd. The answer was true at some time after the call began.
 absl::StatusOr<LeaderView> AskForLeader(EtcdClient* client, const EtcdKeys& keys, SteadyTime deadline);
 
-// Carries out what a LeaderLease decides: a thread of its own asks etcd. Thread-safe. Outlived by the client.
+// Carries out the effects of a LeaderLease: a dedicated thread calls etcd. Thread-safe. The client must outlive this
+// object.
 class Leadership {
  public:
   struct Settings {
-    std::string advertise;  // HOST:PORT, at which launchers reach this server
+    std::string advertise;  // HOST:PORT at which launchers reach this server
     absl::Duration ttl;
   };
   struct Events {
     std::function<void(int64_t epoch)> on_lead;                   // this server leads; at most once
-    std::function<void(const std::string& reason)> on_step_down;  // it leads no more, and never again; after on_lead
+    std::function<void(const std::string& reason)> on_step_down;  // it has stopped leading, permanently; after on_lead
   };
 
-  // Events come from the thread, begin at once, and end before Stop returns.
+  // Events come from the thread. They may start during the constructor and end before Stop returns.
   Leadership(EtcdClient* client, EtcdKeys keys, Settings settings, Events events);
-  ~Leadership();  // as Stop
+  ~Leadership();  // same as Stop
 
-  // Whether this server may act as the leader at this moment. Once false after on_lead, it stays false.
+  // True if this server may act as the leader now. Once false after on_lead, it stays false.
   bool MayAct() const { return SteadyNow().since_start() < absl::Nanoseconds(valid_until_ns_.load()); }
 
-  // While this server follows: HOST:PORT of the leader as etcd last said, a moment ago; empty: none, or etcd does not
-  // answer.
+  // While this server follows: HOST:PORT of the leader as last reported by etcd; empty: none, or etcd does not answer.
   std::string leader() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A write was refused because another server leads.
   void OnFenced();
 
-  // Gives the leadership back, so that another server need not wait for it to expire, and ends the thread. Later calls
-  // do nothing. Not to be called from an event.
+  // Resigns, so that another server need not wait for the lease to expire, and ends the thread. Later calls do nothing.
+  // Must not be called from an event.
   void Stop();
 
  private:
@@ -67,20 +67,20 @@ class Leadership {
   void Do(const lease::Lead& lead, LeaderLease::Effects* more);
   void Do(const lease::StepDown& step_down, LeaderLease::Effects* more);
   void Publish(LeaderLease::Effects* effects);
-  // Trouble with etcd is logged when it begins, and its end. `fine`: whether there was none so far.
+  // Logs when problems with etcd begin and end. `fine`: in and out, true if there were none so far.
   static void NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine);
-  // Whether two servers have one address.
+  // Detects two servers with the same address.
   void NoteLeader(const std::string& leader);
 
   EtcdClient* const client_;
   const EtcdKeys keys_;
   const Settings settings_;
   const Events events_;
-  LeaderLease lease_;                               // of the thread
-  bool etcd_answers_ = true;                        // of the thread
-  bool can_campaign_ = true;                        // of the thread
-  std::optional<SteadyTime> own_address_since_;     // of the thread: another process leads at it
-  bool own_address_noted_ = false;                  // of the thread
+  LeaderLease lease_;  // used by the thread only, like the next four
+  bool etcd_answers_ = true;
+  bool can_campaign_ = true;
+  std::optional<SteadyTime> own_address_since_;  // since then another process has led at this server's address
+  bool own_address_noted_ = false;
   std::atomic<int64_t> valid_until_ns_{INT64_MIN};  // on the steady clock
   mutable Mutex mutex_;
   CondVar wake_;

@@ -42,7 +42,7 @@ void RecordQueue::Run(const std::function<bool(Batch batch, SteadyTime taken)>& 
       batch.swap(queue_);
     }
     if (write(std::move(batch), taken)) continue;
-    Batch dropped;  // beyond the lock
+    Batch dropped;  // destroyed after the lock is released
     MutexLock lock(&mutex_);
     stopping_ = true;
     dropped.swap(queue_);

@@ -34,7 +34,7 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
 
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {
   EXPECT_EQ(UnknownFlagText("--learning-rate=0.1"),
-            "unknown flag '--learning-rate': ddprun --help lists the flags; those of the script come after it");
+            "unknown flag '--learning-rate': see ddprun --help; flags of the script follow the script");
   EXPECT_FALSE(UnknownFlagText("---").empty());
   EXPECT_FALSE(UnknownFlagText("-").empty());
 }

@@ -212,7 +212,7 @@ TEST(Resolve, Script_IsRunByPython) {
   EXPECT_EQ(config.command.arguments, (Words{"profile", "python3", "-u", "train.py", "--lr", "1"}));
   facts.python.python_exec = "python3 '";
   EXPECT_EQ(Resolve(Options{.script = {"train.py"}}, facts, {}).status().message(),
-            "PYTHON_EXEC=python3 ': a quote does not end");
+            "PYTHON_EXEC=python3 ': unterminated quote");
 }
 
 TEST(Resolve, ModuleAndProgram_AreRunAsSuch) {

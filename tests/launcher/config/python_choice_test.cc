@@ -31,9 +31,9 @@ TEST(ChoosePython, PythonExec_WinsAndMayHaveArguments) {
   EXPECT_EQ(choose(R"("/my opt/python" -W 'error::Some Warning' a\ b "c\"d" '')")->programs, Words{"/my opt/python"});
   EXPECT_EQ(choose(R"("/my opt/python" -W 'error::Some Warning' a\ b "c\"d" '')")->arguments,
             (Words{"-W", "error::Some Warning", "a b", "c\"d", ""}));
-  EXPECT_EQ(choose("  ").status().message(), "PYTHON_EXEC=  : there is no program in it");
-  EXPECT_EQ(choose("python 'x").status().message(), "PYTHON_EXEC=python 'x: a quote does not end");
-  EXPECT_EQ(choose("python \\").status().message(), "PYTHON_EXEC=python \\: a quote does not end");
+  EXPECT_EQ(choose("  ").status().message(), "PYTHON_EXEC=  : no program is given");
+  EXPECT_EQ(choose("python 'x").status().message(), "PYTHON_EXEC=python 'x: unterminated quote");
+  EXPECT_EQ(choose("python \\").status().message(), "PYTHON_EXEC=python \\: unterminated quote");
 }
 
 }  // namespace

@@ -74,12 +74,12 @@ log-dir            none                                  default
 redirects          0:3                                   --redirects=0:3
 tee                none                                  default
 signals-to-handle  SIGTERM,SIGINT,SIGHUP,SIGQUIT         default
-signals passed on  SIGUSR1,SIGUSR2                       warnings, unless they are to be handled
+signals passed on  SIGUSR1,SIGUSR2                       warnings, unless in --signals-to-handle
 shutdown-timeout   27s                                   default, but not more than the kill wait leaves
 kill wait          30s                                   from the batch system's SIGTERM to its SIGKILL
 end time           2023-11-14 22:13:20 +00:00            when the job's time is over
 requeues           1                                     job 12
-note: 4 workers share 2 CPUs, all that SLURM lets this task use: give srun itself --cpus-per-task=N (it does not take over sbatch's)
+note: 4 workers share 2 CPUs, all that SLURM lets this task use: give srun itself --cpus-per-task=N (srun does not inherit sbatch's)
 )");
 }
 

@@ -599,9 +599,7 @@ TEST_F(PreloadTest, NoPython_IsSaid) {
   Launcher automatic({"--standalone", "--preload", "--no-python", "true"}, Environment());
   EXPECT_EQ(automatic.Wait(), 0);
   EXPECT_EQ(Count(automatic.Err(), "WARNING"), 0) << automatic.Err();
-  EXPECT_EQ(Count(launcher.Err(),
-                  "--preload has no effect: the workers are not started by Python, which these modules are for\n"),
-            1);
+  EXPECT_EQ(Count(launcher.Err(), "--preload has no effect: modules can be preloaded only for Python workers\n"), 1);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST(HangTextTest, AllOfTheNode) {
   EXPECT_EQ(
       HangText(hang, 0),
       "ranks 0-1 have been in phase backward of step 7 for 3.0s (usually 300ms, limit 1.0s): they wait for each other "
-      "or for another node, whose launcher may say more");
+      "or for another node (see its launcher's log)");
 }
 
 TEST(HangTextTest, ControlCharactersOfAPhase_DoNotReachATerminal) {
@@ -62,7 +62,7 @@ TEST(HangTextTest, NotExited) {
 }
 
 TEST(HangTextTest, WentOnAndStragglers) {
-  EXPECT_EQ(WentOnText({At(1, 9, "forward")}, 4), "rank 5 has gone on after 5.0s in phase forward of step 9");
+  EXPECT_EQ(WentOnText({At(1, 9, "forward")}, 4), "rank 5 continued after 5.0s in phase forward of step 9");
   EXPECT_EQ(StragglersText({{{1, absl::Milliseconds(450), absl::Milliseconds(300)}}}, 4),
             "rank 5 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of "
             "this node's ranks (300ms)");

@@ -29,7 +29,7 @@ TEST_F(StoreWaitWatchTest, LongWait_TheRanksThatWaitAndThatDoNotAreNamed) {
   const std::vector<std::string> said =
       Until(kStart + absl::Seconds(59), {{1, 0, "barrier", {}}, {2, 1, "barrier", {}}, {3, 2, "barrier", {}}});
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0], "ranks 0-2 have waited 30.0s for key 'barrier' of the store; rank 3 has not asked for it");
+  EXPECT_EQ(said[0], "ranks 0-2 have waited 30.0s for key 'barrier' of the store; rank 3 has not requested it");
 }
 
 TEST_F(StoreWaitWatchTest, Repetitions_BecomeRarer) {
@@ -57,7 +57,7 @@ TEST_F(StoreWaitWatchTest, KeyOfAKnownRank_IsNamed) {
   const auto said = Until(kStart + absl::Seconds(59), {{1, 0, "key", 2}});
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0],
-            "rank 0 has waited 30.0s for key 'key' of the store, which rank 2 sets; ranks 1-3 have not asked for it");
+            "rank 0 has waited 30.0s for key 'key' of the store, which rank 2 sets; ranks 1-3 have not requested it");
 }
 
 TEST_F(StoreWaitWatchTest, SeveralKeys_TheLongestWaitIsNamed) {
@@ -66,7 +66,7 @@ TEST_F(StoreWaitWatchTest, SeveralKeys_TheLongestWaitIsNamed) {
   const auto said = Until(kStart + absl::Seconds(59), {{1, 0, "z", {}}, {2, 1, "a", {}}});
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0],
-            "rank 0 has waited 30.0s for key 'z' of the store; ranks 1-3 have not asked for it; others wait for 1 more "
+            "rank 0 has waited 30.0s for key 'z' of the store; ranks 1-3 have not requested it; others wait for 1 more "
             "key");
 }
 

@@ -136,7 +136,7 @@ TEST_F(EtcdMistakesTest, TwoServersAdvertiseOneAddress) {
   const auto leader = Server({flag});
   ExpectLine(leader.get(), "leads since revision");
   const auto other = Server({flag});
-  ExpectLine(other.get(), "give each server an --advertise of its own");
+  ExpectLine(other.get(), "give each server its own --advertise address");
 }
 
 TEST_F(EtcdMistakesTest, RequestsAreLimited_JobThatIsTooLargeSaysSo_OthersRun) {

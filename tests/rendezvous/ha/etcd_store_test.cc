@@ -340,7 +340,7 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   store->Stop();
   EXPECT_EQ(safe_, 5);
   ASSERT_EQ(troubles.size(), 1u);
-  EXPECT_NE(troubles["large"].find("can't keep this job in etcd"), std::string::npos) << troubles["large"];
+  EXPECT_NE(troubles["large"].find("can't persist this job in etcd"), std::string::npos) << troubles["large"];
   EXPECT_NE(troubles["large"].find("--max-request-bytes"), std::string::npos) << troubles["large"];
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), 2u);
 }

@@ -99,7 +99,7 @@ TEST_F(LeaderLeaseTest, NoRenewalIsAnswered_StepsDownInTime) {
     last = Due();
     if (last == "renew 7") last = Renewed(LeaderLease::Renewed::kNoAnswer);
   }
-  EXPECT_EQ(last, "step down: no renewal of the lease was answered for 2s");
+  EXPECT_EQ(last, "step down: no lease renewal was answered for 2s");
   EXPECT_EQ(now_, kStart + absl::Seconds(2));
   EXPECT_EQ(lease_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
@@ -109,7 +109,7 @@ TEST_F(LeaderLeaseTest, Paused_LeadsNoMoreThoughNothingWasCalled_AndALateAnswerD
   Due();
   After(absl::Seconds(10));
   EXPECT_FALSE(lease_.leads(now_));
-  EXPECT_EQ(Renewed(LeaderLease::Renewed::kKept), "step down: no renewal of the lease was answered for 2s");
+  EXPECT_EQ(Renewed(LeaderLease::Renewed::kKept), "step down: no lease renewal was answered for 2s");
 }
 
 TEST_F(LeaderLeaseTest, LeaseGoneOrFenced_StepsDownAtOnce) {
@@ -130,7 +130,7 @@ TEST_F(LeaderLeaseTest, OthersWriteTheKey_StepsDown) {
 TEST_F(LeaderLeaseTest, OthersSawItRunOut_StepsDown) {
   Lead();
   lease_.OnLapsed(&effects_);
-  EXPECT_EQ(Take(), "step down: the lease ran out before its renewal was known");
+  EXPECT_EQ(Take(), "step down: the lease expired before its renewal was confirmed");
   EXPECT_FALSE(lease_.leads(now_));
 }
 
