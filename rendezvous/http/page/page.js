@@ -3,9 +3,9 @@
 "use strict";
 
 const POLL_MS = 2000;      // while the page is visible
-const SETTLE_MS = 120;  // events that occur together cause one refresh
+const SETTLE_MS = 120;     // events that occur together cause one refresh
 const RETRY_MS = 1000;     // after a lost connection
-const ROW = 30;  // height of a row of the node table in pixels; as in page.css
+const ROW = 30;            // height of a row of the node table in pixels; as in page.css
 const MAX_EVENTS = 200;
 const MAX_JOBS = 500;
 const LATE_STEPS = 1;      // a rank this far behind the newest step is marked
