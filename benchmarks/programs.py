@@ -15,7 +15,7 @@ def die(text):
 def need(*programs):
     for program in programs:
         if not os.access(program, os.X_OK):
-            die(f"missing {program}: run scripts/setup first")
+            die(f"missing {program}: call scripts/setup first")
 
 
 def build(*targets):
