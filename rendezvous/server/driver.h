@@ -67,7 +67,7 @@ class Driver {
   bool WaitUntilEveryoneLeft(SteadyTime deadline);
 
   // Likewise for launchers that sent Leave and are stopping their workers: without a server they would have to kill
-  // them (protocol 4.5). Also returns false once all of them have been silent for so long that they must have done so.
+  // them (protocol 4.5). Also returns false once all of them have been silent long enough to have done so.
   bool WaitUntilLeaversLeft(SteadyTime deadline);
 
   // Makes both waits, current and later ones, return false at once.

@@ -120,7 +120,7 @@ async function refresh() {
     if (!state.follows) showNotice("");
   } catch (error) {
     if (error instanceof NeedsLogin) askForToken();
-    else if (error instanceof TypeError) showLink("reconnecting", "wait"); // nobody answers
+    else if (error instanceof TypeError) showLink("reconnecting", "wait"); // no response
     else showNotice(error.message);
   }
   state.busy = false;
@@ -139,7 +139,7 @@ function listen() {
   const stream = new EventSource(`/api/v1/events?backlog=${MAX_EVENTS}${job}`);
   state.stream = stream;
   stream.onopen = () => { showLink("live", "good"); refreshSoon(); };
-  // A new server process numbers its events anew.
+  // A new server process restarts the event numbers.
   stream.addEventListener("reset", () => { state.events = []; state.newest = -1; paintEvents(); });
   stream.onmessage = (message) => {
     if (stream !== state.stream) return;
