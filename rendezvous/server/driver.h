@@ -50,7 +50,7 @@ class Driver {
   // Handles a message of the launcher at `session`. The session is ended with:
   //   INVALID_ARGUMENT     its first message is not a Join, or a later one is.
   //   FAILED_PRECONDITION  the registry refused the Join (a Rejected came before).
-  // ABORTED              its node has joined with a newer incarnation, or twice with this one.
+  //   ABORTED              its node has joined with a newer incarnation, or twice with this one.
   //   RESOURCE_EXHAUSTED   too many jobs (a Rejected came before).
   //   UNAVAILABLE          it was silent and counts as lost; it may join again.
   //   OK                   it said Leave, and has no workers left.
