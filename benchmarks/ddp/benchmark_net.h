@@ -18,15 +18,15 @@
 
 namespace ddprun::bench {
 
-// A model that is measured. Thread-compatible.
+// A benchmark model. Thread-compatible.
 class Net : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x) = 0;
-  // Of forward's output: a float scalar.
+  // Returns the loss, a float scalar, for the output of forward.
   virtual at::Tensor Loss(const at::Tensor& logits, const at::Tensor& y) const = 0;
 };
 
-// examples/cpp/gpt.
+// The GPT of examples/cpp/gpt.
 class GptNet : public Net {
  public:
   explicit GptNet(const gpt::Config& config);
@@ -37,7 +37,7 @@ class GptNet : public Net {
   gpt::Model model_;
 };
 
-// Four linear layers with 128 neurons between them: so small that all that is not arithmetic shows.
+// Four linear layers with 128 neurons between them: so small that overhead besides the arithmetic shows.
 class MlpNet : public Net {
  public:
   MlpNet();
@@ -50,7 +50,7 @@ class MlpNet : public Net {
   Linear first_, second_, third_, head_;
 };
 
-// Three convolutions with batch normalization, 16 to 64 channels, on the features as images of 32 x 32.
+// Three convolutions with batch normalization, 16 to 64 channels, on the features as 32 x 32 images.
 class CnnNet : public Net {
  public:
   CnnNet();
@@ -63,8 +63,8 @@ class CnnNet : public Net {
   Linear head_{nullptr};
 };
 
-// The mean of a sequence's embeddings, and a linear layer: nearly all parameters are a table, so the all-reduce and the
-// optimizer take most of the time.
+// The mean of a sequence's embeddings, and a linear layer: nearly all parameters are in one table, so the all-reduce
+// and the optimizer take most of the time.
 class EmbeddingNet : public Net {
  public:
   EmbeddingNet(int64_t vocab, int64_t width);
@@ -76,9 +76,9 @@ class EmbeddingNet : public Net {
   Linear head_;
 };
 
-// "gpt", "mlp", "cnn" or "embedding". Of `config`, the MLP and the CNN need nothing.
+// Creates a "gpt", "mlp", "cnn" or "embedding". The MLP and the CNN do not use `config`.
 std::shared_ptr<Net> MakeNet(const std::string& model, const gpt::Config& config);
-// Whether its batches are tokens.
+// True if the model's batches are tokens.
 bool TakesTokens(const std::string& model);
 
 }  // namespace ddprun::bench

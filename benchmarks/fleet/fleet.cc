@@ -12,7 +12,7 @@
 namespace ddprun::benchmarks {
 namespace {
 
-using namespace rendezvous;  // NOLINT: the whole file speaks of its messages
+using namespace rendezvous;  // NOLINT: the whole file uses its messages
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 

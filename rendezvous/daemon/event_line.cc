@@ -21,7 +21,7 @@ const char* Severity(Event::Kind kind) {
   }
 }
 
-// What happened, in few words that are alike for alike failures.
+// Low-cardinality error type.
 std::string ErrorType(const WorkerFailure& failure) {
   if (failure.rank < 0) return "node_lost";
   if (failure.oom_killed) return "oom_killed";

@@ -26,7 +26,7 @@ constexpr int kMaxIdleMs = 15'000;
 constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
 
-// What the calls of one server share.
+// State shared by all calls of one server.
 struct Calls {
   LeaderLookup* lookup;
   Acceptor* acceptor;
@@ -64,8 +64,8 @@ class FollowerCall {
 
   void OnChecked(const absl::Status& status) {
     if (!status.ok()) return Refuse(status);
-    // As a Join does where a server leads: while no server leads, all launchers ask again and again, and those that
-    // have no answer in time stop their workers. Many of them may have one address.
+    // As a Join does on the leader: while there is no leader, all launchers ask repeatedly, and those that get no
+    // answer in time stop their workers. Many of them may share one address.
     calls_->acceptor->SessionBegan(peer_);
     in_session_ = true;
     calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
@@ -75,17 +75,17 @@ class FollowerCall {
     context_.AddTrailingMetadata(kFollowerKey, "1");
     if (!view.ok()) {
       return End(absl::FailedPreconditionError(
-          absl::StrCat("a follower that can't tell who leads: ", view.status().message())));
+          absl::StrCat("a follower that cannot determine the leader: ", view.status().message())));
     }
     context_.AddTrailingMetadata(kEpochKey, absl::StrCat(view->epoch));
     if (view->address.empty()) {
-      return End(absl::FailedPreconditionError("a follower; no server leads at the moment"));
+      return End(absl::FailedPreconditionError("a follower; there is currently no leader"));
     }
     context_.AddTrailingMetadata(kLeaderKey, view->address);
     End(absl::FailedPreconditionError(absl::StrCat("a follower; the leader is ", view->address)));
   }
 
-  // Who is refused is not told what this server knows, but that it is one.
+  // A refused caller learns only that this is a server.
   void Refuse(const absl::Status& status) {
     context_.AddTrailingMetadata(kServerMarker, "1");
     End(status);
@@ -103,7 +103,7 @@ class FollowerCall {
   Calls* const calls_;
   const CallCounter::Token token_;
   PeerAddress peer_;
-  bool in_session_ = false;  // has shown that it may ask
+  bool in_session_ = false;  // authenticated
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   MemberCompletion<FollowerCall, &FollowerCall::OnAccepted> accepted_tag_{this};
@@ -150,7 +150,7 @@ class FollowerServer::Impl {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
       queue_->Shutdown();
-      RunCompletions(queue_.get());  // gRPC wants every queue emptied before it goes
+      RunCompletions(queue_.get());  // gRPC requires every queue to be drained before its destruction
       return absl::UnavailableError("the gRPC server failed to start");
     }
     FollowerCall::AwaitNext(&calls_);

@@ -11,20 +11,20 @@
 
 namespace ddprun::rendezvous {
 
-// What a server does that does not lead: it ends every call with FAILED_PRECONDITION, which names the leader
-// (leader_hint.h), after the caller has proven who it is. Thread-safe. The lookup outlives it.
+// The gRPC server of a follower: it ends every call with FAILED_PRECONDITION, which names the leader (leader_hint.h),
+// after the caller has authenticated. Thread-safe. The lookup outlives it.
 class FollowerServer {
  public:
-  // Listens as Server::Start, with the same errors.
+  // Listens as Server::Start does, with the same errors.
   static absl::StatusOr<std::unique_ptr<FollowerServer>> Start(LeaderLookup* lookup,
                                                                const std::vector<std::string>& listen_addresses,
                                                                const ServerOptions& options);
-  ~FollowerServer();  // as Shutdown
+  ~FollowerServer();  // calls Shutdown()
 
-  // As Server has them.
+  // As Server::addresses.
   const std::vector<std::string>& addresses() const;
 
-  // Stops listening and answers what is still asked. The lookup is stopped. Later calls do nothing.
+  // Stops listening and answers pending calls. The lookup is stopped. Later calls do nothing.
   void Shutdown();
 
  private:

@@ -8,7 +8,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A renewal that one member does not answer must be answered by another one in time.
+// Number of attempts per lease: a renewal that one member does not answer must be answered by another in time.
 constexpr int kTriesInALease = 6;
 
 }  // namespace
@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<HaServer>> HaServer::Start(HaOptions options, Eve
   std::string advertise = server->options_.advertise;
   if (advertise.empty()) advertise = server->addresses_.front();
   for (const std::string& member : server->client_->FindSilentMembers()) {
-    Log(LogLevel::kWarning, absl::StrCat("a member of etcd does not answer: ", member, ". Going on with the others"));
+    Log(LogLevel::kWarning, absl::StrCat("a member of etcd does not answer: ", member, "; continuing with the others"));
   }
-  Log(LogLevel::kInfo, absl::StrCat("following until no other server leads; etcd: ", server->client_->Name()));
+  Log(LogLevel::kInfo, absl::StrCat("started as a follower; etcd: ", server->client_->Name()));
   HaServer* const raw = server.get();
   server->leadership_ = std::make_unique<Leadership>(
       server->lease_client_.get(), server->keys_, Leadership::Settings{advertise, server->options_.lease_ttl},

@@ -22,49 +22,49 @@ namespace ddprun::rendezvous {
 struct HaOptions {
   EtcdOptions etcd;
   std::string prefix;
-  std::string advertise;  // HOST:PORT, no wildcard; empty: the first address listened at
+  std::string advertise;  // HOST:PORT, no wildcard; empty: the first listen address
   absl::Duration lease_ttl;
   std::vector<std::string> listen;
   Credentials credentials;
 };
 
-// One of several servers with one etcd: follows until it leads. A process leads once; when it leads no more it has to
-// end.
+// One of several servers that share an etcd: follows until it leads. A process leads at most once; when it loses the
+// leadership it has to exit.
 //
 //   Start --> (on_lead) --> Lead --> the caller serves launchers with store() and epoch() --> Stop
 //                                       (on_step_down: the caller ends the process at once)
 //
-// Belongs to one thread, but for the events, which come from threads of its own.
+// Belongs to one thread, except for the events, which are called on internal threads.
 class HaServer {
  public:
   struct Events {
-    std::function<void()> on_lead;  // Lead is to be called
+    std::function<void()> on_lead;  // Lead has to be called
     std::function<void(const std::string& reason)> on_step_down;
   };
 
   // Listens, answers launchers as a follower, and tries to become the leader.
-  //   INVALID_ARGUMENT  an option of etcd is wrong.
+  //   INVALID_ARGUMENT  an etcd option is invalid.
   //   others            as Server::Start.
   static absl::StatusOr<std::unique_ptr<HaServer>> Start(HaOptions options, Events events);
-  ~HaServer();  // as Stop
+  ~HaServer();  // calls Stop()
 
-  // With their true ports.
+  // The listen addresses with their actual ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Of a follower: who leads, as Leadership::leader. Any thread.
+  // The leader as this follower knows it (Leadership::leader). Any thread.
   std::string leader() const { return leadership_->leader(); }
 
-  // Reads the records, and stops listening: from here on another Server may serve at addresses(). REQUIRES: on_lead
-  // came. Errors as of EtcdStore::Open. May be called from another thread.
+  // Reads the records and stops listening, so that a Server may then serve at addresses(). REQUIRES: on_lead was
+  // called. Errors: see EtcdStore::Open. May be called from another thread.
   absl::Status Lead();
-  // Lead, which may wait for etcd, returns at once, with CANCELLED if it has not read all.
+  // Makes Lead, which may wait for etcd, return at once, with CANCELLED if it has not read everything.
   void CancelLead();
 
-  // Of the leader. REQUIRES: Lead was called.
+  // The leader's store and epoch. REQUIRES: Lead was called.
   EtcdStore* store() { return store_.get(); }
   int64_t epoch() const { return epoch_; }
 
-  // Gives the leadership back; no event follows. REQUIRES: the caller has stopped acting as the leader.
+  // Releases the leadership; no event follows. REQUIRES: the caller has stopped acting as the leader.
   void Stop();
 
  private:
@@ -76,7 +76,7 @@ class HaServer {
   std::vector<std::string> addresses_;
   std::atomic<int64_t> epoch_ = 0;
   std::unique_ptr<EtcdClient> client_;
-  std::unique_ptr<EtcdClient> lease_client_;  // with less patience
+  std::unique_ptr<EtcdClient> lease_client_;  // with shorter timeouts
   std::unique_ptr<LeaderLookup> lookup_;
   std::unique_ptr<FollowerServer> follower_;
   std::unique_ptr<Leadership> leadership_;

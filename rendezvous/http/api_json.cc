@@ -20,7 +20,7 @@ using rendezvous::NodeView;
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
 
-// Texts come from launchers: what is not UTF-8 is replaced, so that this never throws.
+// Texts come from launchers: invalid UTF-8 is replaced, so that this never throws.
 std::string Dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 // Infinite durations are null.

@@ -45,7 +45,7 @@ uint64_t EventStream::BacklogStart() const {
 std::string EventStream::Next() {
   std::string part = std::exchange(head_, "");
   while (part.size() < kPartBytes) {
-    // A number above the newest would begin anew.
+    // Read() would start over for a number above the newest.
     if (after_ >= log_->newest()) break;
     const EventLog::Events events = log_->Read(after_, kEventsAtOnce);
     if (events.empty()) break;

@@ -10,9 +10,9 @@
 
 namespace ddprun::http {
 
-// The events of one job, or of all, as server-sent events. An id is "SERVER-NUMBER": SERVER is random for each process,
-// because restored events have other numbers with it. Besides events, which have no name, there are
-//   reset  the client's last event was another process's: what it knows is out of date, the newest events follow.
+// Server-sent events of one job, or of all. An id is "SERVER-NUMBER": SERVER is random for each process, because
+// restored events have other numbers in another process. Besides events, which have no name, the stream contains
+//   reset  the client's last event came from another process: its state is outdated, the newest events follow.
 //   gap    events are missing: the client was away, or slow, for longer than the server keeps them.
 // Thread-compatible.
 class EventStream {
@@ -20,19 +20,19 @@ class EventStream {
   static constexpr size_t kMaxBacklog = 1000;
 
   struct Options {
-    std::string job_id;   // empty: of all jobs and hosts
-    std::string last_id;  // the Last-Event-ID header; empty: the client knows none
-    size_t backlog = 0;   // so many old events come first, where last_id does not say where to go on
+    std::string job_id;   // empty: all jobs and hosts
+    std::string last_id;  // the Last-Event-ID header; empty if there is none
+    size_t backlog = 0;   // number of old events to send first, unless last_id says where to resume
   };
 
   // The log outlives it.
   EventStream(const rendezvous::EventLog* log, const std::string& server, Options options);
 
-  // What to send next, at most about 64 KiB; empty: nothing yet.
+  // Returns what to send next, at most about 64 KiB; empty: nothing yet.
   std::string Next();
 
  private:
-  // After which event to begin, that at most options_.backlog come.
+  // The number of the event after which to start, so that at most options_.backlog old events are sent.
   uint64_t BacklogStart() const;
   bool Matches(const rendezvous::Event& event) const;
 

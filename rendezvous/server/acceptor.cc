@@ -21,18 +21,18 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A peer that is gone is found out by heartbeats; see the keepalive times in server.cc.
+// Lost peers are detected by heartbeats; see the keepalive times in server.cc.
 constexpr absl::Duration kUserTimeout = absl::Minutes(20);
 constexpr int kAcceptsInTurn = 256;
-constexpr int kPauseMs = 100;  // while the kernel has no descriptor: nobody says when it has one
-constexpr int kTurnMs = 10;    // for newcomers that wait for their turn
+constexpr int kPauseMs = 100;  // while the kernel has no descriptor; there is no notification when it has one
+constexpr int kTurnMs = 10;    // for newcomers waiting for their turn
 constexpr int kReserve = 64;
 
-// A client begins with these and a SETTINGS frame, of which the fourth byte is the type (RFC 9113, 3.4).
+// A client starts with this preface and a SETTINGS frame, whose fourth byte is the type (RFC 9113, 3.4).
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeaderBytes = 9;
 constexpr char kSettings = 4;
-// So many bytes are there in either protocol before the client waits for an answer.
+// In either protocol the client sends at least this many bytes before it waits for an answer.
 constexpr size_t kFirstBytes = kPreface.size() + kFrameHeaderBytes;
 
 bool IsBeginning(Acceptor::Protocol protocol, absl::string_view bytes) {
@@ -59,7 +59,7 @@ PeerAddress OwnEndOf(int fd) {
   return PeerOfSocket(address);
 }
 
-// With a reset, so that the kernel keeps nothing of it.
+// Closes with a reset, so that the kernel keeps no state of the connection.
 void Refuse(int fd) {
   const linger reset = {.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -93,7 +93,7 @@ Acceptor::~Acceptor() {
 absl::StatusOr<int> Acceptor::Listen(const Endpoint& address) {
   if (wake_ < 0 || copy_ < 0 || epoll_ < 0) return absl::InternalError(OutOfFilesText());
   if (IsEveryAddress(address.host) && address.port != 0) {
-    // Each of 0.0.0.0 and :: means all addresses of both families, so the second one is served already.
+    // Both 0.0.0.0 and :: mean all addresses of both families, so the second one is already served.
     for (const Listeners& open : listeners_) {
       if (open.everywhere && open.port == address.port) return open.port;
     }
@@ -214,11 +214,11 @@ void Acceptor::AcceptSome(int listener) {
       EndOldest(reserve_);
       return SetPaused(true);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
-      log_.Warn("the kernel has no memory for connections");
+      log_.Warn("the kernel is out of memory for connections");
       return SetPaused(true);
     } else if (errno == EAGAIN) {
       return;
-    }  // else this one connection broke before it was accepted
+    }  // otherwise this one connection broke before it was accepted
   }
 }
 
@@ -239,7 +239,7 @@ void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
   }
   by_fd_[fd] = newcomers_.insert(newcomers_.end(), Newcomer{id, SteadyNow() + bounds_.first_bytes});
   Watch(epoll_, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
-  // The kernel gives out the lowest number that is free: all below are in use. The newcomer itself may have to go.
+  // The kernel assigns the lowest free number, so all below are in use. The newcomer itself may have to be closed.
   if (const int missing = fd - (limit_ - reserve_) + 1; missing > 0) {
     ReportOutOfFiles();
     EndOldest(missing);
@@ -251,10 +251,10 @@ void Acceptor::OnBytes(int fd) {
   char buffer[kFirstBytes];
   const ssize_t got = recv(fd, buffer, sizeof buffer, MSG_PEEK);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // told again when there are more
+  if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // EPOLLET reports again when more arrive
   if (got <= 0 || !IsBeginning(protocol_, absl::string_view(buffer, got))) return Close(newcomer);
   if (LetIn(newcomer)) return;
-  Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // what else it says makes no difference
+  Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // further bytes do not matter
   ready_.push_back(newcomer->id);
 }
 
@@ -314,11 +314,11 @@ bool Acceptor::End(const Id& id) {
     if (same) Close(it->second);
     return same;
   }
-  // gRPC may close the descriptor at any moment, and another socket may get its number: so what is looked at is a copy.
+  // gRPC may close the descriptor at any time and its number may be reused, so the check and the shutdown use a copy.
   if (dup3(id.fd, copy_, O_CLOEXEC) < 0) return false;
   const bool same = id.cookie != 0 && CookieOf(copy_) == id.cookie;
   if (same) shutdown(copy_, SHUT_RDWR);
-  dup3(wake_, copy_, O_CLOEXEC);  // holds the socket no longer
+  dup3(wake_, copy_, O_CLOEXEC);  // releases the socket
   return same;
 }
 

@@ -10,7 +10,7 @@ namespace ddprun::rendezvous {
 
 absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const Id& id, const PeerAddress& peer,
                                                                          SteadyTime now, const PeerAddress& own) {
-  if (connections_.contains(id.fd)) Remove(id.fd);  // closed since
+  if (connections_.contains(id.fd)) Remove(id.fd);  // closed in the meantime
   ForgetRested(now);
   Address& address = addresses_[peer.host];
   const SteadyTime rested = std::max(address.rested, now) + limits_.interval;
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<ConnectionLimits::Id>> ConnectionLimits::Open(const I
   by_peer_[peer] = id.fd;
   if (!own.host.empty()) {
     const auto [begin, end] = loopback_.equal_range(peer);
-    // With both ends the same, the older one is closed.
+    // Two connections cannot have the same ends, so the older one is closed.
     const auto older = std::find_if(begin, end, [&](const auto& e) { return connections_.at(e.second).own == own; });
     if (older != end) loopback_.erase(older);
     loopback_.emplace(peer, id.fd);
@@ -88,7 +88,7 @@ void ConnectionLimits::SessionBegan(const PeerAddress& peer) {
 
 void ConnectionLimits::SessionEnded(const PeerAddress& peer) {
   Connection* const connection = Find(peer);
-  // One that began before may have been that of another connection, which is closed by now.
+  // The session may have been counted on another connection of this peer, which is closed by now.
   if (connection == nullptr || connection->sessions == 0) return;
   if (--connection->sessions == 0) Wait(connection);
 }
@@ -130,7 +130,7 @@ ConnectionLimits::Id ConnectionLimits::Remove(int fd) {
   return id;
 }
 
-// All at once, now and then: each costs nothing more than when it came.
+// Amortized: a full scan only when the number of addresses has doubled.
 void ConnectionLimits::ForgetRested(SteadyTime now) {
   if (addresses_.size() < look_again_at_) return;
   std::erase_if(addresses_,

@@ -58,7 +58,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
   const absl::StatusOr<SocketAddress> far = NumericAddress(from.host, from.port);
   if (!far.ok()) return refused;
   const std::vector<PeerAddress> ends = acceptor_->OwnEndsOf(from);
-  // Any of them may be the caller's, also one that it has closed by now.
+  // Any of them may be the caller's, including one that it has already closed.
   for (const PeerAddress& end : ends) {
     const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
     if (!own.ok()) return refused;
@@ -99,7 +99,7 @@ void ControlService::Start(grpc::ServerCompletionQueue* queue, CallCounter* call
   guard_ = guard;
   acceptor_ = acceptor;
   using Service = v1::Control::AsyncService;
-  // Of launchers the registry looks whether they own the job.
+  // For launchers the registry checks that they own the job.
   Serve<v1::StopJobRequest>(&Service::RequestStopJob, Role::kLauncher,
                             [](const v1::StopJobRequest& request) { return StopJob{request.job_id()}; });
   Serve<v1::ResizeJobRequest>(&Service::RequestResizeJob, Role::kLauncher, [](const v1::ResizeJobRequest& request) {
@@ -135,7 +135,7 @@ absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
   const bool known = guard_->checks_callers() || CheckUser(peer).ok();
   const std::string stranger = known ? "" : AddressOfPeer(peer);
   MutexLock lock(&mutex_);
-  if (shut_down_) return absl::UnavailableError("the server shuts down");
+  if (shut_down_) return absl::UnavailableError("the server is shutting down");
   if (streams_.size() >= kMaxWatchers) return absl::ResourceExhaustedError("too many watchers");
   if (!known) {
     size_t strangers = 0, of_address = 0;

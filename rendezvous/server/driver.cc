@@ -20,7 +20,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// The core can't know that nodes are missing because this process ran out of file descriptors.
+// The core cannot know that nodes are missing because this process ran out of file descriptors.
 void NameLocalCause(Effects* effects) {
   if (!RanOutOfFiles()) return;
   for (Effect& effect : *effects) {
@@ -80,7 +80,8 @@ Driver::~Driver() {
 void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMessage& message) {
   {
     MutexLock lock(&mutex_);
-    // After the message was read: an answer to it says that this server led when the launcher sent it (protocol 4.5).
+    // Checked after the message was read: an answer proves that this server was the leader when the launcher sent it
+    // (protocol 4.5).
     if (!OwnedLocked()) return;
     Peer& peer = peers_[session.get()];
     peer.heard = SteadyNow();
@@ -103,7 +104,7 @@ void Driver::OnMessage(const std::shared_ptr<Session>& session, const LauncherMe
       if (leave != nullptr) LogLocked(absl::StrCat("job ", job, ": ", peer.name, " is leaving: ", leave->reason));
       QueueEffectsLocked(std::move(effects));
       if (leave != nullptr && !std::exchange(peer.left, true) && !peer.in_process) ++leavers_;
-      // With workers left it stays until these are gone: the end of its stream says so.
+      // A launcher with workers left stays until they are gone; it then ends its stream.
       if (leave != nullptr && !leave->has_workers && peer.state == Peer::State::kJoined) {
         joined_.erase(peer.key);
         EndLocked(session, &peer, absl::OkStatus());
@@ -194,7 +195,7 @@ bool Driver::WaitUntilEveryoneLeft(SteadyTime deadline) {
 
 void Driver::QueueEffectsLocked(Effects effects) {
   NameLocalCause(&effects);
-  // Who joined first, then what followed from it.
+  // Log first the nodes that joined, then what followed from it.
   for (const Effect& effect : effects) {
     const auto* tell = std::get_if<Tell>(&effect);
     if (tell == nullptr || !std::holds_alternative<Welcome>(tell->message)) continue;
@@ -210,7 +211,7 @@ void Driver::QueueEffectsLocked(Effects effects) {
 
 void Driver::QueueLocked(Tell tell) {
   const auto it = joined_.find(NodeKey(tell.job_id, tell.node_id, tell.incarnation));
-  if (it == joined_.end()) return;  // its stream is gone: it asks again when it joins again
+  if (it == joined_.end()) return;  // its stream is gone; the node gets the state when it joins again
   const std::shared_ptr<Session> session = it->second;
   Peer& peer = peers_[session.get()];
   if (std::holds_alternative<Finish>(tell.message)) peer.finished = true;
@@ -225,7 +226,7 @@ void Driver::QueueLocked(Tell tell) {
   }
   welcome->by_launcher = host_ == Host::kLauncher;
   welcome->server_process = process_name_;
-  // The first message of a stream, which depends on no record either.
+  // The first message of a stream, which does not depend on a record either.
   actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
   if (held_.contains(tell.job_id) && !TroubleOfLocked(tell.job_id).empty()) {
     actions_.push_back(Action{.session = session, .message = DescribeTroubleLocked(tell.job_id)});
@@ -331,7 +332,7 @@ void Driver::ShowTroubleLocked(JobView* job) const {
   const std::string trouble = held == held_.end() ? "" : TroubleOfLocked(job->job_id);
   if (trouble.empty()) return;
   job->reason = absl::StrCat("waiting for the job's record to be written: the rendezvous server ", trouble);
-  // The launchers have not been told of the round, or of the end.
+  // The launchers have not received the round or the verdict.
   const bool begins = std::any_of(held->second.begin(), held->second.end(), [](const Action& action) {
     return action.message.has_value() &&
            (std::holds_alternative<Assign>(*action.message) || std::holds_alternative<Finish>(*action.message));
@@ -413,7 +414,7 @@ void Driver::StopWaiting() {
 }
 
 void Driver::OnCommand(const Command& command, const Caller& caller, std::function<void(absl::Status)> answer) {
-  // Whose record has the effect.
+  // The job whose record the command changes.
   const std::string job_id = std::visit(
       [](const auto& c) -> std::string {
         if constexpr (requires { c.job_id; }) {
@@ -427,10 +428,10 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
     MutexLock lock(&mutex_);
     Action action{.answer = std::move(answer)};
     if (!OwnedLocked() || !takes_commands_) {
-      action.answered = absl::UnavailableError(takes_commands_ ? "this server does not lead any more; try again"
+      action.answered = absl::UnavailableError(takes_commands_ ? "this server is no longer the leader; try again"
                                                                : "this server is shutting down");
       actions_.push_back(std::move(action));
-    } else if (!store_trouble_.empty()) {  // not of one job, whose next record may be a smaller one
+    } else if (!store_trouble_.empty()) {  // not for the trouble of one job, whose next record may be smaller
       action.answered = absl::UnavailableError(
           absl::StrCat("nothing was done: the rendezvous server ", store_trouble_, "; try again"));
       actions_.push_back(std::move(action));
@@ -438,7 +439,7 @@ void Driver::OnCommand(const Command& command, const Caller& caller, std::functi
       Effects effects;
       action.answered = registry_.OnCommand(command, caller, NowLocked(), &effects);
       QueueEffectsLocked(std::move(effects));
-      // A refusal, too: that a job has ended may be in a record that is not safe yet.
+      // Refusals wait as well: the end of a job may be in a record that is not persisted yet.
       QueueInOrderLocked(job_id, std::move(action));
       WakeTimerIfEarlierLocked();
     }

@@ -102,7 +102,7 @@ void LauncherStream::OnAccepted(bool ok) {
     return;
   }
   AwaitNext(streams_);
-  // At once, so that the launcher knows that it reached a rendezvous server.
+  // Sent at once, so that the launcher knows that it reached a rendezvous server.
   call_->context.AddInitialMetadata(kServerMarker, "1");
   if (streams_->epoch != 0) call_->context.AddInitialMetadata(kEpochKey, absl::StrCat(streams_->epoch));
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
@@ -191,7 +191,7 @@ void LauncherStream::Send(const ServerMessage& message) {
       end_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                           "send queue full: the launcher does not read its messages");
       outbound_.clear();
-      // The write in flight never ends by itself: its reader is stuck.
+      // The write in flight would never end: the launcher does not read.
       if (call_ != nullptr) call_->context.TryCancel();
     }
   }
@@ -223,7 +223,7 @@ void LauncherStream::WriteNext() {
     } else {
       return;
     }
-    writing_ = true;  // nobody else gets beyond this point until the operation is over
+    writing_ = true;  // claims the stream until the operation is over
     call = call_.get();
   }
   if (end.has_value()) {
@@ -237,7 +237,7 @@ void LauncherStream::OnWritten(bool ok) {
   {
     MutexLock lock(&mutex_);
     writing_ = false;
-    if (!ok) outbound_.clear();  // the stream broke; the read says so as well
+    if (!ok) outbound_.clear();  // the stream broke; the read fails as well
   }
   WriteNext();
 }

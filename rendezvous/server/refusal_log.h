@@ -13,8 +13,8 @@
 
 namespace ddprun::rendezvous {
 
-// Logs what strangers can cause as often as they like: one line in ten seconds, which counts what was not logged
-// before it. Thread-safe.
+// Rate-limits warnings that unauthenticated clients can provoke: one line per ten seconds, with the number of lines
+// suppressed since the last one. Thread-safe.
 class RefusalLog {
  public:
   void Warn(absl::string_view line) {

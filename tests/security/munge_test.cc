@@ -163,8 +163,8 @@ TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
   FlushLog(SteadyNow() + Process::kPatience);
   const std::string log = ::testing::internal::GetCapturedStderr();
-  for (const std::string& line : {absl::StrCat("munge is not on this host (there is no ", socket_, ")"),
-                                  std::string("munge is on this host now")}) {
+  for (const std::string& line : {absl::StrCat("munge is not available on this host (there is no ", socket_, ")"),
+                                  std::string("munge is now available on this host")}) {
     const size_t first = log.find(line);
     EXPECT_NE(first, std::string::npos) << log;
     EXPECT_EQ(log.find(line, first + 1), std::string::npos) << "more than once\n" << log;

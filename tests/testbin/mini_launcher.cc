@@ -1,6 +1,6 @@
-// `mini_launcher N PROGRAM [ARGUMENT...]`: the least launcher: a guard, N workers, SIGTERM passed on to them, orphans
-// swept at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker that
-// ended otherwise than well, or 0.
+// `mini_launcher N PROGRAM [ARGUMENT...]`: a minimal launcher with a guard and N workers, which forwards SIGTERM and
+// sweeps orphans at the end. Prints "guard PID", "launcher PID" and "started"; exits with the code of the first worker
+// that failed, or 0.
 #include <poll.h>
 #include <unistd.h>
 

@@ -24,7 +24,7 @@ namespace {
 
 using examples::Say;
 
-constexpr char kVocabulary[] = "vocabulary";  // of the snapshot
+constexpr char kVocabulary[] = "vocabulary";  // key in the snapshot
 
 Config WithVocabulary(Config config, const ddprun::TextDataset& dataset) {
   config.vocab_size = dataset.vocab_size();
@@ -154,7 +154,7 @@ at::Tensor Trainer::Step(const ddprun::TextDataset::Example& batch) {
   return loss.detach();
 }
 
-// Warms up over the first steps, then falls along a cosine to a tenth.
+// Warms up over the first steps, then decays along a cosine to a tenth.
 void Trainer::SetLearningRate() {
   const double done = static_cast<double>(step_) / static_cast<double>(options_.steps);
   const double rate = std::min(static_cast<double>(step_ + 1) / 20, 0.55 + 0.45 * std::cos(std::numbers::pi * done));
@@ -162,7 +162,7 @@ void Trainer::SetLearningRate() {
 }
 
 absl::Status Trainer::Report(const at::Tensor& loss, double steps_per_second) {
-  // Each rank has the loss of its own batch; their average is that of the whole global batch.
+  // Each rank has the loss of its own batch; the average is the loss of the global batch.
   DDPRUN_ASSIGN_OR_RETURN(const double average, ddprun::LossAveragedOverRanks(loss, *worker_.group));
   if (worker_.env.rank != 0) return absl::OkStatus();
   const int64_t tokens = options_.batch_size * options_.model.block_size * worker_.group->size();

@@ -32,7 +32,7 @@ struct TrainOptions {
   double lr = 3e-3;
   double weight_decay = 0.1;
   ddprun::AdamWKernel kernel = ddprun::AdamWKernel::kFused;
-  int64_t seed = 1;             // of the order of samples
+  int64_t seed = 1;             // seed for the order of samples
   std::string snapshot;         // folder of checkpoints; empty: none
   int64_t snapshot_every = 50;  // steps
   int64_t log_every = 20;       // steps

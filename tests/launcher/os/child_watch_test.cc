@@ -74,7 +74,7 @@ TEST_F(ChildWatchTest, TwelveWorkers_EachEndIsReportedOnce) {
 TEST_F(ChildWatchTest, SeveralDeadBeforeTheLoopLooks_ComeAsOneBatchInOrderOfDeath) {
   std::vector<pid_t> pids;
   for (int i = 0; i < 5; ++i) pids.push_back(StartReady({TestProgram("ignore_term")}));
-  // Against the order of starting, and each one dead before the next is killed.
+  // In reverse order of starting, each one dead before the next is killed.
   for (auto pid = pids.rbegin(); pid != pids.rend(); ++pid) {
     ASSERT_TRUE(watch_->Signal(*pid, SIGKILL));
     ASSERT_TRUE(WaitUntilGone(*pid));
@@ -94,7 +94,7 @@ TEST_F(ChildWatchTest, TermIgnored_OnlyKillEndsIt) {
 }
 
 TEST_F(ChildWatchTest, Stopped_TermActsAfterContinue) {
-  const Pipe input;  // nothing comes
+  const Pipe input;  // has no data
   SpawnRequest request = RequestFor({"/bin/cat"});
   request.stdin_fd = input.read.get();
   const pid_t pid = Start(request);
@@ -168,7 +168,7 @@ TEST_F(ChildWatchTest, Traced_LoopGoesOnUntilTheTracerLetsGo) {
     const bool ok = ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0;
     char byte = ok ? 'y' : 'n';
     if (write(attached.write.get(), &byte, 1) != 1) _exit(1);
-    // Its end is not looked at until the parent says so.
+    // The child's exit is not collected until the parent allows it.
     if (read(release.read.get(), &byte, 1) != 0) _exit(1);
     waitpid(pid, nullptr, 0);
     _exit(0);
@@ -184,7 +184,7 @@ TEST_F(ChildWatchTest, Traced_LoopGoesOnUntilTheTracerLetsGo) {
   }
   kill(pid, SIGKILL);
   ASSERT_TRUE(WaitUntilGone(pid));
-  // One whole turn of the loop with the dead child in it.
+  // One full iteration of the loop with the dead child in it.
   loop_->Post([this] { loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); }); });
   loop_->Run();
   EXPECT_EQ(batches_, 0);

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A host of four CPUs on two nodes with two GPUs, in files.
+// A simulated host with four CPUs on two NUMA nodes and two GPUs, in files.
 class CpuTopologyTest : public ::testing::Test {
  protected:
   CpuTopologyTest() {

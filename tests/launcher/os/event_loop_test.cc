@@ -85,7 +85,7 @@ TEST_F(EventLoopTest, RemoveFd_NumberUsedAgainInSameTurn_NewOneIsNotCalledForOld
   Fill(a);
   Fill(b);
   int calls = 0;
-  // Whichever comes first closes the other and puts an empty pipe in its place.
+  // The first one called closes the other and replaces it by an empty pipe.
   const auto replace = [&](UniqueFd* other) {
     ++calls;
     const int number = other->get();

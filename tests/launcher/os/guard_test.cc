@@ -22,15 +22,14 @@ namespace {
 
 using Pids = std::multimap<std::string, pid_t>;
 
-// A mini_launcher and what it printed.
+// A mini_launcher and the pids it printed.
 struct Launcher {
   Child child;
   UniqueFd output;
   Pids pids;  // "guard", "launcher", then those of the workers
 };
 
-// Starts `argv`, a mini_launcher with `workers` workers of tests/testbin/family.cc below it, and reads until all are
-// in place.
+// Starts `argv`, a mini_launcher with `workers` workers of tests/testbin/family.cc, and reads until all are in place.
 Launcher Start(std::vector<std::string> argv, int workers) {
   Pipe output;
   SpawnRequest request = RequestFor(std::move(argv));
@@ -64,7 +63,7 @@ TEST(GuardTest, LauncherKilled_WorkersAndAllTheirRelativesVanish) {
   kill(launcher.child.pid, SIGKILL);
   WaitFor(launcher.child);
   ExpectAllGone(launcher.pids);
-  // Nobody holds the caller's pipe any more, the guard least of all.
+  // No process holds the caller's pipe any more, in particular not the guard.
   ReadToEnd(launcher.output.get());
 }
 
@@ -122,7 +121,7 @@ TEST(GuardTest, CleanExit_OrphansAreSwept) {
   ExpectAllGone(launcher.pids);
 }
 
-// The guards of a launcher: its children of that name.
+// Returns the guards of a launcher: its children with that name.
 std::vector<pid_t> GuardsOf(pid_t launcher) {
   std::vector<pid_t> guards;
   for (const pid_t pid : AllProcesses()) {
@@ -150,7 +149,7 @@ TEST(GuardTest, GuardKilled_AnotherOneTakesItsPlace) {
   kill(launcher.child.pid, SIGKILL);
   WaitFor(launcher.child);
   ExpectAllGone(launcher.pids);
-  ReadToEnd(launcher.output.get());  // the last guard holds nothing of it
+  ReadToEnd(launcher.output.get());  // the last guard holds no descriptor of it
 }
 
 TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
@@ -158,7 +157,7 @@ TEST(GuardTest, Dismiss_GuardIsStopped_ReturnsAndItIsGone) {
   ASSERT_TRUE(guard.ok()) << guard.status();
   const pid_t pid = guard->pid();
   kill(pid, SIGSTOP);
-  // More than its socket takes.
+  // More than its socket buffers.
   for (int i = 0; i < 10'000; ++i) guard->KillWorkersAt(SteadyNow() + absl::Hours(i));
   guard->Dismiss();
   EXPECT_EQ(kill(pid, 0), -1);
@@ -173,7 +172,7 @@ TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {
   ExpectAllGone(launcher.pids);
 }
 
-// A worker of launcher `id`, which sleeps.
+// A sleeping worker of launcher `id`.
 Child StartSleeper(const std::string& id) {
   SpawnRequest request = RequestFor({"/bin/sleep", "1000"});
   request.environment.push_back("DDPRUN_LAUNCHER_ID=" + id);
@@ -208,7 +207,7 @@ TEST(GuardTest, KillWorkersAt_ChildNotYetExecuted_IsKilledUntilTheLauncherSpeaks
   ASSERT_TRUE(guard.ok()) << guard.status();
   guard->KillWorkersAt(SteadyNow());
   for (int i = 0; i < 3; ++i) {
-    // It waits for its gate, with the environment of this process.
+    // The child waits at its gate, with the environment of this process.
     absl::StatusOr<Child> child = CreateChild(RequestFor({"/bin/sleep", "1000"}));
     ASSERT_TRUE(child.ok()) << child.status();
     EXPECT_EQ(WaitFor(*child).Text(), "killed by SIGKILL (9)");
@@ -223,7 +222,7 @@ TEST(GuardTest, KillWorkersAt_ToldAnotherTime_ThatCounts) {
   const Child worker = StartSleeper("late");
   guard->KillWorkersAt(SteadyNow() + absl::Hours(1));
   guard->KillWorkersAt(SteadyTime::InfiniteFuture());
-  guard->Dismiss();  // it has read all that by now
+  guard->Dismiss();  // the guard has read everything by now
   kill(worker.pid, SIGTERM);
   EXPECT_EQ(WaitFor(worker).ExitCode(), 128 + SIGTERM);
 }
@@ -237,7 +236,7 @@ TEST(GuardTest, Process_HoldsNothingOfItsLauncherAndIgnoresSessionSignals) {
   char byte;
   ASSERT_TRUE(WaitReadable(held.read.get())) << "the guard holds the pipe";
   EXPECT_EQ(read(held.read.get(), &byte, 1), 0);
-  // Its descriptors are gone last, so all of its preparation is done by now.
+  // The guard closes its descriptors last, so all of its setup is done by now.
   EXPECT_EQ(ReadSmallFile(folder + "/comm"), "ddprun-guard\n");
   char link[64] = "";
   for (const char* fd : {"/fd/0", "/fd/1", "/fd/2"}) {

@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What comes out when `pieces` arrive one by one and the stream ends.
+// Returns the output if `pieces` arrive one by one and the stream ends.
 std::string Prefixed(const std::vector<std::string>& pieces, size_t max_line = LinePrefixer::kMaxLine) {
   LinePrefixer prefixer("[default0]:", max_line);
   std::string out;

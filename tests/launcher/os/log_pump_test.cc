@@ -117,7 +117,7 @@ TEST_F(LogPumpTest, Flood_TwelveStreamsThroughASlowConsole_FilesAreWholeAndNoLin
   constexpr int kLines = 20000;
   constexpr int kLength = 60;
   Pipe console;
-  // One page: the console is nearly always full, and can't take all of it in time.
+  // One page: the console is nearly always full and cannot take everything in time.
   fcntl(console.write.get(), F_SETPIPE_SZ, 4096);
   std::string shown;
   std::thread reader([&] {

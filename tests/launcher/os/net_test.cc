@@ -65,7 +65,7 @@ TEST(NetTest, IsLocalHost_OwnNamesAndAddresses) {
 }
 
 TEST(NetTest, IsLocalHost_OthersAndNonsense_AreNot) {
-  // Addresses set aside for documentation that no interface of a test machine has.
+  // Addresses reserved for documentation, which no interface of a test machine has.
   for (const char* host : {"203.0.113.77", "2001:db8:ffff::77", "[2001:db8:ffff::77]", "", "no host has spaces"}) {
     EXPECT_FALSE(IsLocalHost(host)) << host;
   }

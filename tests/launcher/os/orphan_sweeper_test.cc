@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Kills orphans until none is left, or for too long.
+// Kills orphans until none is left or a time limit is reached.
 int Sweep(const std::vector<pid_t>& known) {
   size_t left = 0;
   testing::Eventually([&] { return (left = KillOrphans(known).size()) == 0; });
@@ -108,7 +108,7 @@ TEST_F(OrphanSweeperTest, Sweep_OnlyTheWorkersSession_OthersAreLeftAlone) {
 }
 
 TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
-  // Each killed one makes its child an orphan.
+  // Each process killed makes its child an orphan.
   Pipe output;
   SpawnRequest request = RequestFor({"/bin/sh", "-c",
                                      "setsid sh -c 'setsid sh -c \"setsid sh -c \\\"echo last \\\\$\\\\$; echo ready; "
@@ -126,7 +126,7 @@ TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
 TEST_F(OrphanSweeperTest, Kill_OrphanCanNotBeReaped_ReturnsAtOnce) {
   const Child child = StartFamily();
   const pid_t daemon = pids_.find("daemon")->second;
-  // While it is traced, its death is its tracer's to see first.
+  // While the process is traced, its tracer is notified of its death first.
   int stop[2];
   ASSERT_EQ(pipe(stop), 0);
   const pid_t tracer = fork();
@@ -159,7 +159,7 @@ TEST_F(OrphanSweeperTest, ReapDeadOrphans_TakesTheDeadAndLeavesTheLiving) {
   ReapDeadOrphans({child.pid});
   EXPECT_EQ(kill(daemon, 0), -1);
 
-  // A known one is left for whoever knows it.
+  // A known process is left for its owner to reap.
   kill(child.pid, SIGKILL);
   ASSERT_TRUE(WaitUntilGone(child.pid));
   ReapDeadOrphans({child.pid});

@@ -68,7 +68,7 @@ TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
   request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
   const auto child = Spawn(request);
   ASSERT_TRUE(child.ok());
-  // Spawn returns a moment before the new program's environment can be seen.
+  // Spawn returns shortly before the new program's environment is visible.
   ReadPids(output.read.get(), "ready");
   EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "right=this");
   EXPECT_EQ(VariableOfProcess(child->pid, "D"), "");

@@ -51,7 +51,7 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   absl::StatusOr<Child> child = CreateChild(request);
   if (!child.ok()) return child;
   child->gate.Open();
-  // Its end is close-on-exec.
+  // The child's end is close-on-exec.
   if (!WaitReadable(child->gate.fd())) Die("a child does not execute its program");
   if (const std::optional<int> error = child->gate.TakeError()) {
     WaitFor(*child);

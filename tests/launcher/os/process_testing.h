@@ -23,7 +23,7 @@ std::string TestProgram(const std::string& name);
 // This process's environment.
 std::vector<std::string> OwnEnvironment();
 
-// What it takes to start `argv`, whose first word is the path of the program, with this process's environment.
+// A request to start `argv`, whose first word is the program's path, with this process's environment.
 SpawnRequest RequestFor(std::vector<std::string> argv);
 
 // Creates a child and waits until it has executed its program. Errors: those of CreateChild, or why the exec failed.
@@ -39,19 +39,19 @@ struct Pipe {
 // Waits for a child and reaps it, without killing anything.
 ProcessEnd WaitFor(const Child& child);
 
-// Waits until process `pid` is gone, or dead and only not reaped by whoever is its parent; false if it lives on.
+// Waits until process `pid` is gone or a zombie; returns false if it stays alive.
 bool WaitUntilGone(pid_t pid);
 
-// Whether `fd` becomes readable, or its other end is closed.
+// True if `fd` becomes readable, or its other end is closed, within the timeout.
 bool WaitReadable(int fd, int timeout_millis = kPatienceMillis);
 
-// Reads until the other end is closed; dies if that does not come.
+// Reads until the other end is closed; aborts on a timeout.
 std::string ReadToEnd(int fd);
 
-// Reads "<name> <pid>" lines up to the line `last`; names may come several times. Dies if `last` does not come.
+// Reads "<name> <pid>" lines up to the line `last`; names may repeat. Aborts if `last` does not arrive.
 std::multimap<std::string, pid_t> ReadPids(int fd, const std::string& last);
 
-// Runs `request` to its end and returns what it printed to standard output. Sets `end` if that is given.
+// Runs `request` to its end and returns its standard output. Sets `end` if that is given.
 std::string OutputOf(SpawnRequest request, ProcessEnd* end = nullptr);
 
 }  // namespace ddprun::launcher

@@ -23,7 +23,7 @@ class PythonEnvironmentTest : public ::testing::Test {
     chmod(At(name).c_str(), 0755);
     return At(name);
   }
-  // A virtual environment with a ddprun in it.
+  // Creates a virtual environment that contains a ddprun.
   void MakeVenv(const std::string& name, const std::string& config = "") const {
     Make(name + "/bin/python");
     Make(name + "/bin/ddprun");

@@ -130,7 +130,7 @@ TEST_F(ResolveProgramTest, ExplainExecError_LackOfResources_CanBeTriedAgain) {
 }
 
 TEST_F(ResolveProgramTest, ExplainExecError_MissingLoader_IsNamed) {
-  // A copy of a real program whose loader's name is changed.
+  // A copy of a real program with a changed loader name.
   std::ifstream source("/bin/true", std::ios::binary);
   std::string program((std::istreambuf_iterator<char>(source)), std::istreambuf_iterator<char>());
   const size_t loader = program.find("/lib");

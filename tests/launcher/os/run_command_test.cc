@@ -12,7 +12,7 @@ namespace {
 
 class CommandTest : public ::testing::Test {
  protected:
-  // What a shell script printed; "none" if there was no answer within `limit`.
+  // Returns the output of a shell script; "none" if there was no answer within `limit`.
   std::string Answer(const std::string& script, absl::Duration limit = absl::Minutes(5)) {
     std::string answer = "none";
     auto command =

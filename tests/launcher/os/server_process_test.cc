@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A process that lives until it is killed, under the name that it would give itself.
+// A process that lives until it is killed, under the given process name.
 class Child {
  public:
   Child() : pid_(fork()) {

@@ -20,7 +20,7 @@ TEST(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
   auto loop = EventLoop::Create();
   auto source = SignalSource::Create({SIGTERM, SIGUSR1});
   ASSERT_TRUE(source.ok()) << source.status();
-  kill(getpid(), SIGTERM);  // before Attach: kept
+  kill(getpid(), SIGTERM);  // before Attach: retained
   std::vector<ReceivedSignal> seen;
   ASSERT_TRUE((*source)
                   ->Attach(loop->get(),
@@ -46,7 +46,7 @@ TEST(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
 }
 
 TEST(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
-  // A real process of that name: the name is the file's.
+  // A real process with that name, which comes from its file.
   const testing::TempDir folder;
   const std::string stepd = folder.File("slurmstepd");
   std::filesystem::copy_file("/bin/sh", stepd);
@@ -55,7 +55,7 @@ TEST(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
   std::vector<ReceivedSignal> seen;
   ASSERT_TRUE((*source)->Attach(loop->get(), [&](const ReceivedSignal& signal) { seen.push_back(signal); }).ok());
   for (const std::string& sender : {stepd, std::string("/bin/sh")}) {
-    // It lives until it is looked at.
+    // The sender lives until it has been examined.
     const Pipe hold;
     SpawnRequest request = RequestFor({sender, "-c", "kill -TERM $PPID; read line"});
     request.stdin_fd = hold.read.get();
@@ -111,7 +111,7 @@ TEST(SignalSourceTest, Callback_MayDestroyTheSource) {
   kill(getpid(), SIGUSR2);
   (*loop)->Run();
   source.reset();
-  kill(getpid(), SIGUSR2);  // stays blocked: kills nobody
+  kill(getpid(), SIGUSR2);  // stays blocked: harmless
   (*loop)->Post([&] { (*loop)->Quit(); });
   (*loop)->Run();
 }

@@ -107,7 +107,7 @@ TEST(SpawnTest, Child_SignalsBlockedAndIgnoredByParent_AreAtTheirDefaults) {
   request.ignored_signals = {SIGUSR1, SIGUSR2};
   EXPECT_THAT(OutputOf(request), HasSubstr("blocked:\nignored: 10 12\n"));
 
-  // The parent's own are as before.
+  // The parent's own signal state is unchanged.
   sigset_t now;
   sigprocmask(SIG_SETMASK, &before, &now);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR2}) EXPECT_EQ(sigismember(&now, signal), 1);
@@ -118,14 +118,14 @@ TEST(SpawnTest, Child_SignalsBlockedAndIgnoredByParent_AreAtTheirDefaults) {
 }
 
 TEST(SpawnTest, Descriptors_OnlyStandardOnesAndInheritableOnes_ReachTheChild) {
-  // What this test itself was started with is passed on, as it should be: it is known by not being close-on-exec.
+  // Descriptors that the test inherited are passed on, as intended: they can be identified by lacking close-on-exec.
   std::string expected = "fds: 0 1 2";
   for (int fd = 3; fd < 1024; ++fd) {
     const int flags = fcntl(fd, F_GETFD);
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) absl::StrAppend(&expected, " ", fd);
   }
   const Pipe unrelated;
-  const auto sleeper = Spawn(RequestFor({TestProgram("ignore_term")}));  // its pidfd is one more
+  const auto sleeper = Spawn(RequestFor({TestProgram("ignore_term")}));  // its pidfd is another descriptor
   ASSERT_TRUE(sleeper.ok());
   EXPECT_THAT(OutputOf(RequestFor({TestProgram("tell_state")})), HasSubstr(expected + "\n"));
 
@@ -136,7 +136,7 @@ TEST(SpawnTest, Descriptors_OnlyStandardOnesAndInheritableOnes_ReachTheChild) {
 }
 
 TEST(SpawnTest, StandardStreams_SwappedOutputAndError_GoWhereTheyShould) {
-  // 1 and 2 of the parent become 2 and 1 of the child.
+  // Descriptors 1 and 2 of the parent become 2 and 1 of the child.
   Pipe out, err;
   const UniqueFd saved_out(dup(STDOUT_FILENO)), saved_err(dup(STDERR_FILENO));
   dup2(out.write.get(), STDOUT_FILENO);
@@ -185,7 +185,7 @@ TEST(SpawnTest, StandardStreams_CloseOnExecInPlace_IsKeptOpen) {
 }
 
 TEST(SpawnTest, Many_TwoHundredFiftySixAtOnce_AllRunAndEnd) {
-  Pipe gate;  // all wait for its end
+  Pipe gate;  // all wait for its end of file
   SpawnRequest request = RequestFor({"/bin/cat"});
   request.stdin_fd = gate.read.get();
   std::vector<Child> children;
@@ -321,7 +321,7 @@ TEST(SpawnTest, TooLongArguments_SaysSo) {
 }
 
 TEST(SpawnTest, SpawningThreadEnds_ChildIsKilled) {
-  // What PR_SET_PDEATHSIG really does, and why CreateChild belongs to the main thread.
+  // Documents the behavior of PR_SET_PDEATHSIG, and why CreateChild belongs to the main thread.
   absl::StatusOr<Child> child = absl::UnknownError("");
   std::thread([&child] { child = Spawn(RequestFor({TestProgram("ignore_term")})); }).join();
   ASSERT_TRUE(child.ok()) << child.status();

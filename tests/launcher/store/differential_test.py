@@ -1,9 +1,9 @@
-"""The store against torch's own server: the same random requests to both, byte for byte the same replies.
+"""Compares the store with torch's own server: the same random requests must get byte-identical replies from both.
 
-Every step ends with a PING on every connection, so that "no reply" is proven, not guessed from a pause. Left out
-are the few things in which torch's server is known to be wrong (a COMPARE_SET that fails on a missing key wakes
-waiters; a client woken by a queue stays listed there): COMPARE_SET has keys of its own that nobody waits for, and
-one connection waits for the queue and for nothing else.
+Every step ends with a PING on every connection, so that "no reply" is proven rather than inferred from a pause. A few
+known bugs of torch's server are avoided (a COMPARE_SET that fails on a missing key wakes waiters; a client woken by a
+queue stays listed there): COMPARE_SET uses its own keys, for which no client waits, and one connection waits for the
+queue only.
 
 Usage: differential_test.py STORE_HOST. DDPRUN_TEST_SEED repeats a run, DDPRUN_TEST_STEPS makes it longer.
 """
@@ -51,7 +51,7 @@ def texts(items):
 
 
 class Connection:
-    """A raw connection; `closed` once the server has ended it."""
+    """A raw connection; `closed` is set once the server has closed it."""
 
     def __init__(self, port):
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -72,7 +72,7 @@ class Connection:
         self.send(b"\x0d" + self._mark)
 
     def replies(self):
-        """All that came before the reply of the last ping; None once closed."""
+        """All bytes before the reply of the last ping; None once closed."""
         got = b""
         while not self.closed and not got.endswith(self._mark):
             try:
@@ -88,7 +88,7 @@ class Connection:
 
 
 def random_request(chance, connection):
-    """Name and bytes of a request."""
+    """Name and bytes of a random request."""
     plain = PLAIN_KEYS + SWAPPED_KEYS
 
     def key():
@@ -141,7 +141,7 @@ def random_request(chance, connection):
 
 
 def comparable(name, reply):
-    """LIST_KEYS has no order."""
+    """Sorts the reply of LIST_KEYS, which has no defined order."""
     if name != "LIST_KEYS" or reply is None:
         return reply
     keys, at = [], 8
@@ -165,13 +165,13 @@ def compare_random(port, real_port, seed, steps):
                 side[at].close()
                 side[at] = Connection(side_port)
             waiting[at] = False
-        # A client that waits can only cancel.
+        # A waiting client can only cancel.
         name, request = ("CANCEL_WAIT", b"\x0c") if waiting[at] else random_request(chance, at)
         if waiting[at] and chance.random() < 0.8:
             continue
         history.append((at, name, request[:100]))
         replies = []
-        # First the connection itself, so that its request is through before the others are asked.
+        # First the connection itself, so that its request is complete before the others are queried.
         for group in ([at], [other for other in range(CONNECTIONS) if other != at]):
             for index in group:
                 for side in (ours, real):
@@ -198,7 +198,7 @@ def compare_random(port, real_port, seed, steps):
 
 
 def boundary_cases():
-    """Name, requests. Sizes at and beyond the limits, and values that ADD has to read."""
+    """Yields (name, requests): sizes at and beyond the limits, and values that ADD has to parse."""
     ping = b"\x0d" + u32(7)
     for size in (8191, 8192, 8193):
         yield f"key of {size}", [b"\x01" + text(b"k" * size) + text(b"v"), ping]

@@ -1,5 +1,5 @@
-// What one client's arrival and its Gloo key cost the store's watch in worlds of different sizes: the time for each
-// must not grow with the world.
+// Measures the cost of one client's arrival and its Gloo key in the store's watch, in worlds of different sizes: the
+// time per client must not grow with the world.
 #include <cstdint>
 #include <string>
 #include <vector>

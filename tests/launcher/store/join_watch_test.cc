@@ -181,7 +181,7 @@ TEST_F(JoinWatchTest, Register_NoOrOtherRoundOrOutsideOfTheWorld_Refused) {
   EXPECT_EQ(watch_.Missing().size(), 4u);
 }
 
-// An event must not cost more in a larger world: once each took a census of all ranks.
+// Regression test: an event must not cost more in a larger world, for example by iterating over all ranks.
 TEST(JoinWatch, Events_OfALargeWorld_LookAtTheirOwnOnly) {
   constexpr int kNodes = 2000;
   constexpr int kSlots = 8;
@@ -191,7 +191,7 @@ TEST(JoinWatch, Events_OfALargeWorld_LookAtTheirOwnOnly) {
     const std::string address = absl::StrCat("10.0.", node / 256, ".", node % 256);
     NodeRegistration registration = {5, node * kSlots, "host", {}};
     for (int i = 0; i < kSlots; ++i) registration.pids.push_back(100 + i);
-    // Half of the workers come before their launcher's word.
+    // Half of the workers connect before their launcher registers.
     for (uint32_t i = 0; i < kSlots / 2; ++i) watch.OnClient({address, {100 + i}});
     ASSERT_TRUE(watch.Register(registration, address).ok());
     for (uint32_t i = kSlots / 2; i < kSlots; ++i) {

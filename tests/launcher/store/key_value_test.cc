@@ -26,7 +26,7 @@ class KeyValueTest : public testing::Test {
  protected:
   using Replies = std::multimap<ClientId, std::string>;
 
-  // Replies to all clients, in order for each.
+  // Returns the replies to all clients, in order for each.
   Replies Do(ClientId client, const std::string& bytes) {
     std::vector<Reply> replies;
     status_ = store_.Apply(client, Parse(bytes), max_reply_bytes_, &replies);
@@ -34,7 +34,7 @@ class KeyValueTest : public testing::Test {
     for (Reply& reply : replies) by_client.emplace(reply.client, std::move(reply.bytes));
     return by_client;
   }
-  // The reply to the client itself. Fails if others have got one.
+  // Returns the reply to client 1. Fails if other clients got one.
   std::string Ask(const std::string& bytes) {
     const Replies replies = Do(1, bytes);
     EXPECT_TRUE(status_.ok()) << status_;
@@ -107,11 +107,11 @@ TEST_F(KeyValueTest, Add_NoNumber_ClosesAndKeepsTheValue) {
 }
 
 TEST_F(KeyValueTest, CompareSet_AllFourCases) {
-  EXPECT_EQ(Ask(CompareSet("/a", "x", "y")), Text("x"));  // missing, expected something: nothing stored
+  EXPECT_EQ(Ask(CompareSet("/a", "x", "y")), Text("x"));  // missing, expected a value: nothing stored
   EXPECT_EQ(Ask(Check({"/a"})), Number(kCheckNotReady));
   EXPECT_EQ(Ask(CompareSet("/a", "", "y")), Text("y"));   // missing, expected nothing: stored
   EXPECT_EQ(Ask(CompareSet("/a", "z", "w")), Text("y"));  // another value: nothing stored
-  EXPECT_EQ(Ask(CompareSet("/a", "y", "w")), Text("w"));  // the same: stored
+  EXPECT_EQ(Ask(CompareSet("/a", "y", "w")), Text("w"));  // same value: stored
   EXPECT_EQ(Ask(Get("/a")), Text("w"));
 }
 
@@ -183,7 +183,7 @@ TEST_F(KeyValueTest, Wait_SeveralKeys_ReleasedByTheLast) {
   EXPECT_THAT(Do(1, Set("/b", "")), IsEmpty());
   EXPECT_THAT(Do(1, Set("/b", "again")), IsEmpty());
   EXPECT_THAT(Do(1, Set("/a", "")), IsEmpty());
-  EXPECT_EQ(Ask(DeleteKey("/a")), Number<int64_t>(1));  // once seen, it counts
+  EXPECT_EQ(Ask(DeleteKey("/a")), Number<int64_t>(1));  // a key that was set once still counts
   EXPECT_THAT(Do(1, Set("/c", "")), ElementsAre(Pair(2, kReleased)));
 }
 

@@ -10,22 +10,22 @@
 
 namespace ddprun::launcher {
 
-// A blocking client that sends and receives any bytes. No call takes longer than a minute. Not thread-safe.
+// A blocking client that sends and receives arbitrary bytes. No call takes longer than a minute. Not thread-safe.
 class RawClient {
  public:
-  // Connects. `hello`: sends VALIDATE and PING with `pid`, and reads the answer. `source`: the address it comes from,
-  // of 127.0.0.0/8; null: the kernel's choice.
+  // Connects. `hello`: sends VALIDATE and PING with `pid`, and reads the answer. `source`: the source address, in
+  // 127.0.0.0/8; null: chosen by the kernel.
   explicit RawClient(int port, bool hello = true, uint32_t pid = 1, const char* source = nullptr);
 
   bool connected() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }
-  // False if the server has closed (or took nothing for too long).
+  // Returns false if the server has closed the connection or a timeout expires.
   bool Send(absl::string_view bytes);
-  // Exactly `size` bytes, or fewer if the server closes or says nothing for too long.
+  // Receives exactly `size` bytes, or fewer if the server closes the connection or a timeout expires.
   std::string Receive(size_t size);
-  // Sends, and receives everything up to the reply of a PING: proves that there is no further reply.
+  // Sends, and receives everything up to the reply of a PING, which proves that there is no further reply.
   std::string Ask(absl::string_view bytes);
-  // Waits for the server to close. False if it does not, or sends something.
+  // Waits for the server to close the connection. Returns false on a timeout, or if the server sends something.
   bool IsClosed();
   void Close() { fd_.reset(); }
 

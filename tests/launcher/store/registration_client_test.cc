@@ -21,7 +21,7 @@ using State = RegistrationClient::State;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Serves both ends from one thread until the client is registered, has failed once more or has lost the store.
+// Serves both ends on one thread until the client is registered, has failed once more or has lost the store.
 State RunUntilSettled(RegistrationClient& client, StoreServer* store) {
   do {
     pollfd ready[2] = {{client.PollFd(), POLLIN, 0}, {store != nullptr ? store->PollFd() : -1, POLLIN, 0}};
@@ -109,7 +109,7 @@ TEST_F(RegistrationClientTest, OnReady_NobodyListens_TriesUntilTheStoreIsThere) 
   auto client = RegistrationClient::Start("127.0.0.1", port, {3, 0, "b", {20}});
   ASSERT_TRUE(client.ok()) << client.status();
   for (int tries = 0; tries < 3; ++tries) {
-    // Loopback may refuse at once.
+    // Loopback may refuse immediately.
     if ((*client)->state() != State::kBackingOff) RunUntilSettled(**client, nullptr);
     ASSERT_EQ((*client)->state(), State::kBackingOff);
     EXPECT_THAT(std::string((*client)->status().message()), HasSubstr("can't connect: "));

@@ -12,7 +12,7 @@
 
 namespace ddprun::launcher {
 
-// Builders of the store's requests as they are on the wire, and of the forms of its replies. Pure.
+// Builders of the store's requests and reply values in wire format. Pure.
 
 inline std::string Text(absl::string_view bytes) {
   std::string out;

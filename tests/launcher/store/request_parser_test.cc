@@ -13,7 +13,7 @@ namespace {
 
 using Outcome = RequestParser::Outcome;
 
-// One of each request, with what it has to be read as.
+// One example of each request, with its expected parse result.
 struct Example {
   std::string bytes;
   Request request;
@@ -170,8 +170,8 @@ TEST(RequestParser, HeldBytes_PartOfARequest_Counted) {
   EXPECT_GT(parser.held_bytes(), 100000 * sizeof(std::string));
 }
 
-// Random streams: valid requests with bytes changed, cut out and put in. The parser must come to an end, hold no
-// more than a small multiple of what it was given, and read an undisturbed stream as itself.
+// Random streams: valid requests with bytes changed, removed and inserted. The parser must terminate, hold at most a
+// small multiple of its input, and parse an unmodified stream correctly.
 TEST(RequestParser, Next_RandomDamage_EndsAndHoldsLittle) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -15,7 +15,7 @@ TEST(RoundNodes, NodeAt_AddressesOfANode_AllLeadToIt) {
   EXPECT_EQ(nodes.NodeAt("10.0.0.2"), "");
 }
 
-// Every host with a container engine has one and the same 172.17.0.1.
+// Every host with a container engine has the same address 172.17.0.1.
 TEST(RoundNodes, NodeAt_AddressThatSeveralName_IsTheFirstsUnlessItRegistersFromThere) {
   RoundNodes nodes;
   nodes.Add("10.0.0.1", {"172.17.0.1"}, 8);
@@ -36,7 +36,7 @@ TEST(RoundNodes, Connect_BoundedByTheWorkersOfTheNode) {
   nodes.Disconnect("10.0.0.1");
   EXPECT_TRUE(nodes.Connect("10.0.0.1"));
   EXPECT_FALSE(nodes.Connect("10.0.0.1"));
-  // A second launcher behind the same address brings workers of its own.
+  // A second launcher behind the same address brings its own workers.
   nodes.Add("10.0.0.1", {}, 1);
   EXPECT_TRUE(nodes.Connect("10.0.0.1"));
 }

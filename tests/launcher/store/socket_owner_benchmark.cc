@@ -1,5 +1,5 @@
-// What it costs to ask whose a connection is, which a store does once for each: by sock_diag, and by reading
-// /proc/net/tcp, among as many other connections as the argument says.
+// Measures the cost of finding a connection's owner, which a store does once for each: with sock_diag, and by reading
+// /proc/net/tcp, with as many other connections as the argument specifies.
 #include <sys/socket.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Who may use a store (docs/security.md): processes of this user on this host, and what comes from a node of the round.
+// Access control of a store (docs/security.md): processes of this user on this host, and nodes of the round.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,12 +20,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr char kSecret[] = "0123456789abcdef";
-// Addresses of the loopback interface that stand for other hosts here.
+// Loopback addresses that represent other hosts here.
 constexpr char kNodeB[] = "127.0.0.2";
 constexpr char kNodeBToo[] = "127.0.0.3";
 constexpr char kStranger[] = "127.0.0.66";
 
-// A store to which all but 127.0.0.1 are other hosts.
+// A store for which all addresses except 127.0.0.1 are other hosts.
 StoreOptions Options(absl::Duration patience = absl::Hours(1)) {
   StoreOptions options;
   options.secret = kSecret;
@@ -46,12 +46,12 @@ void Begin(StoreOnLoop& store, bool nodes_know_secret = true) {
 
 NodeRegistration NodeB(const std::string& secret = kSecret) { return {1, 2, "b", {20, 21}, {kNodeBToo}, secret}; }
 
-// Sends a registration. `true`: it was taken.
+// Sends a registration; returns true if it was accepted.
 bool Register(RawClient& launcher, const NodeRegistration& node) {
   return launcher.Send(RegistrationBytes(node)) && launcher.Receive(1) == Number(kRegistered);
 }
 
-// What a worker begins with, without waiting for the answer.
+// Sends a worker's first messages, without waiting for the answer.
 bool Hello(RawClient& worker, uint32_t pid) { return worker.Send(Validate() + Ping(pid)); }
 
 TEST(StoreAccess, ThisHost_AnotherUser_Refused) {
@@ -71,7 +71,7 @@ TEST(StoreAccess, ThisHost_Root_Served) {
   EXPECT_EQ(client.Ask(Add("/n", 1)), Number<int64_t>(1));
 }
 
-// Nobody can say any more whose it was.
+// The owner of a closed connection cannot be determined any more.
 TEST(StoreAccess, ThisHost_SentAndClosedBeforeItWasAccepted_NotCarriedOut) {
   auto store = StoreServer::Open({.address = "127.0.0.1"});
   ASSERT_TRUE(store.ok()) << store.status();
@@ -103,7 +103,7 @@ TEST(StoreAccess, OtherHost_WorkerBeforeItsLauncher_ServedOnceThatRegisters) {
   RawClient worker(store.port(), /*hello=*/false, 0, kNodeB);
   ASSERT_TRUE(Hello(worker, 20));
   ASSERT_TRUE(worker.Send(Set("/from b", "x")));
-  // What the worker sent waits: the other ones see none of it.
+  // The worker's request waits: other clients do not see its effect.
   RawClient here(store.port());
   EXPECT_EQ(here.Ask(Get("/from b")), Text(""));
   RawClient launcher(store.port(), /*hello=*/false, 0, kNodeB);
@@ -149,7 +149,7 @@ TEST(StoreAccess, Registration_WithoutTheSecret_Refused) {
     RawClient launcher(store.port(), /*hello=*/false, 0, kStranger);
     EXPECT_FALSE(Register(launcher, NodeB(secret))) << secret;
   }
-  // Also on this host: another job's launcher, say.
+  // Also on this host, for example another job's launcher.
   RawClient here(store.port(), /*hello=*/false);
   EXPECT_FALSE(Register(here, NodeB("")));
   EXPECT_THAT(store.log(), HasSubstr("host b registered without the secret of this store"));
@@ -167,7 +167,7 @@ TEST(StoreAccess, Registration_BeforeTheRound_WaitsIfItHasTheSecret) {
   EXPECT_EQ(launcher.Receive(1), Number(kRegistered));
 }
 
-// A rendezvous server of an older version knows of no secret. Then a launcher can speak for its own address only.
+// Older rendezvous servers do not distribute a secret. Then a launcher can only register its own address.
 TEST(StoreAccess, Registration_NodesDontKnowTheSecret_TakenForItsOwnAddress) {
   StoreOnLoop store(Options(absl::Milliseconds(200)));
   Begin(store, /*nodes_know_secret=*/false);
@@ -214,7 +214,7 @@ TEST(StoreAccess, Connections_ThatSayNothing_ClosedAfterAWhile) {
 TEST(StoreAccess, Connections_ThatHaveSpoken_StayOpen) {
   StoreOnLoop store(Options(absl::Milliseconds(1)));
   std::unique_ptr<RawClient> client;
-  // The first request may come too late on a slow machine.
+  // The first request may arrive too late on a slow machine.
   do {
     client = std::make_unique<RawClient>(store.port());
   } while (!client->connected());

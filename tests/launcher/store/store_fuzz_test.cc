@@ -1,4 +1,4 @@
-// Hostile clients: whatever is sent, the store neither crashes nor grows, and serves the others.
+// Hostile clients: whatever they send, the store neither crashes nor grows, and continues to serve other clients.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ class StoreFuzzTest : public testing::Test {
     return bytes;
   }
   std::string RandomKey() { return "/" + std::string(1, static_cast<char>('a' + Random(5))); }
-  // A length that is wrong in an interesting way.
+  // A wrong length that exercises an edge case.
   std::string RandomLength() {
     const uint64_t lengths[] = {
         0, 1, 8192, 8193, 8 << 20, (8 << 20) + 1, 131072, 131073, UINT64_MAX, uint64_t{1} << 63};
@@ -112,7 +112,7 @@ TEST_F(StoreFuzzTest, HugeLengths_NothingAllocated) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 200; ++i) {
     clients.push_back(std::make_unique<RawClient>(store.port()));
-    // The longest value and list that are allowed, announced but not sent.
+    // The longest allowed value and list, announced but not sent.
     clients.back()->Send(i % 2 == 0 ? Op(Opcode::kSet) + Text("/a") + Number<uint64_t>(8 << 20)
                                     : Op(Opcode::kWait) + Number<uint64_t>(131072));
   }
@@ -136,14 +136,14 @@ TEST_F(StoreFuzzTest, ConnectionFlood_MemoryComesBack) {
   EXPECT_EQ(good.Ask(Add("/good", 1)), Number<int64_t>(1));
 }
 
-// Asks for far more than it reads: it is stopped, not the store.
+// A client that requests far more than it reads is stopped, without affecting the store.
 TEST_F(StoreFuzzTest, ReaderThatNeverReads_Bounded) {
   StoreOnLoop store(SmallStore());
   RawClient greedy(store.port());
   ASSERT_TRUE(greedy.Send(Set("/a", std::string(1 << 20, 'v'))));
   std::string gets;
   for (int i = 0; i < 1000; ++i) gets += Get("/a");
-  // What the kernel takes without blocking; the rest of the flood would only wait for the store to read.
+  // As much as the kernel takes without blocking; the rest would only wait for the store to read.
   for (int i = 0; i < 1000; ++i) {
     if (send(greedy.fd(), gets.data(), gets.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
   }

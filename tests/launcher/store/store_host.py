@@ -1,4 +1,4 @@
-"""Starts the store_host program and talks to it."""
+"""Starts the store_host program and communicates with it."""
 
 import subprocess
 

@@ -1,12 +1,12 @@
-// Hosts a store for tests in other languages. Prints "PORT <n>", then obeys lines on stdin until it ends, each
+// Hosts a store for tests in other languages. Prints "PORT <n>", then executes commands from stdin until it ends, each
 // answered with one line on stdout:
 //   begin ROUND WORLD                        ok
 //   register ROUND BASE HOST PID...    ok, or the error
 //   missing                                  RANK:LOCAL_RANK:HOST:PID ...
-//   joined                                   how many ranks have come
-//   waiting                                  RANK:ON_RANK ... (-: not known)
+//   joined                                   number of ranks that have joined
+//   waiting                                  RANK:ON_RANK ... (-: unknown)
 //   used                                     bytes of memory that the store counts
-//   until COMMAND = ANSWER                   ok, as soon as one of the last four would answer that
+//   until COMMAND = ANSWER                   ok, as soon as one of the last four commands would give that answer
 #include <sys/epoll.h>
 #include <unistd.h>
 

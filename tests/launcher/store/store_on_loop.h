@@ -17,7 +17,7 @@
 
 namespace ddprun::launcher {
 
-// A store on an event loop of its own thread, as a launcher has it, with what it has logged.
+// A store on the event loop of its own thread, as in a launcher, with its log messages.
 class StoreOnLoop {
  public:
   explicit StoreOnLoop(StoreOptions options = {}) {
@@ -47,7 +47,7 @@ class StoreOnLoop {
     return log_;
   }
 
-  // Calls `function(StoreServer&)` on the loop's thread and returns what it returns.
+  // Calls `function(StoreServer&)` on the loop's thread and returns its result.
   template <typename Function>
   auto Call(Function function) {
     using Result = decltype(function(std::declval<StoreServer&>()));

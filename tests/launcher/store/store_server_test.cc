@@ -29,7 +29,7 @@ using testing::HasSubstr;
 const std::string kReleased = Number(kStopWaiting);
 const std::string kCanceled = Number(kWaitCanceled);
 
-// How many connections the store has once it has `want`; it sees an end later than the client that made it.
+// Returns the number of connections once it is `want`; the store notices a disconnect later than the client.
 int WaitForConnections(StoreOnLoop& store, int want) {
   int count = -1;
   for (int i = 0; i < 1000000 && count != want; ++i) {
@@ -131,7 +131,7 @@ TEST(StoreServer, Wait_ClientGone_ItsWaitToo) {
   EXPECT_EQ(writer.Ask(Set("/a", "")), "");
 }
 
-// Release and cancel cross: the client reads either 00 01 or 01, and is in step afterwards.
+// Release and cancel cross: the client reads either 00 01 or 01, and is in sync afterwards.
 TEST(StoreServer, CancelWait_RacingTheRelease_InStep) {
   StoreOnLoop store;
   RawClient waiter(store.port());
@@ -153,7 +153,7 @@ TEST(StoreServer, Reply_SlowReader_BoundedAndCompleteInTheEnd) {
   ASSERT_TRUE(slow.Send(Set("/big", value)));
   constexpr int kGets = 100;
   for (int i = 0; i < kGets; ++i) ASSERT_TRUE(slow.Send(Get("/big")));
-  // Others are served meanwhile.
+  // Other clients are served meanwhile.
   RawClient other(store.port());
   for (int i = 0; i < 100; ++i) ASSERT_EQ(other.Ask(Add("/n", 1)), Number<int64_t>(i + 1));
   EXPECT_LT(store.Call([](StoreServer& server) { return server.used_bytes(); }), size_t{8} << 20);
@@ -260,7 +260,7 @@ TEST(StoreServer, Connections_NoDescriptorLeft_ClosedWithoutSpinning) {
   EXPECT_EQ(first.Ask(Add("/n", 1)), Number<int64_t>(1));
   const int64_t before = store.Wakeups();
   for (int i = 0; i < 100; ++i) store.Call([](StoreServer& server) { return server.port(); });
-  EXPECT_LE(store.Wakeups() - before, 2 * 102);  // its own calls, nothing else
+  EXPECT_LE(store.Wakeups() - before, 2 * 102);  // caused by Call itself
   RawClient next(store.port());
   EXPECT_TRUE(next.connected());
 }
@@ -273,7 +273,7 @@ TEST(StoreServer, Destruction_ClosesPortAndConnections) {
   store.reset();
   EXPECT_TRUE(client.IsClosed());
   EXPECT_FALSE(RawClient(port, /*hello=*/false).connected());
-  // The port can be bound again at once, although the server's side closed first.
+  // The port can be bound again at once, although the server closed first.
   StoreOptions options;
   options.first_port = options.last_port = port;
   StoreOnLoop again(options);
@@ -329,7 +329,7 @@ TEST(StoreServer, Missing_LocalWrapper_FoundByItsParents) {
   StoreOptions options;
   options.parent_of = [](pid_t pid) -> pid_t { return pid == 30 ? 20 : pid == 20 ? 10 : pid == 10 ? 5 : 0; };
   StoreOnLoop store(options);
-  RawClient wrapped(store.port(), true, 30);  // before anything is known about the round
+  RawClient wrapped(store.port(), true, 30);  // before the round is known
   const auto missing = store.Call([](StoreServer& server) {
     server.BeginRound(1, 2, true);
     EXPECT_TRUE(server.RegisterLocal({1, 0, "here", {10, 11}}).ok());
@@ -351,7 +351,7 @@ TEST(StoreServer, Open_BadInput_SaysWhy) {
             "'some.host.name' is not a numeric IP address");
   EXPECT_EQ(StoreServer::Open({.address = "127.0.0.1", .first_port = 9, .last_port = 8}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_FALSE(StoreServer::Open({.address = "203.0.113.7"}).ok());  // no address of this host
+  EXPECT_FALSE(StoreServer::Open({.address = "203.0.113.7"}).ok());  // not an address of this host
 }
 
 TEST(StoreServer, Open_PortRange_TakesTheFirstFreeOne) {

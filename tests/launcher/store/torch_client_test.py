@@ -1,4 +1,4 @@
-"""Torch's own clients against the store: every TCPStore method, and a Gloo group with a collective.
+"""Runs torch's own clients against the store: every TCPStore method, and a Gloo group with a collective.
 
 Usage: torch_client_test.py STORE_HOST
 """
@@ -112,7 +112,7 @@ class Methods(unittest.TestCase):
 
 
 class Gloo(unittest.TestCase):
-    """Rank 1 runs below a shell and is late: it is named as missing, and known once it has come."""
+    """Rank 1 runs below a shell and is late: it is reported as missing, and as joined once it has connected."""
 
     def start_worker(self, port, rank, command):
         environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",

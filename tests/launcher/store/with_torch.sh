@@ -11,7 +11,7 @@ if [[ -z $python ]]; then
 fi
 if [[ ! -x $python ]]; then
   echo "SKIPPED: no Python with torch (run scripts/setup, or set DDPRUN_TEST_PYTHON)"
-  # So that it does not count as passed.
+  # So that the test does not count as passed.
   name=$(basename "$1")
   {
     printf '<testsuites><testsuite name="%s" tests="1">' "$name"
@@ -19,7 +19,7 @@ if [[ ! -x $python ]]; then
   } >"${XML_OUTPUT_FILE:-/dev/null}"
   exit 0
 fi
-# torch's own server looks up the name of every peer: don't wait for a resolver that is not there. Its warnings
-# about what the tests do to it on purpose would fill the log.
+# torch's own server looks up the name of every peer: avoid waiting for an unreachable resolver. Its warnings about the
+# tests' intentional errors would fill the log.
 export RES_OPTIONS='timeout:1 attempts:1' TORCH_CPP_LOG_LEVEL=ERROR PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 exec timeout --kill-after=10 "${DDPRUN_TEST_LIMIT_S:-240}" "$python" "$@"

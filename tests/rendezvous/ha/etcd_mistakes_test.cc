@@ -87,7 +87,8 @@ TEST_F(EtcdMistakesTest, NobodyListens) {
   ExpectLine(server.get(), absl::StrCat("can't use etcd: ", address_, ": connection refused; check --etcd, and that "));
   Process ctl({"ddprunctl/ddprunctl", "--server=" + AddressOf(*server), "jobs"});
   EXPECT_EQ(ctl.Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(ctl.Err(), "a follower that can't tell who leads: can't use etcd: ")) << ctl.Err();
+  EXPECT_TRUE(absl::StrContains(ctl.Err(), "a follower that cannot determine the leader: can't use etcd: "))
+      << ctl.Err();
   StartEtcd();
   ExpectLine(server.get(), "etcd answers again");
   ExpectLine(server.get(), "leads since revision");

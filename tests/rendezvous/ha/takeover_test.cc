@@ -166,7 +166,7 @@ TEST_F(TakeoverTest, FollowersReadiness_NamesTheLeader) {
     });
     EXPECT_TRUE(came) << answer << follower.Err();
   };
-  await_answer("503", absl::StrCat("\r\n\r\nthis server does not lead; ", servers_->Address(0), " does\n"));
+  await_answer("503", absl::StrCat("\r\n\r\nthis server is not the leader; ", servers_->Address(0), " is\n"));
   (*servers_)[0].Signal(SIGTERM);
   await_answer("200", "\r\n\r\nready\n");
 }
@@ -183,7 +183,7 @@ TEST_F(TakeoverTest, LeaderIsStopped_ASuccessorLeads_AndTheOldOneCanDoNoHarm) {
   const std::string epoch = etcd_->Get("/ddprun/epoch");
   (*servers_)[0].Signal(SIGCONT);
   EXPECT_EQ((*servers_)[0].Wait(), 1) << (*servers_)[0].Err();
-  EXPECT_TRUE(absl::StrContains((*servers_)[0].Err(), "leads no more")) << (*servers_)[0].Err();
+  EXPECT_TRUE(absl::StrContains((*servers_)[0].Err(), "no longer the leader")) << (*servers_)[0].Err();
   EXPECT_EQ(etcd_->Get("/ddprun/epoch"), epoch);
   EXPECT_TRUE(Alive((*servers_)[second].pid()));
   job->Tell(".1");

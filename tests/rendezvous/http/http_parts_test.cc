@@ -446,7 +446,7 @@ TEST_F(HttpApiTest, Readiness_SaysWhyNot) {
   server_ = {.leads = false, .leader = "b:29400"};
   const Response response = api.Handle(Get("/readyz"));
   EXPECT_EQ(response.status, 503);
-  EXPECT_EQ(response.body, "this server does not lead; b:29400 does\n");
+  EXPECT_EQ(response.body, "this server is not the leader; b:29400 is\n");
   EXPECT_EQ(api.Handle(Get("/healthz")).status, 200);
 }
 
@@ -457,7 +457,7 @@ TEST_F(HttpApiTest, Follower_NamesTheLeaderInPlaceOfJobs) {
     const Response response = api.Handle(Get(path));
     EXPECT_EQ(response.status, 503) << path;
     EXPECT_EQ(json::parse(response.body)["leader"], "b:29400") << response.body;
-    EXPECT_EQ(json::parse(response.body)["error"], "this server does not lead; b:29400 does") << response.body;
+    EXPECT_EQ(json::parse(response.body)["error"], "this server is not the leader; b:29400 is") << response.body;
   }
   for (const char* path : {"/", "/metrics", "/api/v1/server"}) EXPECT_EQ(api.Handle(Get(path)).status, 200) << path;
   server_.leads = true;
