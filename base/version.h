@@ -3,7 +3,7 @@
 
 namespace ddprun {
 
-// Of all programs built here.
+// Version of all programs in this repository.
 inline constexpr char kVersion[] = "0.1.0";
 
 }  // namespace ddprun

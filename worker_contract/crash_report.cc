@@ -251,7 +251,7 @@ void WriteEscaped(int fd, const char* data, size_t size) {
 
 void WriteText(int fd, const char* text) { Write(fd, text, strlen(text)); }
 
-// Writes a form of torchrun's error files that the launcher reads (launcher/core/error_file.h).
+// Writes a form of torchrun's error files that the launcher reads (launcher/report/error_file_format.h).
 void WriteErrorFile(int fd, const char* message, int stack) {
   WriteText(fd, R"({"message": {"message": ")");
   WriteEscaped(fd, message, strlen(message));

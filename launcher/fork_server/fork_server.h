@@ -24,7 +24,7 @@ namespace ddprun::launcher {
 
 // A process that forks workers, which therefore start without repeating the work of loading. For Python workers it is
 // an interpreter that imports modules once (fork_server.py, which describes the protocol); for a program that links the
-// worker runtime it is the program itself, which waits in RunWorker (worker_contract/fork_server.h). Workers become
+// worker runtime it is the program itself, which waits in RunWorker (worker_contract/fork_protocol.h). Workers become
 // children of this process, which must be a subreaper, and have the same properties as those of CreateChild: own
 // session, parent-death signal, limits, signals, descriptors, and a gate at which they wait before running user code.
 // Requests made during the imports are queued. A server whose modules have changed on disk since then is replaced.

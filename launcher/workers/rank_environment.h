@@ -55,9 +55,6 @@ worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment,
 // variable of a rank or round, not even inherited ones.
 std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base);
 
-// Returns the changes that turn `from` into `to`: "NAME=value" sets a variable, "NAME" removes it.
-std::vector<std::string> EnvironmentChanges(absl::Span<const std::string> from, absl::Span<const std::string> to);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_WORKERS_RANK_ENVIRONMENT_H_

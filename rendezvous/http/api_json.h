@@ -21,7 +21,7 @@ std::string JobsJson(const std::vector<rendezvous::JobView>& jobs, bool more, ab
 
 std::string JobJson(const rendezvous::JobView& job, absl::Time start);
 
-// Node ids are replaced by their shown form (rendezvous/base/shown_id.h).
+// Node ids are replaced by their shown form (base/shown_id.h).
 std::string EventJson(uint64_t number, const rendezvous::Event& event);
 
 std::string ServerJson(const ServerView& server);

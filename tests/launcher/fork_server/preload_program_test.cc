@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kProgram[] = "tests/preload/worker";
+constexpr char kProgram[] = "tests/launcher/fork_server/preload_worker";
 constexpr char kForked[] = "reached RunWorker";
 
 std::vector<std::string> Flags(const std::string& preload, std::vector<std::string> more,
