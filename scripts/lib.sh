@@ -11,7 +11,7 @@ LOGS="$ROOT/bin/.logs"
 # What ddprun and rendezvousd are built with.
 # shellcheck disable=SC2034
 LAUNCHER_PACKAGES=(
-  ca-certificates g++
+  ca-certificates g++ pkg-config
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libcli11-dev nlohmann-json3-dev libsqlite3-dev libboost-dev
