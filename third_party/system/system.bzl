@@ -9,7 +9,7 @@ PKG_CONFIG names another pkg-config, and PKG_CONFIG_PATH folders to search first
 architecture's packages are taken.
 """
 
-# Linked: the packages to ask for. Those of Abseil are what our sources include.
+# Packages of libraries that are linked. Abseil is split into many: these are the ones that our sources include.
 _LINKED = {
     "absl": ["absl_" + name for name in [
         "btree",
