@@ -9,7 +9,8 @@ PKG_CONFIG names another pkg-config, and PKG_CONFIG_PATH folders to search first
 architecture's packages are taken.
 """
 
-# Packages of libraries that are linked. Abseil is split into many: these are the ones that our sources include.
+# Packages of libraries that are linked; the last one's version counts. Abseil is split into many: these are the ones
+# that our sources include.
 _LINKED = {
     "absl": ["absl_" + name for name in [
         "btree",
@@ -30,7 +31,8 @@ _LINKED = {
         "time",
     ]],
     "crypto": ["libcrypto"],
-    "grpc": ["grpc++"],
+    # gRPC's package file names RE2, but not what newer versions of that need.
+    "grpc": ["re2", "grpc++"],
     "openssl": ["openssl"],
     "protobuf": ["protobuf"],
     "sqlite": ["sqlite3"],
