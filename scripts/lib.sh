@@ -11,10 +11,11 @@ LOGS="$ROOT/bin/.logs"
 # Packages needed to build ddprun and rendezvousd.
 # shellcheck disable=SC2034
 LAUNCHER_PACKAGES=(
-  ca-certificates g++
+  ca-certificates g++ pkg-config
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libcli11-dev nlohmann-json3-dev libsqlite3-dev libboost-dev
+  zlib1g-dev libzstd-dev # OpenSSL's archive needs both on Debian 13, and its package does not say so
 )
 
 say() { printf '%s: %s\n' "$ME" "$*" >&2; }

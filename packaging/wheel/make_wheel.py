@@ -9,6 +9,7 @@ describes the linking and the contents of the wheel.
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -125,6 +126,17 @@ def write_metadata(folder, version, tag):
     )
 
 
+def make_man_pages(linked, folder):
+    """Only where the programs run: a page is what its program prints for --help."""
+    for name in ("ddprun", "rendezvousd", "ddprunctl"):
+        script = [sys.executable, str(ROOT / "packaging/man/make_man.py"), str(linked / name)]
+        done = subprocess.run(script, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise WheelError(f"could not make {name}'s man page:\n{done.stderr.strip()}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.1").write_text(done.stdout)
+
+
 def read_version(header):
     return re.search(r'kVersion\[\] = "(.*)"', header.read_text()).group(1)
 
@@ -149,6 +161,8 @@ def make_wheel(parts, out, target, work):
     # The launcher looks for the libraries beside itself and in ../lib.
     for library in libraries:
         copy(library, data / "data/lib" / library.name, 0o755)
+    if platform.machine() == target:
+        make_man_pages(linked, data / "data/share/man/man1")
     for source in sorted((HERE / "ddprun").iterdir()):
         if source.suffix in (".py", ".typed"):
             copy(source, tree / "ddprun" / source.name, 0o644)

@@ -6,7 +6,7 @@ is found without importing torch, so that the rule costs nothing to those who do
 
 _FIND_TORCH = "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
 
-# The wheel's own Protobuf (3.13) would conflict with the system's; pybind11 is not used.
+# The wheel's own Protobuf (3.13) would clash with the system's; pybind11 is not used here.
 _LEFT_OUT = ["google", "pybind11"]
 
 def _libtorch_impl(ctx):

@@ -69,6 +69,8 @@ def _precompiled_header_impl(ctx):
         progress_message = "Compiling " + ctx.file.header.short_path,
     )
     return [CcInfo(compilation_context = cc_common.create_compilation_context(
+        # The compiler refuses the header where one of these is missing.
+        defines = headers.defines,
         headers = depset([header, precompiled]),
     ))]
 
