@@ -31,7 +31,7 @@ struct Place {
   uint16_t port = 0;       // network order
 };
 
-Place PlaceOf(const SocketAddress& address) {
+Place SocketEndOf(const SocketAddress& address) {
   Place place;
   if (address.family() == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
@@ -126,8 +126,8 @@ SocketOwner::~SocketOwner() {
 
 absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const SocketAddress& own) {
   if (netlink_ < 0) return UserByProc(peer, own);
-  const Place from = PlaceOf(peer);
-  const Place to = PlaceOf(own);
+  const Place from = SocketEndOf(peer);
+  const Place to = SocketEndOf(own);
   if (from.family != to.family) return NoSocket();
   DiagRequest request(from.family, 0, UINT32_MAX);
   request.body.id.idiag_sport = from.port;
@@ -158,8 +158,8 @@ absl::StatusOr<uid_t> SocketOwner::UserOf(const SocketAddress& peer, const Socke
 }
 
 absl::StatusOr<uid_t> SocketOwner::UserByProc(const SocketAddress& peer, const SocketAddress& own) {
-  const Place from = PlaceOf(peer);
-  const Place to = PlaceOf(own);
+  const Place from = SocketEndOf(peer);
+  const Place to = SocketEndOf(own);
   bool readable = false;
   for (const bool ipv6 : {false, true}) {
     if (!ipv6 && from.family == AF_INET6) continue;

@@ -36,17 +36,17 @@ absl::Duration Linger(const rendezvous::JobSettings& settings) {
   return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
 }
 // Log a warning when the launcher stays longer than this.
-constexpr absl::Duration kUnnoticed = absl::Seconds(1);
+constexpr absl::Duration kLogStayAfter = absl::Seconds(1);
 // Interval between lookups of the endpoint's name, if it may become resolvable late.
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
 // Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
 // Limit for orphans to exit after SIGKILL.
-constexpr absl::Duration kSweepPatience = absl::Seconds(2);
+constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
 // Limit for a batch system's tool to answer.
-constexpr absl::Duration kToolPatience = absl::Seconds(10);
+constexpr absl::Duration kToolTimeout = absl::Seconds(10);
 // Jobs with more nodes do not query squeue, to avoid overloading slurmctld.
-constexpr int kMostNodesThatAsk = 64;
+constexpr int kMaxNodesForQueue = 64;
 
 std::vector<std::string> Environment() {
   std::vector<std::string> result;
@@ -55,7 +55,7 @@ std::vector<std::string> Environment() {
 }
 
 // If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
-void TellOuterLauncher(const rendezvous::Verdict& verdict) {
+void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
   if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
   const absl::Status status = WriteErrorFile(path, FormatErrorFile(*verdict.first_cause));
@@ -94,7 +94,7 @@ absl::Status Agent::SetUp() {
     return status;
   }
   if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
-  if (absl::Status status = FindPlace(); !status.ok()) return status;
+  if (absl::Status status = FindAddresses(); !status.ok()) return status;
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
         absl::StrCat("this node is ", host_, ", address ", place_.address,
@@ -181,7 +181,7 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  AskForEndTime();
+  QueryEndTime();
   Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
@@ -191,17 +191,17 @@ absl::Status Agent::SetUp() {
   return absl::OkStatus();
 }
 
-absl::Status Agent::FindPlace() {
+absl::Status Agent::FindAddresses() {
   const LaunchConfig& config = settings_.config;
   const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
   const SteadyTime give_up = SteadyNow() + patience;
   for (bool first = true;; first = false) {
-    std::optional<absl::StatusOr<HostPlace>> found;
+    std::optional<absl::StatusOr<HostAddresses>> found;
     {
       // The thread may outlive this object, so it owns a copy of the configuration.
-      const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
-          loop_.get(), [config] { return LookUpHostPlace(config); },
-          [&](absl::StatusOr<HostPlace> result) {
+      const BackgroundCall<absl::StatusOr<HostAddresses>> look_up(
+          loop_.get(), [config] { return LookUpHostAddresses(config); },
+          [&](absl::StatusOr<HostAddresses> result) {
             found = std::move(result);
             loop_->Quit();
           });
@@ -271,7 +271,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
     // A batch system signals all nodes at once, and the other launchers may still need the server while they stop.
-    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopStaying();
+    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopLingering();
     return;
   }
   Signal told;
@@ -284,8 +284,8 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
 
 void Agent::WatchHangs() {
   HangMonitor::Events events;
-  events.at_work = [this] { return machine_->state() == AgentMachine::State::kRunning; };
-  events.process_of = [this](int32_t local_rank) { return workers_->SpeakerOf(local_rank); };
+  events.workers_running = [this] { return machine_->state() == AgentMachine::State::kRunning; };
+  events.process_of = [this](int32_t local_rank) { return workers_->ReporterOf(local_rank); };
   events.read_reports = [this] { workers_->ReadReports(); };
   events.warn = [this](const std::string& line) { Do(effect::Print{LogLevel::kWarning, line}); };
   events.print = [this](const std::string& lines) { status_line_.Around([&] { LogVerbatim(lines); }); };
@@ -296,7 +296,7 @@ void Agent::WatchHangs() {
   hangs_ = std::make_unique<HangMonitor>(settings_.config.hang, loop_.get(), std::move(events));
 }
 
-void Agent::AskForEndTime() {
+void Agent::QueryEndTime() {
   const LaunchConfig& config = settings_.config;
   if (!config.batch) return;
   const auto note = [this](absl::Time end) {
@@ -304,7 +304,7 @@ void Agent::AskForEndTime() {
     workers_->SetJobEnd(end);
   };
   if (config.batch->end_time) return note(*config.batch->end_time);
-  if (config.settings.max_nodes > kMostNodesThatAsk) return;
+  if (config.settings.max_nodes > kMaxNodesForQueue) return;
   absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return;
   SpawnRequest request;
@@ -313,7 +313,7 @@ void Agent::AskForEndTime() {
   request.environment = Environment();
   request.environment.push_back("SLURM_TIME_FORMAT=standard");
   absl::StatusOr<std::unique_ptr<Command>> command =
-      Command::Run(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
+      Command::Run(loop_.get(), request, kToolTimeout, [this, note](const std::string& answer) {
         const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
         if (end) note(*end);
       });
@@ -400,8 +400,8 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
-void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
-void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
+void Agent::Do(const effect::NotifyStop& stop) { workers_->NotifyStop(stop.ranks, stop.killed_at, stop.reason); }
+void Agent::Do(const effect::SendToWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
 
 void Agent::Do(const effect::ReformWorkers& reform) {
   hangs_->BeginRound(reform.assignment, settings_.config.slots);
@@ -413,7 +413,7 @@ void Agent::Do(const effect::ReformWorkers& reform) {
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
-  sweep_until_ = SteadyNow() + kSweepPatience;
+  sweep_until_ = SteadyNow() + kSweepTimeout;
   ContinueSweep();
 }
 
@@ -475,19 +475,19 @@ int Agent::Finish() {
                        " and --rdzv-id=", settings_.config.job_id);
     }
     LogVerbatim(FailureSummary(report));
-    TellOuterLauncher(*exit_->verdict);
+    WriteOuterErrorFile(*exit_->verdict);
   }
   link_->Disconnect();
-  if (link_->Hosts()) StayForOthers();
+  if (link_->Hosts()) LingerForOthers();
   link_->Close();
   return exit_->code;
 }
 
-void Agent::StayForOthers() {
+void Agent::LingerForOthers() {
   const SteadyTime now = SteadyNow();
   const SteadyTime deadline = now + Linger(settings_.config.settings);
   const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
-  SteadyTime say_at = now + kUnnoticed;
+  SteadyTime say_at = now + kLogStayAfter;
   loop_->SetTimer(
       [&] { return say_at; },
       [&](SteadyTime) {
@@ -502,7 +502,7 @@ void Agent::StayForOthers() {
   const BackgroundCall<bool> wait(
       loop_.get(),
       [link = link_.get(), deadline, leavers_deadline] {
-        link->StayForOthers(deadline, leavers_deadline);
+        link->LingerForOthers(deadline, leavers_deadline);
         return true;
       },
       [this](bool) { loop_->Quit(); });

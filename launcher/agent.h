@@ -47,12 +47,12 @@ class Agent {
   absl::Status SetUp();
   // Sets place_. If the endpoint's name may become resolvable later, waits for that at most for the join timeout while
   // the loop keeps running.
-  absl::Status FindPlace();
+  absl::Status FindAddresses();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
   void WatchHangs();
   // Queries SLURM for the job's end time, if it is not in the environment.
-  void AskForEndTime();
+  void QueryEndTime();
 
   // Calls a method of the machine with the current time, then executes its effects.
   template <typename Call>
@@ -66,8 +66,8 @@ class Agent {
   void Do(const effect::OpenStore&);
   void Do(const effect::SpawnWorkers& spawn);
   void Do(const effect::SignalWorkers& signal);
-  void Do(const effect::TellStop& stop);
-  void Do(const effect::TellWorkers& tell);
+  void Do(const effect::NotifyStop& stop);
+  void Do(const effect::SendToWorkers& tell);
   void Do(const effect::ReformWorkers& reform);
   void Do(const effect::KillWorkers& kill);
   // Later effects wait until the orphans are gone; the loop does not block.
@@ -83,11 +83,11 @@ class Agent {
 
   int Finish();
   // Keeps the rendezvous server in this process running for the other launchers, until a signal arrives.
-  void StayForOthers();
+  void LingerForOthers();
 
   const Settings settings_;
   std::string host_;
-  HostPlace place_;
+  HostAddresses place_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   LogPump pump_;
@@ -112,7 +112,7 @@ class Agent {
   std::vector<pid_t> stuck_;         // orphans that survived an earlier sweep; not waited for again
   SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep in progress
   std::optional<effect::Exit> exit_;
-  bool staying_ = false;  // see StayForOthers
+  bool staying_ = false;  // see LingerForOthers
 };
 
 }  // namespace ddprun::launcher

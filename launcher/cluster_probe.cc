@@ -33,7 +33,7 @@ absl::StatusOr<ClusterEnvironment> ProbeCluster(const EnvironmentLookup& environ
   absl::StatusOr<ClusterEnvironment> found = DetectCluster(environment, ports, in_pod ? FullHostname() : "");
   if (!found.ok() || found->starter != ClusterEnvironment::Starter::kSlurm || !found->batch) return found;
   std::string text;
-  for (const std::string& place : SlurmConfPlaces(environment)) {
+  for (const std::string& place : SlurmConfPaths(environment)) {
     if (text.empty()) text = ReadSmallFile(place);
   }
   // Merged even if empty, since SLURM's defaults apply then.

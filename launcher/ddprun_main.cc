@@ -59,7 +59,7 @@ int Fail(const absl::Status& status, int code) {
 void SetLogLevel() { InitLog("ddprun", ParseLogLevel(Variable("LOGLEVEL").value_or(""), LogLevel::kWarning)); }
 
 // `command`: argv[0].
-HostFacts LookAtHost(const std::string& command, const Options& options) {
+HostFacts InspectHost(const std::string& command, const Options& options) {
   HostFacts facts;
   facts.cpus = CpuCount();
   facts.gpus = GpuCount();
@@ -71,13 +71,13 @@ HostFacts LookAtHost(const std::string& command, const Options& options) {
   facts.python.conda_prefix = Variable("CONDA_PREFIX");
   facts.visible_devices = Variable("CUDA_VISIBLE_DEVICES");
   if (options.cpu_binding != CpuBinding::kNone) facts.topology = ReadCpuTopology(facts.visible_devices);
-  if (!options.script.empty()) facts.script = LookAtScript(options.script.front());
+  if (!options.script.empty()) facts.script = InspectScript(options.script.front());
   return facts;
 }
 
 // Reads the token from the environment unless a flag names a file. The variables are removed, so that workers and
 // helper programs do not inherit them.
-void TakeToken(Options* options, Origins* origins) {
+void ReadTokenVariables(Options* options, Origins* origins) {
   const std::optional<std::string> token = TakeVariable(rendezvous::kTokenVariable);
   const std::optional<std::string> file = TakeVariable(rendezvous::kTokenFileVariable);
   if (!options->credentials.token_file.empty()) return;
@@ -113,8 +113,8 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
     return 0;
   }
   auto& [options, origins] = std::get<ParsedOptions>(*parsed);
-  TakeToken(&options, &origins);
-  const HostFacts facts = LookAtHost(command, options);
+  ReadTokenVariables(&options, &origins);
+  const HostFacts facts = InspectHost(command, options);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
   if (!cluster.ok()) return Fail(cluster.status(), kUsageError);

@@ -28,7 +28,7 @@ bool IsIn(const std::string& address, const std::vector<std::string>& list) {
 // Listens at the local addresses that the endpoint's name resolves to. If other nodes can't use those, because they are
 // loopback or the name resolves differently here, also at the address announced to other nodes; likewise if
 // --local-addr is given. Listens at all addresses only if the endpoint is 0.0.0.0.
-void FindServingAddresses(const LaunchConfig& config, HostPlace* host) {
+void FindServingAddresses(const LaunchConfig& config, HostAddresses* host) {
   const std::string& name = config.endpoint.host;
   const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
   if (resolved.ok()) {
@@ -70,7 +70,7 @@ absl::StatusOr<std::string> LocalAddress(const LaunchConfig& config) {
                                    "; give a name or an address that ", Hostname(), " can reach"));
 }
 
-void TakeStoreHost(const std::string& name, HostPlace* host) {
+void ApplyMasterAddr(const std::string& name, HostAddresses* host) {
   const absl::StatusOr<std::vector<std::string>> resolved = ResolveHost(name);
   if (resolved.ok()) {
     for (const std::string& address : *resolved) {
@@ -89,13 +89,13 @@ void TakeStoreHost(const std::string& name, HostPlace* host) {
 
 }  // namespace
 
-absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config) {
+absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config) {
   absl::StatusOr<std::string> address = LocalAddress(config);
   if (!address.ok()) return address.status();
-  HostPlace host;
+  HostAddresses host;
   host.address = *std::move(address);
   host.master = host.address;
-  if (!config.store_host.empty()) TakeStoreHost(config.store_host, &host);
+  if (!config.store_host.empty()) ApplyMasterAddr(config.store_host, &host);
   host.may_host = config.server_place == ServerPlace::kHere ||
                   (config.server_place == ServerPlace::kHereIfLocal && IsLocalHost(config.endpoint.host));
   if (host.may_host) FindServingAddresses(config, &host);
@@ -106,7 +106,7 @@ std::string RendezvousLink::ServerName(const LaunchConfig& config) {
   return config.server_place == ServerPlace::kInProcess ? "this process" : ServersText(config);
 }
 
-RendezvousLink::RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler)
+RendezvousLink::RendezvousLink(const LaunchConfig* config, HostAddresses host, EventLoop* loop, Handler handler)
     : config_(config), host_(std::move(host)), loop_(loop), handler_(std::move(handler)) {}
 
 // Destroy the client first: it calls the driver.
@@ -115,7 +115,7 @@ RendezvousLink::~RendezvousLink() {
   server_ = nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostPlace host,
+absl::StatusOr<std::unique_ptr<RendezvousLink>> RendezvousLink::Open(const LaunchConfig* config, HostAddresses host,
                                                                      EventLoop* loop, Handler handler) {
   std::unique_ptr<RendezvousLink> link(new RendezvousLink(config, std::move(host), loop, std::move(handler)));
   if (link->host_.may_host) {
@@ -213,14 +213,14 @@ void RendezvousLink::Disconnect() {
   client_ = nullptr;
 }
 
-void RendezvousLink::StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
+void RendezvousLink::LingerForOthers(SteadyTime deadline, SteadyTime leavers_deadline) {
   // Without a verdict the job continues, so there is nothing for the others to fetch.
   const std::optional<rendezvous::JobView> job = driver_->GetJob(config_->job_id);
-  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilEveryoneLeft(deadline);
+  if (job && rendezvous::IsEnd(job->state)) driver_->WaitUntilLaunchersLeft(deadline);
   driver_->WaitUntilLeaversLeft(leavers_deadline);
 }
 
-void RendezvousLink::StopStaying() { driver_->StopWaiting(); }
+void RendezvousLink::StopLingering() { driver_->StopWaiting(); }
 
 void RendezvousLink::Close() {
   if (server_ != nullptr) server_->Shutdown();

@@ -21,7 +21,7 @@
 namespace ddprun::launcher {
 
 // How the job's other nodes reach this host.
-struct HostPlace {
+struct HostAddresses {
   std::string address;  // address for other nodes: --local-addr, else the source address of the route to the server
   // MASTER_ADDR if this node's store serves the job: --master-addr as given if it is an address of this host.
   std::string master;
@@ -33,7 +33,7 @@ struct HostPlace {
 // Resolves the names in `config`. May block for as long as the system's resolver allows, so do not call it on the
 // loop's thread. Later steps use only these addresses, so that no name server can block a running job. NOT_FOUND: a
 // name does not resolve; UNAVAILABLE: there is no route to the endpoint. The message says what to set.
-absl::StatusOr<HostPlace> LookUpHostPlace(const LaunchConfig& config);
+absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config);
 
 // This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
 // in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host
@@ -44,7 +44,7 @@ class RendezvousLink {
   using Handler = std::function<void(const rendezvous::ClientEvent&)>;
 
   // Starts to connect. `config` and `loop` must outlive the result. Errors: the server could not listen.
-  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostPlace host,
+  static absl::StatusOr<std::unique_ptr<RendezvousLink>> Open(const LaunchConfig* config, HostAddresses host,
                                                               EventLoop* loop, Handler handler);
   ~RendezvousLink();
 
@@ -65,9 +65,9 @@ class RendezvousLink {
   // True if this launcher hosts the server for other processes. REQUIRED by the next three methods.
   bool Hosts() const { return server_ != nullptr; }
   // Blocks until all other launchers have received their last message, at most until `deadline`, and until leaving
-  // launchers have no workers left, at most until `leavers_deadline`; or until StopStaying. Thread-safe.
-  void StayForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
-  void StopStaying();
+  // launchers have no workers left, at most until `leavers_deadline`; or until StopLingering. Thread-safe.
+  void LingerForOthers(SteadyTime deadline, SteadyTime leavers_deadline);
+  void StopLingering();
   // Number of launchers of other nodes connected to this server.
   int Others() const { return driver_->Launchers(); }
   void Close();
@@ -76,7 +76,7 @@ class RendezvousLink {
   static std::string ServerName(const LaunchConfig& config);
 
  private:
-  RendezvousLink(const LaunchConfig* config, HostPlace host, EventLoop* loop, Handler handler);
+  RendezvousLink(const LaunchConfig* config, HostAddresses host, EventLoop* loop, Handler handler);
   // ALREADY_EXISTS: the endpoint's address is in use.
   absl::Status Host();
   void Connect();
@@ -84,7 +84,7 @@ class RendezvousLink {
   void Handle(const rendezvous::ClientEvent& event);
 
   const LaunchConfig* const config_;
-  const HostPlace host_;
+  const HostAddresses host_;
   EventLoop* const loop_;
   const Handler handler_;
   bool hosting_ = false;

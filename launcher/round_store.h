@@ -41,7 +41,7 @@ class RoundStore {
   };
 
   // `config` and `loop` must outlive it; `host` is this node's name.
-  RoundStore(const LaunchConfig* config, HostPlace place, std::string host, EventLoop* loop, Events events);
+  RoundStore(const LaunchConfig* config, HostAddresses place, std::string host, EventLoop* loop, Events events);
   ~RoundStore() { Close(); }
 
   struct Opened {
@@ -67,22 +67,22 @@ class RoundStore {
 
  private:
   absl::StatusOr<std::unique_ptr<StoreServer>> OpenServer(std::string* note);
-  absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtAnyPort(StoreOptions options);
+  absl::StatusOr<std::unique_ptr<StoreServer>> OpenAtFreePort(StoreOptions options);
   void RegisterElsewhere(const rendezvous::Assignment& assignment, const NodeRegistration& node);
-  void TellRanksJoined();
+  void ReportRanksJoined();
   std::vector<StoreWait> Waits() const;
   void CloseRegistration();
 
   const LaunchConfig* const config_;
-  const HostPlace place_;
+  const HostAddresses place_;
   const std::string host_;
   EventLoop* const loop_;
   const Events events_;
   std::unique_ptr<StoreServer> server_;
   StoreWaitWatch waits_;
-  std::string secret_;   // proves to the store that a launcher belongs to its round
-  int told_joined_ = 0;  // last reported number of joined ranks
-  int last_port_ = 0;    // within a port range
+  std::string secret_;       // proves to the store that a launcher belongs to its round
+  int reported_joined_ = 0;  // last reported number of joined ranks
+  int last_port_ = 0;        // within a port range
   std::unique_ptr<RegistrationClient> registration_;
   std::optional<rendezvous::Assignment> unregistered_;  // round whose workers are not all started yet
 };

@@ -5,7 +5,7 @@ namespace ddprun::worker_contract {
 
 // Non-restartable failure: a worker that exits with this code is not restarted, and the launcher exits with it too, so
 // that a job script knows not to requeue. EX_CONFIG of sysexits.h.
-inline constexpr int kNoUseRestarting = 78;
+inline constexpr int kNonRestartable = 78;
 
 }  // namespace ddprun::worker_contract
 

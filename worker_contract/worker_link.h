@@ -85,7 +85,8 @@ struct LinkFailed {
   friend bool operator==(const LinkFailed&, const LinkFailed&) = default;
 };
 
-using WorkerLine = std::variant<LinkHello, LinkProgress, LinkSuspended, LinkReFormed, LinkCheckpointed, LinkFailed>;
+using WorkerLinkMessage =
+    std::variant<LinkHello, LinkProgress, LinkSuspended, LinkReFormed, LinkCheckpointed, LinkFailed>;
 
 // ---- launcher -> worker ----
 
@@ -133,16 +134,16 @@ struct LinkReForm {
   friend bool operator==(const LinkReForm&, const LinkReForm&) = default;
 };
 
-using LauncherLine = std::variant<LinkStop, LinkCheckpointNow, LinkSuspend, LinkReForm>;
+using LauncherLinkMessage = std::variant<LinkStop, LinkCheckpointNow, LinkSuspend, LinkReForm>;
 
 // One line, at most kMaxLinkLine bytes: texts beyond their limits are truncated, and invalid UTF-8 is replaced.
-std::string EncodeLine(const WorkerLine& line);
-std::string EncodeLine(const LauncherLine& line);
+std::string EncodeMessage(const WorkerLinkMessage& line);
+std::string EncodeMessage(const LauncherLinkMessage& line);
 
 // No value: the type is unknown to this build and to be ignored. InvalidArgument: the error, in one line that quotes no
 // text of the input. Unknown fields are ignored. Texts are valid UTF-8, but may have control characters.
-absl::StatusOr<std::optional<WorkerLine>> DecodeWorkerLine(absl::string_view line);
-absl::StatusOr<std::optional<LauncherLine>> DecodeLauncherLine(absl::string_view line);
+absl::StatusOr<std::optional<WorkerLinkMessage>> DecodeWorkerMessage(absl::string_view line);
+absl::StatusOr<std::optional<LauncherLinkMessage>> DecodeLauncherMessage(absl::string_view line);
 
 // Splits a stream of bytes into lines.
 class LineReader {

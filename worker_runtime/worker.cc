@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kBadEnvironment = 2;
-constexpr absl::Duration kLetTheCauseGoFirst = absl::Milliseconds(500);
+constexpr absl::Duration kDelayAfterPeerFailure = absl::Milliseconds(500);
 
 [[noreturn]] void End(int code) {
   for (std::ostream* stream : {&std::cout, &std::cerr, &std::clog}) stream->flush();
@@ -51,7 +51,7 @@ const uint64_t seed_at_start = at::detail::getDefaultCPUGenerator().current_seed
 
 // Gives this process a random seed of its own. Workers that are forked from one process (--preload) have a copy of its
 // generator. A generator that main has seeded keeps its seed, as it would without --preload.
-void SeedApart() {
+void SeedAfterFork() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   if (generator.current_seed() == seed_at_start) generator.seed();
@@ -59,7 +59,7 @@ void SeedApart() {
 
 absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef<absl::Status(Worker&)> body) {
   DDPRUN_ASSIGN_OR_RETURN(worker.device, ChooseDevice(worker.env, options.device));
-  if (!options.seed.has_value()) SeedApart();
+  if (!options.seed.has_value()) SeedAfterFork();
   // Only now: seeding looks for CUDA, and LibTorch looks once.
   if (options.seed.has_value()) {
     DDPRUN_RETURN_IF_ERROR(TorchTry("torch::manual_seed", [&] {
@@ -82,15 +82,15 @@ absl::Status Run(Worker& worker, const WorkerOptions& options, absl::FunctionRef
 }
 
 // Reports to the launcher before the group is aborted, so that the other ranks' consequential errors arrive later.
-void TellFailure(const Worker& worker, const absl::Status& status) {
-  SayLastWords(worker.env.rank, worker.env.error_file, status);
+void ReportFailure(const Worker& worker, const absl::Status& status) {
+  ReportWorkerError(worker.env.rank, worker.env.error_file, status);
   if (worker.group != nullptr) {
     worker.group->Abort(status.message());
     worker.group->AwaitReaders();
   }
   // The rank that caused the error ends at the same time. The launcher should see that exit first; it then stops this
   // worker.
-  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kLetTheCauseGoFirst));
+  if (absl::IsUnavailable(status)) poll(nullptr, 0, absl::ToInt64Milliseconds(kDelayAfterPeerFailure));
 }
 
 }  // namespace
@@ -113,17 +113,17 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
     const char* const file = getenv(worker_contract::kErrorFile);
     const char* const rank = getenv(worker_contract::kRank);
     int number = 0;
-    SayLastWords(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
-                 env.status());
+    ReportWorkerError(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
+                      env.status());
     End(kBadEnvironment);
   }
   SetThreads();
-  SayLastWordsOnCrash(env->rank);
+  InstallCrashReporter(env->rank);
   LauncherLink::OfProcess();  // connects early, so that the launcher can announce a stop to this worker
   Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
-  if (!status.ok()) TellFailure(worker, status);
-  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNoUseRestarting : kFailed);
+  if (!status.ok()) ReportFailure(worker, status);
+  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNonRestartable : kFailed);
 }
 
 }  // namespace ddprun

@@ -59,7 +59,7 @@ SlurmConf ParseSlurmConf(absl::string_view text) {
   return conf;
 }
 
-std::vector<std::string> SlurmConfPlaces(const EnvironmentLookup& environment) {
+std::vector<std::string> SlurmConfPaths(const EnvironmentLookup& environment) {
   if (const std::optional<std::string> given = Variable(environment, "SLURM_CONF"); given.has_value()) return {*given};
   // In order: packages, nodes that fetch it from the controller (configless), manual installations.
   return {"/etc/slurm/slurm.conf",

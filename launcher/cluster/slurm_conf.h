@@ -26,7 +26,7 @@ struct SlurmConf {
 SlurmConf ParseSlurmConf(absl::string_view text);
 
 // Candidate paths of slurm.conf, the most likely first: only $SLURM_CONF if it is set, as in SLURM itself.
-std::vector<std::string> SlurmConfPlaces(const EnvironmentLookup& environment);
+std::vector<std::string> SlurmConfPaths(const EnvironmentLookup& environment);
 
 // Merges `conf` into the result of DetectSlurm.
 void MergeSlurmConf(const SlurmConf& conf, BatchSystem& batch);

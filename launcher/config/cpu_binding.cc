@@ -56,14 +56,14 @@ Groups GroupsOf(const CpuTopology& topology, int node, int Cpu::*member) {
 }
 
 // Index of `seat` among the seats on its node, and the number of those seats.
-std::pair<int, int> PlaceOnNode(const std::vector<int>& seats, int seat) {
+std::pair<int, int> IndexOnNode(const std::vector<int>& seats, int seat) {
   const auto same = [&](int node) { return node == seats[seat]; };
   return {std::count_if(seats.begin(), seats.begin() + seat, same), std::count_if(seats.begin(), seats.end(), same)};
 }
 
 absl::StatusOr<std::vector<int>> Exclusive(const CpuTopology& topology, const std::vector<int>& seats, int seat) {
   const Groups cores = GroupsOf(topology, seats[seat], &Cpu::core);
-  const auto [place, sharers] = PlaceOnNode(seats, seat);
+  const auto [place, sharers] = IndexOnNode(seats, seat);
   const int share = static_cast<int>(cores.size()) / sharers, rest = static_cast<int>(cores.size()) % sharers;
   if (share == 0) {
     return absl::FailedPreconditionError(absl::StrCat("NUMA node ", seats[seat], " has ", Counted(cores.size(), "core"),
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<int>> Exclusive(const CpuTopology& topology, const st
 std::vector<int> CoreComplex(const CpuTopology& topology, const std::vector<int>& seats, int seat) {
   Groups caches = GroupsOf(topology, seats[seat], &Cpu::cache);
   std::stable_sort(caches.begin(), caches.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  return caches[PlaceOnNode(seats, seat).first % caches.size()];
+  return caches[IndexOnNode(seats, seat).first % caches.size()];
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ class Merger {
     if (absl::Status status = MergeNodeCount(); !status.ok()) return status;
     if (absl::Status status = MergeEndpoint(); !status.ok()) return status;
     if (absl::Status status = MergeProcessCount(); !status.ok()) return status;
-    if (HasOwnWorld()) {
-      NoteSeveralWorlds();
+    if (IsSeparateJob()) {
+      NoteSeparateJobs();
       cluster_.topology.reset();
       cluster_.hosts.clear();
     }
@@ -49,7 +49,7 @@ class Merger {
  private:
   bool EndpointIsGiven() const { return origins_->IsGiven("rdzv-endpoint") || origins_->IsGiven("master-addr"); }
   // True for a separate job, in which the other nodes of the cluster environment do not count.
-  bool HasOwnWorld() const { return options_->standalone || options_->nnodes.max == 1; }
+  bool IsSeparateJob() const { return options_->standalone || options_->nnodes.max == 1; }
   int nodes() const { return cluster_.nnodes ? cluster_.nnodes->value : 1; }
 
   absl::Status MergeNodeCount() {
@@ -89,7 +89,7 @@ class Merger {
   }
 
   absl::Status MergeEndpoint() {
-    if (HasOwnWorld()) return absl::OkStatus();
+    if (IsSeparateJob()) return absl::OkStatus();
     if (EndpointIsGiven()) return CheckGivenEndpoint();
     if (!cluster_.endpoint || !cluster_.obstacle.empty()) {
       if (origins_->IsGiven("nnodes")) return absl::OkStatus();  // Resolve reports what is missing
@@ -157,7 +157,7 @@ class Merger {
     return absl::OkStatus();
   }
 
-  void NoteSeveralWorlds() {
+  void NoteSeparateJobs() {
     if (nodes() == 1) return;
     const std::string flag = options_->standalone ? "standalone" : "nnodes";
     cluster_.notes.push_back(absl::StrCat(origins_->Of(flag), ": each of the ", nodes(), " nodes (",
@@ -165,7 +165,7 @@ class Merger {
   }
 
   void MergeJobId() {
-    const bool one_of_several_worlds = HasOwnWorld() && (nodes() > 1 || !cluster_.obstacle.empty());
+    const bool one_of_several_worlds = IsSeparateJob() && (nodes() > 1 || !cluster_.obstacle.empty());
     if (origins_->IsGiven("rdzv-id") || !cluster_.job_id || one_of_several_worlds) return;
     options_->rdzv_id = cluster_.job_id->value;
     origins_->Take("rdzv-id", cluster_.job_id->source);

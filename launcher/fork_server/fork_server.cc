@@ -20,12 +20,12 @@
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launcher/fork_server/environment_changes.h"
 #include "launcher/fork_server/fork_server_source.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/pidfd.h"
 #include "launcher/os/proc_files.h"
 #include "launcher/os/resolve_program.h"
-#include "launcher/fork_server/environment_changes.h"
 #include "worker_contract/fork_protocol.h"
 
 namespace ddprun::launcher {
@@ -109,11 +109,12 @@ absl::Status ForkServer::StartServer() {
   if (!child.ok()) return child.status();
   child->gate.Open();
   server_ = *std::move(child);
-  if (absl::Status status = TellSetup(); !status.ok()) return status;
+  if (absl::Status status = SendSetup(); !status.ok()) return status;
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
-  absl::Status watched = loop_->AddFd(
-      channel_.get(), EPOLLIN, [this](uint32_t events) { (events & EPOLLOUT) != 0 ? AskForWaiting() : OnReadable(); });
+  absl::Status watched = loop_->AddFd(channel_.get(), EPOLLIN, [this](uint32_t events) {
+    (events & EPOLLOUT) != 0 ? SendPendingRequests() : OnReadable();
+  });
   if (watched.ok()) watched = loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnProgressTimer(); });
   if (watched.ok()) WatchProgress();
   return watched;
@@ -158,7 +159,7 @@ absl::Status ForkServer::Died() {
                                                                 : "the fork server died");
 }
 
-absl::Status ForkServer::TellSetup() {
+absl::Status ForkServer::SendSetup() {
   std::vector<std::string> fields = {"setup",
                                      absl::StrCat(getpid()),
                                      settings_.modules,
@@ -175,7 +176,7 @@ std::vector<ForkServer::Ticket> ForkServer::Fork(const std::vector<Request>& req
     tickets.push_back(++last_ticket_);
     waiting_[last_ticket_].request = request;
   }
-  AskForWaiting();
+  SendPendingRequests();
   return tickets;
 }
 
@@ -186,7 +187,7 @@ bool ForkServer::Cancel(Ticket ticket) {
   return true;
 }
 
-void ForkServer::AskForWaiting() {
+void ForkServer::SendPendingRequests() {
   if (!ready_) return;
   absl::Status status;
   for (auto& [ticket, waiting] : waiting_) {
@@ -274,7 +275,7 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
                      settings_.is_program ? " reached RunWorker" : " imported " + field(2), " in ", field(1), " s"));
     ready_ = true;
     WatchProgress();
-    return AskForWaiting();
+    return SendPendingRequests();
   }
   if (kind == "started" || kind == "unforked") {
     Ticket ticket = 0;
@@ -289,11 +290,11 @@ void ForkServer::OnMessage(const std::vector<std::string>& fields) {
     Log(LogLevel::kWarning,
         absl::StrCat("--preload leaves out ", field(1), ": ", field(2), "; workers import it themselves"));
     absl::StrAppend(&left_out_, left_out_.empty() ? "" : ",", field(1));
-    return StartAgain();
+    return ReplaceServer();
   }
   if (kind == "changed") {
     Log(LogLevel::kInfo, absl::StrCat("--preload: loading again, because ", field(1), " has changed"));
-    return StartAgain();
+    return ReplaceServer();
   }
 }
 
@@ -309,7 +310,7 @@ void ForkServer::OnStarted(Ticket ticket, pid_t pid) {
   events_.on_started(ticket, std::move(child));
 }
 
-void ForkServer::StartAgain() {
+void ForkServer::ReplaceServer() {
   KillServer();
   for (auto& [ticket, waiting] : waiting_) waiting.asked = false;
   if (absl::Status status = StartServer(); !status.ok()) End(status);

@@ -35,7 +35,7 @@ class ForkServer {
   struct Settings {
     std::vector<std::string>
         worker_argv;          // path of the interpreter, its flags, the script or -m and a module, arguments
-    bool is_program = false;  // links the worker runtime, see LinksWorkerRuntime; then the next three are unused
+    bool is_program = false;  // links the worker runtime, see IsLinkedWithWorkerRuntime; then the next three are unused
     size_t script = 0;        // index of the script's or module's name in worker_argv
     bool is_module = false;
     std::string modules;                   // MODULE,... to import; "auto": the leading imports of the script
@@ -90,8 +90,8 @@ class ForkServer {
   absl::StatusOr<Child> SpawnInterpreter(int socket);
   absl::StatusOr<Child> SpawnProgram(int socket);
   absl::Status Died();
-  absl::Status TellSetup();
-  void AskForWaiting();
+  absl::Status SendSetup();
+  void SendPendingRequests();
   absl::Status Ask(Ticket ticket, Waiting* waiting);
   // Does not block. ABORTED: the socket is full.
   absl::Status SendMessage(absl::string_view message, const std::vector<int>& fds);
@@ -101,7 +101,7 @@ class ForkServer {
   void OnMessage(const std::vector<std::string>& fields);
   void OnStarted(Ticket ticket, pid_t pid);
   // Replaces the server, which has ended with the request to start another one.
-  void StartAgain();
+  void ReplaceServer();
   void End(absl::Status why);
   void KillServer();
   void WatchProgress();

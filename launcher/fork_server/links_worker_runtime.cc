@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-bool LinksWorkerRuntime(const std::string& file) {
+bool IsLinkedWithWorkerRuntime(const std::string& file) {
   constexpr absl::string_view kElf = "\177ELF";
   const UniqueFd opened(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status = {};

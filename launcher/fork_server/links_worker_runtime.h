@@ -7,7 +7,7 @@ namespace ddprun::launcher {
 
 // True if this file is a program that contains the worker runtime, and can therefore fork workers (--preload). Reads
 // the whole file. Other programs must not be started without a rank, because they would do their work.
-bool LinksWorkerRuntime(const std::string& file);
+bool IsLinkedWithWorkerRuntime(const std::string& file);
 
 }  // namespace ddprun::launcher
 

@@ -35,15 +35,15 @@ struct SignalWorkers {
   LocalRanks ranks;
 };
 // Notify connected workers over the worker link that they will be killed at `killed_at`.
-struct TellStop {
+struct NotifyStop {
   LocalRanks ranks;
   SteadyTime killed_at;
   std::string reason;
 };
 // Send the same line to each connected worker over the worker link. Connections that do not accept it are closed.
-struct TellWorkers {
+struct SendToWorkers {
   LocalRanks ranks;
-  worker_contract::LauncherLine line;
+  worker_contract::LauncherLinkMessage line;
 };
 // Resume these suspended workers in this round. SpawnWorkers follows for the other ranks, if there are any.
 struct ReformWorkers {
@@ -77,7 +77,7 @@ struct Exit {
 
 using AgentEffect =
     std::variant<effect::Send, effect::ResetConnection, effect::OpenStore, effect::SpawnWorkers, effect::SignalWorkers,
-                 effect::TellStop, effect::TellWorkers, effect::ReformWorkers, effect::KillWorkers,
+                 effect::NotifyStop, effect::SendToWorkers, effect::ReformWorkers, effect::KillWorkers,
                  effect::SweepOrphans, effect::ReportMissingRanks, effect::Print, effect::ShowStatus, effect::Exit>;
 using AgentEffects = std::vector<AgentEffect>;
 

@@ -110,7 +110,7 @@ void AgentMachine::LeaveRound(bool keep, worker_contract::LinkSuspend line, Stea
     // A longer step is aborted, before the worker would be killed for it.
     if (line.at_step_end) suspend_now_.Set(now + settings_.shutdown_timeout / 2);
     suspend_ = std::move(line);
-    effects->push_back(effect::TellWorkers{kept, suspend_});
+    effects->push_back(effect::SendToWorkers{kept, suspend_});
   }
   StopThese(workers_.In(WorkerSet::State::kRunning), SIGTERM, reason, now, effects);
 }
@@ -119,7 +119,7 @@ void AgentMachine::SuspendNow(Effects* effects) {
   suspend_now_.Clear();
   if (!std::exchange(suspend_.at_step_end, false)) return;
   const LocalRanks workers = workers_.In(WorkerSet::State::kSuspending);
-  if (!workers.empty()) effects->push_back(effect::TellWorkers{workers, suspend_});
+  if (!workers.empty()) effects->push_back(effect::SendToWorkers{workers, suspend_});
 }
 
 void AgentMachine::StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects) {

@@ -53,7 +53,7 @@ void AgentMachine::OnWarning(const Signal& signal, SteadyTime now, Effects* effe
 void AgentMachine::TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects) {
   if (workers.empty()) return;
   const absl::Duration most = absl::Seconds(1e9);  // maximum that a worker link line can hold
-  effects->push_back(effect::TellWorkers{
+  effects->push_back(effect::SendToWorkers{
       workers, worker_contract::LinkCheckpointNow{std::clamp(warned_end_ - now, absl::ZeroDuration(), most)}});
 }
 
@@ -137,7 +137,7 @@ void AgentMachine::StopThese(LocalRanks workers, std::optional<int> signal, cons
   // A lease that has not run out is renewed while they stop.
   const bool cut_off = line_.lease().StopAt() <= now;
   const SteadyTime killed_at = cut_off ? KillAt() : kill_.at();
-  if (now < killed_at) effects->push_back(effect::TellStop{workers, killed_at, reason});
+  if (now < killed_at) effects->push_back(effect::NotifyStop{workers, killed_at, reason});
   if (settings_.shutdown_timeout > absl::ZeroDuration() && signal) {
     effects->push_back(effect::SignalWorkers{*signal, workers});
     effects->push_back(effect::SignalWorkers{SIGCONT, workers});

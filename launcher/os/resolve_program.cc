@@ -142,7 +142,7 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
   return absl::NotFoundError(absl::StrCat("can't run '", name, "': no such program in PATH", hint));
 }
 
-ScriptFile LookAtScript(const std::string& file) {
+ScriptFile InspectScript(const std::string& file) {
   struct stat status;
   // Reading from a pipe would consume its data.
   if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return ScriptFile();

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> ResolveProgram(absl::string_view name, absl::string_
 std::string SearchPath();
 
 // Checks a script without running it. Thread-safe.
-ScriptFile LookAtScript(const std::string& file);
+ScriptFile InspectScript(const std::string& file);
 
 // Explains in one line why execve of `program` failed with `error_number`, and what to do about it, after examining the
 // file: a missing #! interpreter, a missing dynamic loader, an executable for another architecture. Codes are those of

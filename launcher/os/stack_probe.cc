@@ -70,12 +70,12 @@ StackProbe::StackProbe(EventLoop* loop, pid_t pid, std::function<void(const std:
       {"gdb", "-p", id, "-batch", "-ex", "thread apply all bt"}, {"eu-stack", "-p", id}, {"py-spy", "dump", "-p", id}};
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   const bool timed = timer_.valid() && loop_->AddFd(timer_.get(), EPOLLIN, [this](uint32_t) { OnTimer(); }).ok();
-  if (timed && AskProcess()) return;
-  // AskTool and Finish may call on_done, which must not happen in the constructor.
+  if (timed && RequestStacks()) return;
+  // RunNextTool and Finish may call on_done, which must not happen in the constructor.
   loop_->Post([this, timed, alive = alive_] {
     if (!*alive) return;
     if (timed) {
-      AskTool();
+      RunNextTool();
     } else {
       Finish();
     }
@@ -88,7 +88,7 @@ StackProbe::~StackProbe() {
   if (timer_.valid()) loop_->RemoveFd(timer_.get());
 }
 
-bool StackProbe::AskProcess() {
+bool StackProbe::RequestStacks() {
   const std::string status = Status(pid_);
   if (IsStopped(status) || !Catches(status, worker_contract::kStackSignal)) return false;
   int ends[2];
@@ -126,13 +126,13 @@ void StackProbe::OnTimer() {
   StopReading();
   tool_.reset();
   if (text_.empty()) {
-    AskTool();
+    RunNextTool();
   } else {
     Finish();
   }
 }
 
-void StackProbe::AskTool() {
+void StackProbe::RunNextTool() {
   while (!tools_.empty()) {
     const std::vector<std::string> argv = std::move(tools_.back());
     tools_.pop_back();

@@ -38,11 +38,11 @@ class StackProbe {
 
  private:
   // Signals the process to report its stacks. False if it can't be asked.
-  bool AskProcess();
+  bool RequestStacks();
   void OnReadable();
   void OnTimer();
   // Runs the next installed tool, or finishes.
-  void AskTool();
+  void RunNextTool();
   void SetTimer();
   void StopReading();
   void Finish();

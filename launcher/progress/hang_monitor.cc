@@ -62,7 +62,7 @@ void HangMonitor::OnProgress(int32_t local_rank, const ReportedProgress& progres
 void HangMonitor::OnEnded(int32_t local_rank) { watch_.OnEnded(local_rank, SteadyNow()); }
 
 void HangMonitor::OnDeadline(SteadyTime now) {
-  if (!events_.at_work()) return watch_.EndRound();
+  if (!events_.workers_running()) return watch_.EndRound();
   // Process reports that have already arrived before judging.
   events_.read_reports();
   ProgressEffects effects;
@@ -72,13 +72,13 @@ void HangMonitor::OnDeadline(SteadyTime now) {
 
 void HangMonitor::Handle(ProgressEffects effects) {
   for (ProgressEffect& effect : effects) {
-    if (!events_.at_work()) return;
+    if (!events_.workers_running()) return;
     if (const auto* hang = std::get_if<effect::Hang>(&effect)) {
       OnHang(*hang);
     } else if (const auto* not_exited = std::get_if<effect::NotExited>(&effect)) {
       OnNotExited(*not_exited);
-    } else if (const auto* went_on = std::get_if<effect::WentOn>(&effect)) {
-      events_.warn(WentOnText(*went_on, base_rank_));
+    } else if (const auto* went_on = std::get_if<effect::HangEnded>(&effect)) {
+      events_.warn(HangEndedText(*went_on, base_rank_));
     } else if (const auto* stragglers = std::get_if<effect::Stragglers>(&effect)) {
       events_.warn(StragglersText(*stragglers, base_rank_));
     }
@@ -89,8 +89,8 @@ void HangMonitor::OnHang(const effect::Hang& hang) {
   if (report_ != nullptr) return;
   // Hung workers first, since the number of stacks is limited.
   std::vector<int32_t> ranks;
-  for (const Standing& standing : hang.behind) ranks.push_back(standing.local_rank);
-  for (const Standing& standing : hang.waiting) ranks.push_back(standing.local_rank);
+  for (const WorkerStanding& standing : hang.behind) ranks.push_back(standing.local_rank);
+  for (const WorkerStanding& standing : hang.waiting) ranks.push_back(standing.local_rank);
   Report report{.line = HangText(hang, base_rank_)};
   // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
   const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
@@ -140,15 +140,15 @@ void HangMonitor::End() {
   // Destroying the probe that called this is deferred until it has returned.
   const std::shared_ptr<Report> report = std::move(report_);
   loop_->Post([report] {});
-  if (report->round != round_ || !events_.at_work()) return;
+  if (report->round != round_ || !events_.workers_running()) return;
   events_.warn(report->line);
   std::string stacks;
   for (const auto& [rank, text] : report->stacks) {
     absl::StrAppend(&stacks, "  rank ", base_rank_ + rank, " (pid ", events_.process_of(rank), "):\n", Indented(text));
   }
   events_.print(stacks);
-  for (const Standing& standing : report->hung) {
-    events_.kill(standing.local_rank, HungText(standing), report->stacks[standing.local_rank]);
+  for (const WorkerStanding& standing : report->hung) {
+    events_.kill(standing.local_rank, HangFailureText(standing), report->stacks[standing.local_rank]);
   }
 }
 

@@ -28,7 +28,7 @@ class HangMonitor {
  public:
   struct Events {
     // True while the round's workers are running: none has failed, and they are not being stopped.
-    std::function<bool()> at_work;
+    std::function<bool()> workers_running;
     // The process that reports for this worker: the worker itself or a descendant. 0: the worker has exited.
     std::function<pid_t(int32_t local_rank)> process_of;
     // Reads reports that have arrived but not been processed.
@@ -55,7 +55,7 @@ class HangMonitor {
   // A report that is logged once the stacks have been collected.
   struct Report {
     std::string line;
-    std::vector<Standing> hung;  // to be killed
+    std::vector<WorkerStanding> hung;  // to be killed
     uint64_t round = 0;
     std::map<int32_t, std::unique_ptr<StackProbe>> probes;  // by local rank
     std::map<int32_t, std::string> stacks;

@@ -25,14 +25,14 @@ std::string RanksText(const LocalRanks& local_ranks, int32_t base_rank, Verb ver
   return absl::StrCat(one ? "rank " : "ranks ", RangesText(ranks), " ", one ? verb.one : verb.several);
 }
 
-LocalRanks RanksOf(const std::vector<Standing>& standings) {
+LocalRanks RanksOf(const std::vector<WorkerStanding>& standings) {
   LocalRanks ranks;
-  for (const Standing& standing : standings) ranks.push_back(standing.local_rank);
+  for (const WorkerStanding& standing : standings) ranks.push_back(standing.local_rank);
   return ranks;
 }
 
 // "(usually 300ms, limit 1s)"
-std::string LimitText(const Standing& standing) {
+std::string LimitText(const WorkerStanding& standing) {
   const std::string usual =
       standing.usual > absl::ZeroDuration() ? absl::StrCat("usually ", ElapsedText(standing.usual), ", ") : "";
   return absl::StrCat("(", usual, "limit ", ElapsedText(standing.limit), ")");
@@ -40,15 +40,15 @@ std::string LimitText(const Standing& standing) {
 
 }  // namespace
 
-std::string StandingText(const Standing& standing) {
+std::string StandingText(const WorkerStanding& standing) {
   const std::string phase = OneLine(standing.phase, worker_contract::kMaxPhaseBytes);
   return absl::StrCat(phase.empty() ? "" : absl::StrCat("phase ", phase, " of "), "step ", standing.step);
 }
 
 std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   // The last rank to arrive determines how long all of them have been there.
-  const Standing& last = *std::min_element(hang.behind.begin(), hang.behind.end(),
-                                           [](const auto& a, const auto& b) { return a.stood < b.stood; });
+  const WorkerStanding& last = *std::min_element(hang.behind.begin(), hang.behind.end(),
+                                                 [](const auto& a, const auto& b) { return a.stood < b.stood; });
   std::string text = absl::StrCat(RanksText(RanksOf(hang.behind), base_rank, {"has been in", "have been in"}), " ",
                                   StandingText(last), " for ", ElapsedText(last.stood), " ", LimitText(last));
   const bool alone = hang.behind.size() == 1;
@@ -59,7 +59,7 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
     absl::StrAppend(&text, ": all ranks of this node that report their progress");
   }
   std::map<std::string, LocalRanks> waiting;
-  for (const Standing& standing : hang.waiting) waiting[StandingText(standing)].push_back(standing.local_rank);
+  for (const WorkerStanding& standing : hang.waiting) waiting[StandingText(standing)].push_back(standing.local_rank);
   for (const auto& [where, ranks] : waiting) {
     absl::StrAppend(&text, "; ", RanksText(ranks, base_rank, {"waits in", "wait in"}), " ", where);
   }
@@ -73,12 +73,12 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   return text;
 }
 
-std::string HungText(const Standing& standing) {
+std::string HangFailureText(const WorkerStanding& standing) {
   return absl::StrCat("hung in ", StandingText(standing), " for ", ElapsedText(standing.stood), " ",
                       LimitText(standing), "; killed (--on-hang=restart)");
 }
 
-std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank) {
+std::string HangEndedText(const effect::HangEnded& went_on, int32_t base_rank) {
   return absl::StrCat("rank ", base_rank + went_on.stood.local_rank, " continued after ",
                       ElapsedText(went_on.stood.stood), " in ", StandingText(went_on.stood));
 }

@@ -12,7 +12,7 @@
 namespace ddprun::launcher {
 
 // A worker's position: "phase forward of step 120" or "step 120".
-std::string StandingText(const Standing& standing);
+std::string StandingText(const WorkerStanding& standing);
 
 // "rank 3 has been in phase forward of step 120 for 4.2s (usually 300ms, limit 1.0s); ranks 0-2 wait in phase backward
 // of step 120"
@@ -23,10 +23,10 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank);
 
 // Failure message of a worker that is killed for hanging: "hung in phase forward of step 120 for 4.2s (limit 1.0s);
 // killed (--on-hang=restart)".
-std::string HungText(const Standing& standing);
+std::string HangFailureText(const WorkerStanding& standing);
 
 // "rank 3 continued after 4.2s in phase forward of step 120"
-std::string WentOnText(const effect::WentOn& went_on, int32_t base_rank);
+std::string HangEndedText(const effect::HangEnded& went_on, int32_t base_rank);
 
 // "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and is killed
 // after 10m0s if it is idle"

@@ -14,8 +14,8 @@ constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 
 }  // namespace
 
-ProgressDisplay::ProgressDisplay(ProgressMode mode, std::function<bool()> at_work)
-    : where_(WhereFor(mode)), at_work_(std::move(at_work)) {}
+ProgressDisplay::ProgressDisplay(ProgressMode mode, std::function<bool()> workers_running)
+    : where_(WhereFor(mode)), at_work_(std::move(workers_running)) {}
 
 ProgressDisplay::Where ProgressDisplay::WhereFor(ProgressMode mode) {
   if (mode == ProgressMode::kOff) return Where::kNowhere;

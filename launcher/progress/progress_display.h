@@ -18,8 +18,8 @@ namespace ddprun::launcher {
 // thread.
 class ProgressDisplay {
  public:
-  // `at_work` returns true while the round's workers are running: none has failed, and they are not being stopped.
-  ProgressDisplay(ProgressMode mode, std::function<bool()> at_work);
+  // `workers_running` returns true while the round's workers are running: none has failed, and they are not being stopped.
+  ProgressDisplay(ProgressMode mode, std::function<bool()> workers_running);
 
   // Called when the workers begin the round; may be called again for the same round.
   void BeginRound(const rendezvous::Assignment& assignment, int32_t slots);

@@ -5,9 +5,9 @@
 namespace ddprun::launcher {
 
 void ProgressReports::OnWelcome(const rendezvous::Welcome& welcome) {
-  server_takes_ = std::find(welcome.capabilities.begin(), welcome.capabilities.end(), rendezvous::kCanTakeProgress) !=
-                  welcome.capabilities.end();
-  if (!server_takes_) fresh_.clear();
+  server_accepts_ = std::find(welcome.capabilities.begin(), welcome.capabilities.end(), rendezvous::kCanTakeProgress) !=
+                    welcome.capabilities.end();
+  if (!server_accepts_) fresh_.clear();
 }
 
 void ProgressReports::BeginRound(uint64_t round) {
@@ -16,7 +16,7 @@ void ProgressReports::BeginRound(uint64_t round) {
 }
 
 void ProgressReports::OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at) {
-  if (!server_takes_) return;
+  if (!server_accepts_) return;
   Report& report = fresh_[local_rank];
   report.at = at;
   report.progress.local_rank = local_rank;

@@ -32,7 +32,7 @@ class ProgressReports {
     SteadyTime at;
   };
 
-  bool server_takes_ = false;
+  bool server_accepts_ = false;
   uint64_t round_ = 0;
   std::map<int32_t, Report> fresh_;  // by local rank; not sent yet
   SteadyTime not_before_ = SteadyTime::InfinitePast();

@@ -38,7 +38,7 @@ void ProgressWatch::EndRound() {
 
 void ProgressWatch::ForgetHang() {
   told_.clear();
-  tell_again_.Clear();
+  repeat_report_.Clear();
 }
 
 size_t ProgressWatch::PhaseOf(const std::string& name) {
@@ -80,7 +80,7 @@ void ProgressWatch::OnProgress(int32_t local_rank, const worker_contract::LinkPr
 void ProgressWatch::Leave(int32_t local_rank, SteadyTime now, ProgressEffects* effects) {
   const Rank& rank = ranks_[local_rank];
   if (Contains(told_, local_rank)) {
-    effects->emplace_back(effect::WentOn{StandingOf(local_rank, now)});
+    effects->emplace_back(effect::HangEnded{StandingOf(local_rank, now)});
     ForgetHang();
   }
   if (!rank.measured) return;
@@ -155,7 +155,7 @@ bool ProgressWatch::Stalled(SteadyTime now) {
   return true;
 }
 
-bool ProgressWatch::MayWaitElsewhere() const {
+bool ProgressWatch::MayWaitForOtherNode() const {
   if (!other_nodes_ || behind_.size() != running_.size()) return false;
   return std::all_of(behind_.begin(), behind_.end(), [&](int32_t r) {
     const std::string& phase = phases_[ranks_[r].phase].name;
@@ -164,7 +164,7 @@ bool ProgressWatch::MayWaitElsewhere() const {
 }
 
 absl::Duration ProgressWatch::Limit(const Rank& rank) const {
-  const bool elsewhere = MayWaitElsewhere();
+  const bool elsewhere = MayWaitForOtherNode();
   if (settings_.fixed_limit > absl::ZeroDuration()) return (elsewhere ? 2 : 1) * settings_.fixed_limit;
   if (rank.steps <= kWarmUpSteps) return absl::InfiniteDuration();
   const absl::Duration limit = phases_[rank.phase].limit;
@@ -181,7 +181,7 @@ SteadyTime ProgressWatch::HangsAt() const {
   return at;
 }
 
-SteadyTime ProgressWatch::HangDeadline() const { return tell_again_.running() ? tell_again_.at() : HangsAt(); }
+SteadyTime ProgressWatch::HangDeadline() const { return repeat_report_.running() ? repeat_report_.at() : HangsAt(); }
 
 absl::Duration ProgressWatch::ExitLimit() const {
   return settings_.fixed_limit > absl::ZeroDuration() ? settings_.fixed_limit : kExit;
@@ -207,7 +207,7 @@ SteadyTime ProgressWatch::NextDeadline() const {
   return next;
 }
 
-Standing ProgressWatch::StandingOf(int32_t local_rank, SteadyTime now) const {
+WorkerStanding ProgressWatch::StandingOf(int32_t local_rank, SteadyTime now) const {
   const Rank& rank = ranks_[local_rank];
   const Phase& phase = phases_[rank.phase];
   return {local_rank, rank.step, phase.name, now - rank.since, phase.durations.Percentile(0.5), Limit(rank)};
@@ -228,12 +228,12 @@ void ProgressWatch::OnDeadline(SteadyTime now, ProgressEffects* effects) {
   if (!in_round_ || now < NextDeadline() || Stalled(now)) return;
   OnExitDeadlines(now, effects);
   if (now < HangDeadline()) return;
-  const bool again = tell_again_.Take(now);
-  tell_interval_ = again ? std::min(2 * tell_interval_, kLongestInterval) : kFirstRepetition;
-  tell_again_.Set(now + tell_interval_);
+  const bool again = repeat_report_.Take(now);
+  repeat_interval_ = again ? std::min(2 * repeat_interval_, kLongestInterval) : kFirstRepetition;
+  repeat_report_.Set(now + repeat_interval_);
   told_ = behind_;
   effect::Hang hang;
-  hang.elsewhere = MayWaitElsewhere();
+  hang.elsewhere = MayWaitForOtherNode();
   hang.again = again;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto local_rank = static_cast<int32_t>(i);

@@ -20,7 +20,7 @@
 namespace ddprun::launcher {
 
 // A worker's position: its latest progress report.
-struct Standing {
+struct WorkerStanding {
   int32_t local_rank = 0;
   int64_t step = 0;
   std::string phase;     // empty: not reported
@@ -34,17 +34,17 @@ namespace effect {
 struct Hang {
   // The least advanced ranks, which the others wait for. If all reporting ranks are equally far, all of them: then they
   // wait for each other, for a worker that reports nothing, or for another node.
-  std::vector<Standing> behind;
-  std::vector<Standing> waiting;  // other ranks that have reported
-  LocalRanks silent;              // running, but without a report in this round
+  std::vector<WorkerStanding> behind;
+  std::vector<WorkerStanding> waiting;  // other ranks that have reported
+  LocalRanks silent;                    // running, but without a report in this round
   LocalRanks ended;
   LocalRanks finished;     // running, and have reported the end of their training
   bool elsewhere = false;  // all are equally far and may be waiting for another node
   bool again = false;      // repeated: nothing has changed since the last report
 };
 // A worker whose hang was reported has made progress.
-struct WentOn {
-  Standing stood;  // its position before that
+struct HangEnded {
+  WorkerStanding stood;  // its position before that
 };
 // A worker has finished its training, still runs, and has reported nothing for this long.
 struct NotExited {
@@ -59,7 +59,7 @@ struct Stragglers {
 };
 }  // namespace effect
 
-using ProgressEffect = std::variant<effect::Hang, effect::WentOn, effect::NotExited, effect::Stragglers>;
+using ProgressEffect = std::variant<effect::Hang, effect::HangEnded, effect::NotExited, effect::Stragglers>;
 using ProgressEffects = std::vector<ProgressEffect>;
 
 // PURE: detects hung and slow workers of one node from their progress reports (docs/worker_protocol.md 3.2).
@@ -150,7 +150,7 @@ class ProgressWatch {
   void Place(SteadyTime now);
   void ForgetHang();
   bool Finished(const Rank& rank) const { return worker_contract::IsAfterTraining(phases_[rank.phase].name); }
-  bool MayWaitElsewhere() const;
+  bool MayWaitForOtherNode() const;
   // True if this process was not running for a while; restarts the clocks then.
   bool Stalled(SteadyTime now);
   absl::Duration Limit(const Rank& rank) const;
@@ -162,7 +162,7 @@ class ProgressWatch {
   // When to report, or kill, this rank for not exiting.
   SteadyTime ExitDeadline(const Rank& rank) const;
   void OnExitDeadlines(SteadyTime now, ProgressEffects* effects);
-  Standing StandingOf(int32_t local_rank, SteadyTime now) const;
+  WorkerStanding StandingOf(int32_t local_rank, SteadyTime now) const;
 
   const Settings settings_;
   bool in_round_ = false;
@@ -174,8 +174,8 @@ class ProgressWatch {
   SteadyTime moved_at_;        // when one of them last made progress
   SteadyTime trained_at_;      // when the last rank finished or ended
   LocalRanks told_;            // ranks whose hang was reported and that have made no progress since
-  Timer tell_again_;
-  absl::Duration tell_interval_;
+  Timer repeat_report_;
+  absl::Duration repeat_interval_;
   StragglerWatch stragglers_;
   SteadyTime next_stragglers_ = SteadyTime::InfinitePast();
 };

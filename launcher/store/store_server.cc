@@ -259,7 +259,7 @@ void StoreServer::HandleRequests(Connection& connection) {
       connection.paused = true;
       return;
     }
-    if (connection.stage == ConnectionStage::kOpening && !MayGoOn(connection)) return;
+    if (connection.stage == ConnectionStage::kOpening && !MayHandleNext(connection)) return;
     Request request;
     switch (connection.parser().Next(&request)) {
       case RequestParser::Outcome::kNeedMore: return;
@@ -270,7 +270,7 @@ void StoreServer::HandleRequests(Connection& connection) {
   }
 }
 
-bool StoreServer::MayGoOn(Connection& connection) {
+bool StoreServer::MayHandleNext(Connection& connection) {
   const std::optional<uint8_t> opcode = connection.parser().next_opcode();
   if (!opcode) return false;
   if (!connection.validated) {

@@ -122,7 +122,7 @@ class StoreServer {
   // Handles complete requests until none is left or the turn's share is used up (then the connection is paused).
   void HandleRequests(Connection& connection);
   // Examines the next request of a connection in stage kOpening. False: nothing can be handled now.
-  bool MayGoOn(Connection& connection);
+  bool MayHandleNext(Connection& connection);
   // These return the number of bytes in their replies.
   size_t HandleRequest(Connection& connection, Request request);
   size_t HandlePing(Connection& connection, uint32_t nonce);

@@ -50,7 +50,8 @@ absl::Status LinkPeer::OnLine(absl::string_view line, SteadyTime now) {
   if (allowance_ < 0) {
     return absl::InvalidArgumentError(absl::StrCat("it sends more than ", kLinesPerSecond, " lines a second"));
   }
-  absl::StatusOr<std::optional<worker_contract::WorkerLine>> decoded = worker_contract::DecodeWorkerLine(line);
+  absl::StatusOr<std::optional<worker_contract::WorkerLinkMessage>> decoded =
+      worker_contract::DecodeWorkerMessage(line);
   if (!decoded.ok()) return decoded.status();
   const LinkHello* const hello = decoded->has_value() ? std::get_if<LinkHello>(&**decoded) : nullptr;
   if (!hello_) {

@@ -47,7 +47,7 @@ class LinkPeer {
   // Returns the progress reports received since the last call, in order.
   std::vector<ReportedProgress> TakeReports() { return std::exchange(reports_, {}); }
   // Returns all other lines received since the last call, hello first.
-  std::vector<worker_contract::WorkerLine> TakeLines() { return std::exchange(lines_, {}); }
+  std::vector<worker_contract::WorkerLinkMessage> TakeLines() { return std::exchange(lines_, {}); }
 
  private:
   absl::Status OnLine(absl::string_view line, SteadyTime now);
@@ -57,7 +57,7 @@ class LinkPeer {
   std::optional<worker_contract::LinkHello> hello_;
   std::optional<ReportedProgress> progress_;
   std::vector<ReportedProgress> reports_;
-  std::vector<worker_contract::WorkerLine> lines_;
+  std::vector<worker_contract::WorkerLinkMessage> lines_;
   // Rate limit: lines allowed as of last_line_.
   double allowance_;
   SteadyTime last_line_;

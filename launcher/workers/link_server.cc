@@ -133,7 +133,7 @@ bool LinkServer::Read(int fd) {
   if (status.ok() && !greeted && connection.peer->hello() && HasOtherConnection(connection)) {
     status = absl::AlreadyExistsError("this worker already has a connection");
   }
-  if (!absl::IsAlreadyExists(status)) TellLines(&connection);
+  if (!absl::IsAlreadyExists(status)) ReportMessages(&connection);
   if (status.ok()) return greeted || !connection.peer->hello() || SendStop(fd);
   Refuse(connection, status.message());
   // Messages of a second connection are ignored.
@@ -169,19 +169,19 @@ void LinkServer::ReadReports() {
   }
 }
 
-pid_t LinkServer::SpeakerOf(pid_t pid) const {
+pid_t LinkServer::ReporterOf(pid_t pid) const {
   const int fd = ConnectionOf(pid);
   return fd < 0 ? pid : connections_.at(fd).pid;
 }
 
-void LinkServer::TellLines(Connection* connection) {
+void LinkServer::ReportMessages(Connection* connection) {
   for (const ReportedProgress& progress : connection->peer->TakeReports()) {
     events_.on_progress(connection->worker, progress);
   }
-  std::vector<worker_contract::WorkerLine> lines = connection->peer->TakeLines();
+  std::vector<worker_contract::WorkerLinkMessage> lines = connection->peer->TakeLines();
   if (lines.empty()) return;
   loop_->Post([this, alive = alive_, pid = connection->worker, lines = std::move(lines)] {
-    for (const worker_contract::WorkerLine& line : lines) {
+    for (const worker_contract::WorkerLinkMessage& line : lines) {
       if (*alive) events_.on_line(pid, line);
     }
   });
@@ -217,7 +217,7 @@ void LinkServer::Add(pid_t pid, int32_t rank) {
   Listen().IgnoreError();
 }
 
-void LinkServer::TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason) {
+void LinkServer::NotifyStop(pid_t pid, SteadyTime killed_at, const std::string& reason) {
   const auto worker = workers_.find(pid);
   if (worker == workers_.end()) return;
   worker->second.killed_at = killed_at;
@@ -234,7 +234,7 @@ void LinkServer::SetRank(pid_t pid, int32_t rank) {
   }
 }
 
-void LinkServer::Tell(pid_t pid, const worker_contract::LauncherLine& line) {
+void LinkServer::Tell(pid_t pid, const worker_contract::LauncherLinkMessage& line) {
   if (const int fd = ConnectionOf(pid); fd >= 0) Send(fd, line, /*must_arrive=*/true);
 }
 
@@ -246,8 +246,8 @@ bool LinkServer::SendStop(int fd) {
   return Send(fd, stop, /*must_arrive=*/false);
 }
 
-bool LinkServer::Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive) {
-  const std::string line = worker_contract::EncodeLine(message);
+bool LinkServer::Send(int fd, const worker_contract::LauncherLinkMessage& message, bool must_arrive) {
+  const std::string line = worker_contract::EncodeMessage(message);
   const ssize_t sent = send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   // An optional message is dropped if the worker does not read; a partial line would corrupt the stream.
   if (sent == static_cast<ssize_t>(line.size()) || (sent < 0 && !must_arrive)) return true;

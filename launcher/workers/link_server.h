@@ -30,7 +30,7 @@ class LinkServer {
   struct Events {
     // A worker's messages except progress, hello first; and the end of its connection. Called from the loop, never from
     // within a call of this class.
-    std::function<void(pid_t pid, worker_contract::WorkerLine line)> on_line;
+    std::function<void(pid_t pid, worker_contract::WorkerLinkMessage line)> on_line;
     std::function<void(pid_t pid)> on_closed;
     // A worker's progress. Called immediately, also from within ReadReports and Remove, so it must not call those.
     std::function<void(pid_t pid, const ReportedProgress& progress)> on_progress;
@@ -49,19 +49,19 @@ class LinkServer {
   void Add(pid_t pid, int32_t rank);
 
   // Announces to the worker that it will be killed at `killed_at`: on its connection, or on one that it opens later.
-  void TellStop(pid_t pid, SteadyTime killed_at, const std::string& reason);
+  void NotifyStop(pid_t pid, SteadyTime killed_at, const std::string& reason);
 
   // Changes the rank of a worker that continues in another round.
   void SetRank(pid_t pid, int32_t rank);
 
   // Sends the message if the worker is connected. Closes the connection if the socket buffer has no room for it.
-  void Tell(pid_t pid, const worker_contract::LauncherLine& line);
+  void Tell(pid_t pid, const worker_contract::LauncherLinkMessage& line);
 
   // Reads everything that connected workers have sent so far.
   void ReadReports();
 
   // The process connected for this worker: itself or a descendant. `pid` if there is no connection.
-  pid_t SpeakerOf(pid_t pid) const;
+  pid_t ReporterOf(pid_t pid) const;
 
   // Removes a worker that has exited or is no longer of interest. Reads the rest of its connection, closes it, and
   // returns the worker's last reported progress.
@@ -97,11 +97,11 @@ class LinkServer {
   // Notifies the worker if it is being stopped. False if the connection is now closed.
   bool SendStop(int fd);
   // False if the connection is now closed, because the message did not fit into the socket buffer completely.
-  bool Send(int fd, const worker_contract::LauncherLine& message, bool must_arrive);
+  bool Send(int fd, const worker_contract::LauncherLinkMessage& message, bool must_arrive);
   // The worker's connection that has sent a hello; -1 if none.
   int ConnectionOf(pid_t pid) const;
   // Reports the peer's messages: progress immediately, others from the loop.
-  void TellLines(Connection* connection);
+  void ReportMessages(Connection* connection);
   void Close(int fd);
   void Refuse(const Connection& connection, absl::string_view why);
   void Complain(const std::string& text);

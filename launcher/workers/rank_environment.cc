@@ -124,7 +124,7 @@ std::vector<std::string> Merge(absl::Span<const std::string> base, const Variabl
 }
 
 // Variables of a single worker. A launcher that runs as a worker inherits them, but its own workers must not.
-constexpr const char* kOfOneRank[] = {
+constexpr const char* kRankVariables[] = {
     contract::kRank,           contract::kLocalRank,    contract::kWorldSize,     contract::kGroupRank,
     contract::kGroupWorldSize, contract::kRoleRank,     contract::kRoleWorldSize, contract::kMasterAddr,
     contract::kMasterPort,     contract::kRestartCount, contract::kErrorFile,     contract::kRound,
@@ -162,7 +162,7 @@ worker_contract::LinkReForm ReformLine(const rendezvous::Assignment& assignment,
 std::vector<std::string> CommonEnvironment(const GroupSettings& settings, absl::Span<const std::string> base) {
   std::vector<std::string> environment = Merge(base, CommonVariables(settings, base), CommonDefaults(settings));
   const auto of_one_rank = [](const std::string& entry) {
-    return std::find(std::begin(kOfOneRank), std::end(kOfOneRank), NameOf(entry)) != std::end(kOfOneRank);
+    return std::find(std::begin(kRankVariables), std::end(kRankVariables), NameOf(entry)) != std::end(kRankVariables);
   };
   environment.erase(std::remove_if(environment.begin(), environment.end(), of_one_rank), environment.end());
   return environment;

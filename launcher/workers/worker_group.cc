@@ -94,14 +94,14 @@ absl::Status WorkerGroup::FindPreloaded() {
 
 void WorkerGroup::OpenLink() {
   LinkServer::Events events;
-  events.on_line = [this](pid_t pid, worker_contract::WorkerLine line) { OnLinkLine(pid, std::move(line)); };
+  events.on_line = [this](pid_t pid, worker_contract::WorkerLinkMessage line) { OnLinkLine(pid, std::move(line)); };
   events.on_closed = [this](pid_t pid) { OnLinkClosed(pid); };
   events.on_progress = [this](pid_t pid, const ReportedProgress& progress) {
     const auto found = workers_.find(pid);
     if (found == workers_.end()) return;
     ReportedProgress reported = progress;
     // A child's exit is not the worker's.
-    if (reported.progress.phase == worker_contract::kExitingPhase && link_->SpeakerOf(pid) != pid) {
+    if (reported.progress.phase == worker_contract::kExitingPhase && link_->ReporterOf(pid) != pid) {
       reported.progress.phase = worker_contract::kFinishedPhase;
     }
     events_.on_progress(found->second.local_rank, reported);
@@ -118,7 +118,7 @@ void WorkerGroup::StartForkServer() {
   const LaunchConfig& config = *settings_.config;
   const absl::StatusOr<std::string> program = Program();
   if (!program.ok()) return;  // reported when workers start
-  if (!config.command.python && !LinksWorkerRuntime(*program)) {
+  if (!config.command.python && !IsLinkedWithWorkerRuntime(*program)) {
     return Log(LogLevel::kInfo, absl::StrCat("--preload has no effect: ", *program,
                                              " is not a program that links ddprun's worker runtime"));
   }
@@ -367,12 +367,12 @@ void WorkerGroup::Signal(int signal, const LocalRanks& ranks) {
   SignalStarting(signal, stops, ranks);
 }
 
-void WorkerGroup::TellStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason) {
+void WorkerGroup::NotifyStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason) {
   if (link_ == nullptr) return;
-  for (const int32_t rank : ranks) link_->TellStop(pids_[rank], killed_at, reason);
+  for (const int32_t rank : ranks) link_->NotifyStop(pids_[rank], killed_at, reason);
 }
 
-void WorkerGroup::Tell(const LocalRanks& ranks, const worker_contract::LauncherLine& line) {
+void WorkerGroup::Tell(const LocalRanks& ranks, const worker_contract::LauncherLinkMessage& line) {
   if (link_ == nullptr) return;
   for (const int32_t rank : ranks) link_->Tell(pids_[rank], line);
 }
@@ -386,7 +386,7 @@ void WorkerGroup::Reform(const rendezvous::Assignment& assignment, const LocalRa
   }
 }
 
-void WorkerGroup::OnLinkLine(pid_t pid, worker_contract::WorkerLine line) {
+void WorkerGroup::OnLinkLine(pid_t pid, worker_contract::WorkerLinkMessage line) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
   const Worker& worker = found->second;
@@ -438,10 +438,10 @@ void WorkerGroup::ReadReports() {
   if (link_ != nullptr) link_->ReadReports();
 }
 
-pid_t WorkerGroup::SpeakerOf(int32_t local_rank) const {
+pid_t WorkerGroup::ReporterOf(int32_t local_rank) const {
   const pid_t pid = pids_[local_rank];
   if (workers_.count(pid) == 0) return 0;
-  return link_ == nullptr ? pid : link_->SpeakerOf(pid);
+  return link_ == nullptr ? pid : link_->ReporterOf(pid);
 }
 
 std::vector<pid_t> WorkerGroup::known_pids() const {
@@ -467,7 +467,7 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   WorkerFailure failure = NewFailure(worker.local_rank);
   failure.pid = end.pid;
   (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
-  failure.restartable = failure.exit_code != worker_contract::kNoUseRestarting;
+  failure.restartable = failure.exit_code != worker_contract::kNonRestartable;
   failure.ran_for = SteadyNow() - worker.started;
   if (progress) {
     failure.progress = DescribeProgress(*progress, SteadyNow());

@@ -86,9 +86,9 @@ class WorkerGroup {
   // exit.
   void Signal(int signal, const LocalRanks& ranks);
   // Notifies the connected workers among these when they will be killed, and why.
-  void TellStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason);
+  void NotifyStop(const LocalRanks& ranks, SteadyTime killed_at, const std::string& reason);
   // Sends this message to the connected workers among these.
-  void Tell(const LocalRanks& ranks, const worker_contract::LauncherLine& line);
+  void Tell(const LocalRanks& ranks, const worker_contract::LauncherLinkMessage& line);
   // Continues these suspended workers in this round. Start follows for the node's other workers.
   void Reform(const rendezvous::Assignment& assignment, const LocalRanks& ranks);
   // Sends SIGKILL to the running workers among these and to their process groups.
@@ -102,7 +102,7 @@ class WorkerGroup {
   // Reads everything that workers have sent so far.
   void ReadReports();
   // The process that reports for a running worker: itself or a descendant. 0 if the worker is not running.
-  pid_t SpeakerOf(int32_t local_rank) const;
+  pid_t ReporterOf(int32_t local_rank) const;
 
   // Processes that are not orphans: the workers, which this group reaps, and the fork server.
   std::vector<pid_t> known_pids() const;
@@ -148,7 +148,7 @@ class WorkerGroup {
                      const std::optional<ReportedProgress>& progress) const;
   // Path of the program to execute; resolved once.
   absl::StatusOr<std::string> Program();
-  void OnLinkLine(pid_t pid, worker_contract::WorkerLine line);
+  void OnLinkLine(pid_t pid, worker_contract::WorkerLinkMessage line);
   void OnLinkClosed(pid_t pid);
   void OnProcessesEnded(const std::vector<ProcessEnd>& ends);
   rendezvous::WorkerFailure NewFailure(int32_t local_rank) const;

@@ -36,7 +36,7 @@ LocalRanks WorkerSet::In(State state) const {
 }
 
 LocalRanks WorkerSet::CanSuspend() const {
-  return Where([](const Worker& worker) { return worker.state == State::kRunning && worker.told_by_link; });
+  return Where([](const Worker& worker) { return worker.state == State::kRunning && worker.can_suspend; });
 }
 
 LocalRanks WorkerSet::CanCheckpoint() const {
@@ -98,12 +98,12 @@ void WorkerSet::Connected(int32_t rank, const std::vector<std::string>& capabili
   const auto can = [&](const char* name) {
     return std::find(capabilities.begin(), capabilities.end(), name) != capabilities.end();
   };
-  worker->aware = worker->told_by_link = can(worker_contract::kCanReform);
+  worker->aware = worker->can_suspend = can(worker_contract::kCanReform);
   worker->checkpoints = can(worker_contract::kCanCheckpoint);
 }
 
 void WorkerSet::Disconnected(int32_t rank) {
-  if (Worker* worker = Find(rank); worker != nullptr) worker->told_by_link = worker->checkpoints = false;
+  if (Worker* worker = Find(rank); worker != nullptr) worker->can_suspend = worker->checkpoints = false;
 }
 
 void WorkerSet::AssumeAware() {

@@ -106,8 +106,8 @@ class WorkerSet {
     State state = State::kNotStarted;
     std::optional<WorkerEnd> end;
     bool aware = false;
-    bool told_by_link = false;  // accepts requests to suspend: it advertised this and is connected
-    bool checkpoints = false;   // likewise for checkpoint-now
+    bool can_suspend = false;  // accepts requests to suspend: it advertised this and is connected
+    bool checkpoints = false;  // likewise for checkpoint-now
     bool reforming = false;
     std::optional<int64_t> step;  // last committed step, while suspended
   };

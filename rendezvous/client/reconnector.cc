@@ -66,7 +66,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   open_target_ = found->second.target;
   open_epoch_ = epoch;
   tries_.erase(found);
-  GiveUpTries(effects);
+  AbandonTries(effects);
   retry_.Clear();
   refused_.reset();
   leader_is_new_ = false;
@@ -75,7 +75,7 @@ void Reconnector::OnOpen(uint64_t stream, int64_t epoch, Effects* effects) {
   effects->emplace_back(reconnect::Tell{Connected{epoch == 0 ? "" : open_target_}});
 }
 
-void Reconnector::GiveUpTries(Effects* effects) {
+void Reconnector::AbandonTries(Effects* effects) {
   for (const auto& [stream, tried] : tries_) effects->emplace_back(reconnect::Abandon{stream});
   tries_.clear();
   probing_ = false;
@@ -115,7 +115,7 @@ void Reconnector::OnEnd(uint64_t stream, const StreamEnd& end, SteadyTime now, E
 
 void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects) {
   if (end.progress == StreamProgress::kOpen || end.progress == StreamProgress::kAbandoned) {
-    GiveUpTries(effects);  // a server was reached; its answer counts
+    AbandonTries(effects);  // a server was reached; its answer counts
     return RetryAfter(DescribeEnd(tried.target, end.progress, end.status), now, effects);
   }
   if (end.progress == StreamProgress::kTimedOut) no_answer_ = true;
@@ -123,7 +123,7 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
     refusal_ = DescribeEnd(tried.target, StreamProgress::kOpen, end.status);
   } else {
     only_refusals_ = false;
-    if (end.progress == StreamProgress::kFollower) HearFollower(tried, end.follower, now);
+    if (end.progress == StreamProgress::kFollower) OnFollowerAnswer(tried, end.follower, now);
   }
   absl::StrAppend(&tried_, tried_.empty() ? "tried " : "; ",
                   DescribeEnd(tried.target, end.progress, end.status).reason);
@@ -136,7 +136,7 @@ void Reconnector::TryEnded(const Try& tried, const StreamEnd& end, SteadyTime no
   EndRoundIfOver(now, effects);
 }
 
-void Reconnector::HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
+void Reconnector::OnFollowerAnswer(const Try& tried, const FollowerAnswer& answer, SteadyTime now) {
   follower_answered_ = true;
   // The last leader's host may never answer; do not wait for it.
   if (state_ == State::kConnecting && !retry_.running()) retry_.Set(now + settings_.patience);

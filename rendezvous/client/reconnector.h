@@ -145,11 +145,11 @@ class Reconnector {
   void Begin(Effects* effects);
   void TryAddresses(SteadyTime now, Effects* effects);
   void TryEnded(const Try& tried, const StreamEnd& end, SteadyTime now, Effects* effects);
-  void HearFollower(const Try& tried, const FollowerAnswer& answer, SteadyTime now);
+  void OnFollowerAnswer(const Try& tried, const FollowerAnswer& answer, SteadyTime now);
   void EndRoundIfOver(SteadyTime now, Effects* effects);
   // Pending attempts continue into the next round; the failed ones are retried then.
   void EndRound(SteadyTime now, Effects* effects);
-  void GiveUpTries(Effects* effects);
+  void AbandonTries(Effects* effects);
   void RetryAfter(Disconnected end, SteadyTime now, Effects* effects);
   void EndSilentStreams(Effects* effects);
   void NoteLoss(SteadyTime now);

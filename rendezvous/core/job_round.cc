@@ -123,7 +123,7 @@ void Job::TellLeftOut(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
     node->told_left_out = true;
-    Tell(*node, RoundWithoutYou{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
+    Tell(*node, ExcludedFromRound{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
   }
 }
 

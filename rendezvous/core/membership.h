@@ -43,7 +43,7 @@ struct Node {
   int32_t base_role_rank = 0;
   int32_t role_world_size = 0;
   bool keeps_workers = false;    // in that round, its survivors of the one before go on
-  bool can_be_left_out = false;  // its launcher answers RoundWithoutYou (protocol 3.9)
+  bool can_be_left_out = false;  // its launcher answers ExcludedFromRound (protocol 3.9)
   bool may_claim_touch = false;  // it says that it is in touch, or may come to say so since its last Assign
   bool told_left_out = false;    // on its present stream, and has not answered yet
 

@@ -14,7 +14,7 @@
 // cited here). proto/rendezvous.proto is the same on the wire and rendezvous/wire converts between the two.
 namespace ddprun::rendezvous {
 
-// Capability of a launcher that answers RoundWithoutYou: it can be left out of a round (protocol 3.9).
+// Capability of a launcher that answers ExcludedFromRound: it can be left out of a round (protocol 3.9).
 inline constexpr char kCanBeLeftOut[] = "round-without-you";
 
 // What this build speaks (protocol 7). It grows when a message's meaning changes, not when something is added.
@@ -181,7 +181,7 @@ struct Ready {
   // Its workers can keep their processes from round to round; known of those of its last round, alive or not. A job in
   // which one node with ranks can't starts all workers again (protocol 3.8).
   bool can_reform = false;
-  // The launcher was told that a round begins without it (RoundWithoutYou). It is not in touch any more, until its next
+  // The launcher was told that a round begins without it (ExcludedFromRound). It is not in touch any more, until its next
   // Assign.
   bool left_out = false;
   friend bool operator==(const Ready&, const Ready&) = default;
@@ -275,10 +275,10 @@ struct StopRound {
 
 // The next round is to begin without this node, which is idle. It begins after the node's Ready that says `left_out`
 // (protocol 3.9). Should the node be needed after all, an Assign follows. Only to nodes with the capability.
-struct RoundWithoutYou {
+struct ExcludedFromRound {
   uint64_t round = 0;  // at least this one
   std::string reason;  // one sentence
-  friend bool operator==(const RoundWithoutYou&, const RoundWithoutYou&) = default;
+  friend bool operator==(const ExcludedFromRound&, const ExcludedFromRound&) = default;
 };
 
 // The job has ended. Stop what still runs and exit with the verdict's code.
@@ -294,7 +294,7 @@ struct Rejected {
 };
 
 using ServerMessage =
-    std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected, RoundWithoutYou>;
+    std::variant<Welcome, HeartbeatAck, Waiting, Assign, StopRound, Finish, Rejected, ExcludedFromRound>;
 
 }  // namespace ddprun::rendezvous
 

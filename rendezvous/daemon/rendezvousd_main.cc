@@ -77,7 +77,7 @@ HaOptions MakeHaOptions(const RendezvousdOptions& options) {
 
 // Exits without an orderly shutdown: another server may own the lease at any moment, and only the leader may send the
 // messages of a shutdown to launchers.
-void EndAtOnce(const std::string& reason) {
+void ExitWithoutShutdown(const std::string& reason) {
   Log(LogLevel::kError,
       absl::StrCat("no longer the leader (", reason, "); exiting, so that it can be started as a follower"));
   FlushLog(SteadyNow() + kLastWords);
@@ -169,7 +169,7 @@ struct Place {
   std::unique_ptr<http::HttpService> http;  // declared after the objects it shows
 };
 
-void SayListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
+void AnnounceListening(const std::vector<std::string>& addresses, const http::HttpService* http) {
   for (const std::string& address : addresses) printf("rendezvousd: listening on %s\n", address.c_str());
   if (http != nullptr) printf("rendezvousd: HTTP on port %d\n", http->port());
   fflush(stdout);
@@ -193,7 +193,7 @@ int Serve(const RendezvousdOptions& options, Place place, const sigset_t& signal
     absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, place.view.get(), place.events.get());
     if (!http.ok()) return Fail(http.status(), kExitFailed);
     place.http = *std::move(http);
-    SayListening((*server)->addresses(), place.http.get());
+    AnnounceListening((*server)->addresses(), place.http.get());
   }
   NoteEnd(AwaitSignal(signals, file.get()));
   // Before the streams are closed: their ends must not be recorded as nodes leaving.
@@ -222,14 +222,14 @@ int RunAlone(const RendezvousdOptions& options, const sigset_t& signals) {
 int RunAsOneOfSeveral(const RendezvousdOptions& options, const sigset_t& signals) {
   const auto wake = [] { kill(getpid(), SIGUSR1); };
   const absl::StatusOr<std::unique_ptr<HaServer>> ha =
-      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = EndAtOnce});
+      HaServer::Start(MakeHaOptions(options), {.on_lead = wake, .on_step_down = ExitWithoutShutdown});
   if (!ha.ok()) return Fail(ha.status(), absl::IsInvalidArgument(ha.status()) ? kExitUsage : kExitFailed);
   auto events = std::make_unique<EventLog>();
   auto view = std::make_unique<HttpView>();
   view->Follow(ha->get());
   absl::StatusOr<std::unique_ptr<http::HttpService>> http = StartHttp(options, view.get(), events.get());
   if (!http.ok()) return Fail(http.status(), kExitFailed);
-  SayListening((*ha)->addresses(), http->get());
+  AnnounceListening((*ha)->addresses(), http->get());
   sigset_t or_lead = signals;
   sigaddset(&or_lead, SIGUSR1);
   int signal_number = 0;

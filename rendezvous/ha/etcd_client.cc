@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(con
 }
 
 // True for errors after which another member may succeed.
-bool IsOfMember(const grpc::Status& status) {
+bool IsMemberError(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
@@ -147,7 +147,7 @@ std::vector<std::string> EtcdClient::FindSilentMembers() {
     const grpc::Status status =
         Try(member, SteadyNow() + options_.patience, "",
             [&](const Member& m, grpc::ClientContext* context) { return m.kv->Range(context, request, &response); });
-    if (!status.ok() && IsOfMember(status)) silent.push_back(Describe(member, status));
+    if (!status.ok() && IsMemberError(status)) silent.push_back(Describe(member, status));
   }
   return silent.size() == members_.size() ? std::vector<std::string>() : silent;
 }
@@ -174,7 +174,7 @@ absl::Status EtcdClient::Run(SteadyTime deadline, const Call& call) {
       if (status.ok()) return absl::OkStatus();
       last = Describe(member, status);
       const bool old_token = !token.empty() && status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-      if (!old_token && !IsOfMember(status)) {
+      if (!old_token && !IsMemberError(status)) {
         return absl::Status(static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("can't use etcd: ", last));
       }
       MutexLock lock(&mutex_);

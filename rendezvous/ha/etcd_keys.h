@@ -72,7 +72,7 @@ inline void AddDelete(std::string key, etcdserverpb::TxnRequest* txn) {
 }
 
 // Reads the key if a comparison fails.
-inline void AddReadOtherwise(std::string key, etcdserverpb::TxnRequest* txn) {
+inline void AddReadOnFailure(std::string key, etcdserverpb::TxnRequest* txn) {
   txn->add_failure()->mutable_request_range()->set_key(std::move(key));
 }
 

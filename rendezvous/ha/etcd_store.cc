@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* client, E
   return store;
 }
 
-absl::Status EtcdStore::Patiently(absl::FunctionRef<absl::Status()> attempt) {
+absl::Status EtcdStore::RetryWhileUnavailable(absl::FunctionRef<absl::Status()> attempt) {
   // gRPC does not retry a failed connection at once. Calls fail meanwhile, even if etcd has answered another client of
   // this server since.
   const SteadyTime end = SteadyNow() + kLoadPatience;
@@ -55,7 +55,8 @@ absl::Status EtcdStore::Load() {
   AddRead(keys_.Life(), &txn);
   AddRead(keys_.Epoch(), &txn);
   etcdserverpb::TxnResponse answer;
-  const absl::Status asked = Patiently([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); });
+  const absl::Status asked =
+      RetryWhileUnavailable([&] { return client_->Txn(txn, SteadyNow() + kLoadPatience, &answer); });
   if (!asked.ok()) return asked;
   if (!answer.succeeded() || answer.responses_size() != 3) {
     return absl::FailedPreconditionError("another server has become the leader");
@@ -89,7 +90,8 @@ absl::Status EtcdStore::LoadJobs(int64_t revision) {
   request.set_revision(revision);
   for (bool more = true; more;) {
     etcdserverpb::RangeResponse page;
-    const absl::Status asked = Patiently([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); });
+    const absl::Status asked =
+        RetryWhileUnavailable([&] { return client_->Range(request, SteadyNow() + kLoadPatience, &page); });
     if (!asked.ok()) return asked;
     for (const etcdserverpb::KeyValue& kv : page.kvs()) {
       request.set_key(absl::StrCat(kv.key(), absl::string_view("\0", 1)));  // start of the next page
@@ -130,7 +132,7 @@ absl::Status EtcdStore::SetAside(const etcdserverpb::KeyValue& record, const abs
   AddPut(keys_.Damaged(job_id), record.value(), &txn);
   AddDelete(keys_.Job(job_id), &txn);
   AddPut(keys_.Life(), "0", &txn);
-  const absl::Status status = Patiently([&] { return Commit(txn); });
+  const absl::Status status = RetryWhileUnavailable([&] { return Commit(txn); });
   if (!status.ok() && !IsTooLarge(status)) return status;
   Log(LogLevel::kError, DescribeSetAside(job_id, problem, status.ok() ? keys_.Damaged(job_id) : keys_.Job(job_id)));
   return absl::OkStatus();
@@ -208,8 +210,8 @@ etcdserverpb::TxnRequest EtcdStore::NewTxn() const {
   etcdserverpb::TxnRequest txn;
   *txn.add_compare() = keys_.LeaderIs(leader_.epoch);
   *txn.add_compare() = keys_.WrittenTimes(writes_);
-  AddReadOtherwise(keys_.Leader(), &txn);
-  AddReadOtherwise(keys_.Life(), &txn);
+  AddReadOnFailure(keys_.Leader(), &txn);
+  AddReadOnFailure(keys_.Life(), &txn);
   return txn;
 }
 

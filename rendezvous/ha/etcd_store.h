@@ -28,7 +28,7 @@ namespace ddprun::rendezvous {
 //
 // A dedicated thread writes; records handed over during one transaction go into the next. While etcd does not answer,
 // writes are retried, and this is logged once. A record that is too large for etcd is shortened (short_record.h). If it
-// is still too large, it can't be persisted: this is reported through ReportJobTrouble, and the job waits until it has
+// is still too large, it can't be persisted: this is reported through SetJobErrorHandler, and the job waits until it has
 // a smaller record, while other jobs continue. Thread-safe.
 class EtcdStore final : public StateStore {
  public:
@@ -55,13 +55,13 @@ class EtcdStore final : public StateStore {
   // The state that was read. Call once, before the first Keep.
   SavedState TakeSaved() { return std::move(saved_); }
 
-  void Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
-    queue_.Keep({std::move(record), std::string(), std::move(safe)});
+  void SaveRecord(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
+    queue_.SaveRecord({std::move(record), std::string(), std::move(safe)});
   }
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) override {
-    queue_.ReportTrouble(std::move(report));
+  void SetErrorHandler(std::function<void(const std::string& trouble)> report) override {
+    queue_.SetErrorHandler(std::move(report));
   }
-  void ReportJobTrouble(std::function<void(const std::string& job_id, const std::string& trouble)> report) override {
+  void SetJobErrorHandler(std::function<void(const std::string& job_id, const std::string& trouble)> report) override {
     report_job_ = std::move(report);
   }
   bool Owned() const override { return leader_.owns(); }
@@ -89,7 +89,7 @@ class EtcdStore final : public StateStore {
         leader_(std::move(leader)),
         queue_("etcd", {.longest = absl::Seconds(1)}) {}
   // Retries `attempt` for a while if etcd does not answer.
-  absl::Status Patiently(absl::FunctionRef<absl::Status()> attempt);
+  absl::Status RetryWhileUnavailable(absl::FunctionRef<absl::Status()> attempt);
   absl::Status Load();
   absl::Status LoadJobs(int64_t revision);
   absl::Status SetAside(const etcdserverpb::KeyValue& record, const absl::Status& problem);

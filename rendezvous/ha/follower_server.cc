@@ -55,7 +55,7 @@ class FollowerCall {
     }
     AwaitNext(calls_);
     peer_ = PeerOfCall(context_.peer());
-    if (!calls_->acceptor->StreamBegan(peer_)) {
+    if (!calls_->acceptor->OnStreamStarted(peer_)) {
       return Refuse(absl::ResourceExhaustedError("too many streams on one connection to a follower"));
     }
     calls_->guard->Check(context_, Role::kRead,
@@ -66,7 +66,7 @@ class FollowerCall {
     if (!status.ok()) return Refuse(status);
     // As a Join does on the leader: while there is no leader, all launchers ask repeatedly, and those that get no
     // answer in time stop their workers. Many of them may share one address.
-    calls_->acceptor->SessionBegan(peer_);
+    calls_->acceptor->OnSessionStarted(peer_);
     in_session_ = true;
     calls_->lookup->Ask([this](const absl::StatusOr<LeaderView>& view) { OnAnswer(view); });
   }
@@ -96,7 +96,7 @@ class FollowerCall {
   }
 
   void OnFinished(bool) {
-    if (in_session_) calls_->acceptor->SessionEnded(peer_);
+    if (in_session_) calls_->acceptor->OnSessionClosed(peer_);
     delete this;
   }
 

@@ -112,7 +112,7 @@ void Leadership::Publish(LeaderLease::Effects* effects) {
   if (lapsed) lease_.OnLapsed(effects);
 }
 
-void Leadership::NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine) {
+void Leadership::LogEtcdChange(const absl::Status& status, absl::string_view consequence, bool* fine) {
   if (absl::IsCancelled(status)) return;
   if (status.ok() == std::exchange(*fine, status.ok())) return;
   if (status.ok()) return Log(LogLevel::kWarning, "etcd answers again");
@@ -137,7 +137,7 @@ void Leadership::NoteLeader(const std::string& leader) {
 
 void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
   const absl::StatusOr<LeaderView> view = AskForLeader(client_, keys_, SteadyNow() + settings_.ttl);
-  NoteAnswer(view.status(), kNobodyLeads, &etcd_answers_);
+  LogEtcdChange(view.status(), kNobodyLeads, &etcd_answers_);
   if (view.ok()) NoteLeader(view->address);
   std::optional<bool> leader;
   if (view.ok()) leader = !view->address.empty();
@@ -151,7 +151,7 @@ void Leadership::Do(const lease::Observe&, LeaderLease::Effects* more) {
 void Leadership::Do(const lease::Grant&, LeaderLease::Effects* more) {
   etcdserverpb::LeaseGrantResponse answer;
   const absl::Status status = client_->LeaseGrant(settings_.ttl, SteadyNow() + settings_.ttl, &answer);
-  if (!status.ok()) NoteAnswer(status, kCannotLead, &can_campaign_);
+  if (!status.ok()) LogEtcdChange(status, kCannotLead, &can_campaign_);
   std::optional<LeaderLease::Granted> granted;
   if (status.ok()) granted = LeaderLease::Granted{answer.id(), absl::Seconds(answer.ttl())};
   lease_.OnGranted(granted, SteadyNow(), more);
@@ -166,7 +166,7 @@ void Leadership::Do(const lease::Campaign& campaign, LeaderLease::Effects* more)
   const absl::Status status = client_->Txn(txn, SteadyNow() + settings_.ttl, &answer);
   LeaderLease::Campaigned result = LeaderLease::Campaigned::kNoAnswer;
   if (status.ok()) result = answer.succeeded() ? LeaderLease::Campaigned::kWon : LeaderLease::Campaigned::kLost;
-  NoteAnswer(status, kCannotLead, &can_campaign_);
+  LogEtcdChange(status, kCannotLead, &can_campaign_);
   lease_.OnCampaign(result, answer.header().revision(), SteadyNow(), more);
 }
 

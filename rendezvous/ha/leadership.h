@@ -68,7 +68,7 @@ class Leadership {
   void Do(const lease::StepDown& step_down, LeaderLease::Effects* more);
   void Publish(LeaderLease::Effects* effects);
   // Logs when problems with etcd begin and end. `fine`: in and out, true if there were none so far.
-  static void NoteAnswer(const absl::Status& status, absl::string_view consequence, bool* fine);
+  static void LogEtcdChange(const absl::Status& status, absl::string_view consequence, bool* fine);
   // Detects two servers with the same address.
   void NoteLeader(const std::string& leader);
 

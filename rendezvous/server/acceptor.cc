@@ -126,10 +126,10 @@ void Acceptor::Stop() {
   while (!newcomers_.empty()) Close(newcomers_.begin());
 }
 
-bool Acceptor::StreamBegan(const PeerAddress& peer) {
+bool Acceptor::OnStreamStarted(const PeerAddress& peer) {
   {
     MutexLock lock(&mutex_);
-    const std::optional<Id> id = limits_.StreamBegan(peer, SteadyNow());
+    const std::optional<Id> id = limits_.OnStreamStarted(peer, SteadyNow());
     if (!id.has_value()) return true;
     to_end_.push_back(*id);
   }
@@ -137,19 +137,19 @@ bool Acceptor::StreamBegan(const PeerAddress& peer) {
   return false;
 }
 
-void Acceptor::SessionBegan(const PeerAddress& peer) {
+void Acceptor::OnSessionStarted(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  limits_.SessionBegan(peer);
+  limits_.OnSessionStarted(peer);
 }
 
-void Acceptor::SessionEnded(const PeerAddress& peer) {
+void Acceptor::OnSessionClosed(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  limits_.SessionEnded(peer);
+  limits_.OnSessionClosed(peer);
 }
 
-std::vector<PeerAddress> Acceptor::OwnEndsOf(const PeerAddress& peer) {
+std::vector<PeerAddress> Acceptor::LocalEndsOf(const PeerAddress& peer) {
   MutexLock lock(&mutex_);
-  return limits_.OwnEndsOf(peer);
+  return limits_.LocalEndsOf(peer);
 }
 
 void Acceptor::Run() {
@@ -167,7 +167,7 @@ void Acceptor::Run() {
         AcceptSome(fd);
       }
     }
-    LetInThoseThatWait();
+    AdmitReadyNewcomers();
     CloseOverdue();
   }
 }
@@ -208,10 +208,10 @@ void Acceptor::AcceptSome(int listener) {
     socklen_t size = sizeof address;
     const int fd = accept4(listener, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      TakeIn(fd, PeerOfSocket(address));
+      AddNewcomer(fd, PeerOfSocket(address));
     } else if (errno == EMFILE || errno == ENFILE) {
       ReportOutOfFiles();
-      EndOldest(reserve_);
+      DisconnectOldest(reserve_);
       return SetPaused(true);
     } else if (errno == ENOBUFS || errno == ENOMEM) {
       log_.Warn("the kernel is out of memory for connections");
@@ -222,7 +222,7 @@ void Acceptor::AcceptSome(int listener) {
   }
 }
 
-void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
+void Acceptor::AddNewcomer(int fd, const PeerAddress& peer) {
   const Id id{fd, CookieOf(fd)};
   const PeerAddress own = IsLoopbackAddress(peer.host) ? OwnEndOf(fd) : PeerAddress();
   absl::StatusOr<std::vector<Id>> surplus;
@@ -242,7 +242,7 @@ void Acceptor::TakeIn(int fd, const PeerAddress& peer) {
   // The kernel assigns the lowest free number, so all below are in use. The newcomer itself may have to be closed.
   if (const int missing = fd - (limit_ - reserve_) + 1; missing > 0) {
     ReportOutOfFiles();
-    EndOldest(missing);
+    DisconnectOldest(missing);
   }
 }
 
@@ -253,12 +253,12 @@ void Acceptor::OnBytes(int fd) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0 && static_cast<size_t>(got) < kFirstBytes) return;  // EPOLLET reports again when more arrive
   if (got <= 0 || !IsBeginning(protocol_, absl::string_view(buffer, got))) return Close(newcomer);
-  if (LetIn(newcomer)) return;
+  if (AdmitNewcomer(newcomer)) return;
   Watch(epoll_, EPOLL_CTL_DEL, fd, 0);  // further bytes do not matter
   ready_.push_back(newcomer->id);
 }
 
-bool Acceptor::LetIn(Newcomers::iterator newcomer) {
+bool Acceptor::AdmitNewcomer(Newcomers::iterator newcomer) {
   const int fd = newcomer->id.fd;
   ConnectionLimits::Entry entry;
   {
@@ -277,10 +277,10 @@ bool Acceptor::LetIn(Newcomers::iterator newcomer) {
   return true;
 }
 
-void Acceptor::LetInThoseThatWait() {
+void Acceptor::AdmitReadyNewcomers() {
   std::erase_if(ready_, [this](const Id& id) {
     const auto it = by_fd_.find(id.fd);
-    return it == by_fd_.end() || it->second->id != id || LetIn(it->second);
+    return it == by_fd_.end() || it->second->id != id || AdmitNewcomer(it->second);
   });
 }
 
@@ -294,13 +294,13 @@ void Acceptor::Close(Newcomers::iterator newcomer) {
   newcomers_.erase(newcomer);
 }
 
-int Acceptor::EndOldest(int count) {
+int Acceptor::DisconnectOldest(int count) {
   int ended = 0;
   while (ended < count) {
     std::optional<Id> oldest;
     {
       MutexLock lock(&mutex_);
-      oldest = limits_.TakeOldest();
+      oldest = limits_.EvictOldest();
     }
     if (!oldest.has_value()) break;
     if (End(*oldest)) ++ended;

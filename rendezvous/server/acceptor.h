@@ -48,11 +48,11 @@ class Acceptor {
   // Stops listening; `take` is not called afterwards. Later calls do nothing.
   void Stop();
 
-  // As in ConnectionLimits. StreamBegan returns false if the connection is about to be closed.
-  bool StreamBegan(const PeerAddress& peer);
-  void SessionBegan(const PeerAddress& peer);
-  void SessionEnded(const PeerAddress& peer);
-  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer);
+  // As in ConnectionLimits. OnStreamStarted returns false if the connection is about to be closed.
+  bool OnStreamStarted(const PeerAddress& peer);
+  void OnSessionStarted(const PeerAddress& peer);
+  void OnSessionClosed(const PeerAddress& peer);
+  std::vector<PeerAddress> LocalEndsOf(const PeerAddress& peer);
 
  private:
   using Id = ConnectionLimits::Id;
@@ -71,16 +71,16 @@ class Acceptor {
   void SetPaused(bool paused);
   // Accepts up to a fixed number of connections that wait at a listener.
   void AcceptSome(int listener);
-  void TakeIn(int fd, const PeerAddress& peer);
+  void AddNewcomer(int fd, const PeerAddress& peer);
   // Handles readable bytes or the end of a newcomer's connection.
   void OnBytes(int fd);
   // Admits a newcomer whose first bytes are valid. Returns false if it has to wait for its turn.
-  bool LetIn(Newcomers::iterator newcomer);
-  void LetInThoseThatWait();
+  bool AdmitNewcomer(Newcomers::iterator newcomer);
+  void AdmitReadyNewcomers();
   void CloseOverdue();
   void Close(Newcomers::iterator newcomer);
   // Ends up to `count` connections, those that have waited longest; returns how many it ended.
-  int EndOldest(int count);
+  int DisconnectOldest(int count);
   // Returns false if the connection is already closed.
   bool End(const Id& id);
 

@@ -56,7 +56,7 @@ bool CallGuard::demanding() const {
   return credentials_.has_token() || munge_.has_value() || !credentials_.tls_allowed_names.empty();
 }
 
-bool CallGuard::checks_callers() const {
+bool CallGuard::AuthenticatesCallers() const {
   return credentials_.has_token() || !credentials_.tls_ca.empty() || (munge_ && has_munge_);
 }
 
@@ -118,7 +118,7 @@ void CallGuard::CheckMunge(const std::string& authorization, const std::string& 
       status = absl::UnavailableError(absl::StrCat("munge on the server's host does not answer: ", status.message()));
     }
     PostTo(queue_, [this, peer, caller, done, status = std::move(status)]() mutable {
-      if (!PassWithoutMunge(status)) {
+      if (!MungeIsAbsent(status)) {
         if (!status.ok()) return Finish(peer, status, done);
         caller.name = munge_user_;
       }
@@ -127,7 +127,7 @@ void CallGuard::CheckMunge(const std::string& authorization, const std::string& 
   });
 }
 
-bool CallGuard::PassWithoutMunge(const absl::Status& status) {
+bool CallGuard::MungeIsAbsent(const absl::Status& status) {
   if (absl::IsCancelled(status) || absl::IsResourceExhausted(status)) return false;  // munge was not asked
   const bool absent = absl::IsFailedPrecondition(status);
   if (absent == !std::exchange(has_munge_, !absent)) return absent;

@@ -31,7 +31,7 @@ class CallGuard {
   bool demanding() const;
 
   // True if callers on other hosts must authenticate. Queue's thread only.
-  bool checks_callers() const;
+  bool AuthenticatesCallers() const;
 
   // Calls `done` with the caller on the queue's thread, before returning or later. `context` is only used before it
   // returns. Callers without a token have all roles.
@@ -50,7 +50,7 @@ class CallGuard {
   absl::Status CheckToken(const std::string& authorization, Role needed, Caller* caller);
   void CheckMunge(const std::string& authorization, const std::string& peer, Caller caller, Done done);
   // True if munge is absent on this host, so that no credential is required.
-  bool PassWithoutMunge(const absl::Status& status);
+  bool MungeIsAbsent(const absl::Status& status);
   void Finish(const std::string& peer, absl::StatusOr<Caller> caller, const Done& done);
 
   const Credentials credentials_;

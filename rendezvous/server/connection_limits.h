@@ -38,9 +38,9 @@ class ConnectionLimits {
     // streams of a connection before the first one is counted here.
     int entries = 32;
     absl::Duration entry_interval = absl::Milliseconds(20);
-    int streams = 16;         // streams opened on a connection before one brings its Join; a launcher needs one
-    int stream_costs = 4;     // cost of each such stream, in connections
-    int surplus_costs = 100;  // cost of the first stream over the limit; gRPC has accepted others by then
+    int streams = 16;              // streams opened on a connection before one brings its Join; a launcher needs one
+    int stream_cost = 4;           // cost of each such stream, in connections
+    int excess_stream_cost = 100;  // cost of the first stream over the limit; gRPC has accepted others by then
     absl::Duration first_bytes = absl::Seconds(5);  // deadline for a connection to send its first bytes
   };
   // Identifies a connection. Descriptors are reused; the kernel's cookie of a socket (SO_COOKIE) is not.
@@ -61,21 +61,21 @@ class ConnectionLimits {
                                        const PeerAddress& own = {});
 
   // Evicts the connection that has waited longest, which then has to be closed. nullopt if none waits.
-  std::optional<Id> TakeOldest();
+  std::optional<Id> EvictOldest();
 
   // Decides if and when the connection may be handed to gRPC.
   Entry Enter(const Id& id, SteadyTime now);
 
   // A stream begins on this peer's connection. Returns the connection if it has to be closed for too many streams.
-  std::optional<Id> StreamBegan(const PeerAddress& peer, SteadyTime now);
+  std::optional<Id> OnStreamStarted(const PeerAddress& peer, SteadyTime now);
 
   // A session on this peer's connection has joined, or one that had joined has ended. Unknown peers are ignored.
-  void SessionBegan(const PeerAddress& peer);
-  void SessionEnded(const PeerAddress& peer);
+  void OnSessionStarted(const PeerAddress& peer);
+  void OnSessionClosed(const PeerAddress& peer);
 
   // This server's ends of the connections from a loopback address and port, possibly including closed ones. There can
   // be several: processes of this host, also of different users, can share a port to reach different addresses.
-  std::vector<PeerAddress> OwnEndsOf(const PeerAddress& peer) const;
+  std::vector<PeerAddress> LocalEndsOf(const PeerAddress& peer) const;
 
   // Number of addresses remembered.
   size_t addresses() const { return addresses_.size(); }
@@ -102,7 +102,7 @@ class ConnectionLimits {
   Connection* Find(const PeerAddress& peer);
   void Wait(Connection* connection);
   Id Remove(int fd);
-  void ForgetRested(SteadyTime now);
+  void ForgetIdleAddresses(SteadyTime now);
 
   const Limits limits_;
   std::unordered_map<int, Connection> connections_;                              // by descriptor
@@ -110,7 +110,7 @@ class ConnectionLimits {
   std::unordered_multimap<PeerAddress, int, absl::Hash<PeerAddress>> loopback_;  // connections with an own end
   std::unordered_map<std::string, Address> addresses_;
   std::list<int> waiting_;  // descriptors, longest waiting first
-  size_t look_again_at_ = 1024;
+  size_t next_scan_size_ = 1024;
 };
 
 }  // namespace ddprun::rendezvous

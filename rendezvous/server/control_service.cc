@@ -57,7 +57,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
       "server a token (--token-file) or client certificates (--tls-ca)"));
   const absl::StatusOr<SocketAddress> far = NumericAddress(from.host, from.port);
   if (!far.ok()) return refused;
-  const std::vector<PeerAddress> ends = acceptor_->OwnEndsOf(from);
+  const std::vector<PeerAddress> ends = acceptor_->LocalEndsOf(from);
   // Any of them may be the caller's, including one that it has already closed.
   for (const PeerAddress& end : ends) {
     const absl::StatusOr<SocketAddress> own = NumericAddress(end.host, end.port);
@@ -70,7 +70,7 @@ absl::Status ControlService::CheckUser(const std::string& peer) {
 
 void ControlService::Do(const std::string& peer, const Caller& caller, const Command& command,
                         std::function<void(absl::Status)> answer) {
-  if (!guard_->checks_callers()) {
+  if (!guard_->AuthenticatesCallers()) {
     if (absl::Status status = CheckUser(peer); !status.ok()) return answer(status);
   }
   driver_->OnCommand(command, caller, std::move(answer));
@@ -132,7 +132,7 @@ void ControlService::Shutdown() {
 }
 
 absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
-  const bool known = guard_->checks_callers() || CheckUser(peer).ok();
+  const bool known = guard_->AuthenticatesCallers() || CheckUser(peer).ok();
   const std::string stranger = known ? "" : AddressOfPeer(peer);
   MutexLock lock(&mutex_);
   if (shut_down_) return absl::UnavailableError("the server is shutting down");
@@ -143,7 +143,7 @@ absl::Status ControlService::Add(EventStream* stream, const std::string& peer) {
       if (!address.empty()) ++strangers;
       if (address == stranger) ++of_address;
     }
-    if (strangers >= kMaxStrangers || of_address >= kMaxPerAddress) {
+    if (strangers >= kMaxUnauthenticated || of_address >= kMaxPerAddress) {
       return absl::ResourceExhaustedError("too many watchers without credentials");
     }
   }

@@ -28,7 +28,7 @@ class ControlService {
  public:
   static constexpr size_t kMaxWatchers = 100;
   // Limits on watchers of unauthenticated callers: in total, and per address.
-  static constexpr size_t kMaxStrangers = 50;
+  static constexpr size_t kMaxUnauthenticated = 50;
   static constexpr size_t kMaxPerAddress = 16;
 
   explicit ControlService(Driver* driver) : driver_(driver) {}

@@ -64,7 +64,7 @@ class Driver {
   // Blocks until the streams of all launchers in other processes are closed, so that each could receive its Finish, and
   // until no launcher that was disconnected when its job ended is expected any more (Registry::UnheardUntil). Returns
   // false if that is not the case by `deadline`.
-  bool WaitUntilEveryoneLeft(SteadyTime deadline);
+  bool WaitUntilLaunchersLeft(SteadyTime deadline);
 
   // Likewise for launchers that sent Leave and are stopping their workers: without a server they would have to kill
   // them (protocol 4.5). Also returns false once all of them have been silent long enough to have done so.
@@ -112,11 +112,11 @@ class Driver {
     NodeKey key;
     std::string name;  // host and address, for the log
     bool in_process = false;
-    bool finished = false;        // received Finish
-    bool left = false;            // sent Leave
-    bool cut = false;             // ended at once: messages that still wait for a record are dropped
-    SteadyTime heard;             // time of the last message
-    absl::Duration workers_live;  // how long after `heard` its workers can be alive
+    bool finished = false;      // received Finish
+    bool left = false;          // sent Leave
+    bool cut = false;           // ended at once: messages that still wait for a record are dropped
+    SteadyTime heard;           // time of the last message
+    absl::Duration fence_time;  // how long after `heard` its workers can be alive
   };
 
   // Something to do with no lock held: send a message, end a session, log a line, publish an event, answer a command.
@@ -148,21 +148,22 @@ class Driver {
   void QueueLocked(Report report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void QueueLocked(Persist persist) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues `action` until all records that the job has handed to the store are persisted.
-  void QueueInOrderLocked(const std::string& job_id, Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueAfterRecordsLocked(const std::string& job_id, Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The job's oldest pending record is persisted.
-  void OnSafe(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnRecordPersisted(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // The store cannot persist records, or can again ("").
-  void OnStoreTrouble(const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
-  // As OnStoreTrouble, for one job.
-  void OnJobTrouble(const std::string& job_id, const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnStoreError(const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
+  // As OnStoreError, for one job.
+  void OnJobStoreError(const std::string& job_id, const std::string& trouble) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why the job's records cannot be persisted now; "" if they can.
-  std::string TroubleOfLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string StoreErrorLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Notifies all launchers of a job whose record is pending what it waits for.
-  void TellTroubleLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NotifyStoreErrorLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers the job's commands whose record is pending that it is unknown whether they take effect.
-  void AnswerUnknownLocked(const std::string& job_id, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ShowTroubleLocked(JobView* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Waiting DescribeTroubleLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerOutcomeUnknownLocked(const std::string& job_id, absl::string_view why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowStoreErrorLocked(JobView* job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiting DescribeStoreErrorLocked(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogLocked(std::string line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeTimerIfEarlierLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if this server may act; once false, it stays false (StateStore::Owned).

@@ -26,7 +26,7 @@ struct Describer {
   std::string operator()(const Rejected& rejected) const {
     return absl::StrCat("job ", tell.job_id, ": rejected a launcher: ", rejected.reason);
   }
-  std::string operator()(const RoundWithoutYou& without) const {
+  std::string operator()(const ExcludedFromRound& without) const {
     return absl::StrCat("job ", tell.job_id, ": ", without.reason);
   }
   std::string operator()(const Welcome&) const { return ""; }  // the driver logs joins, with the host's name

@@ -107,7 +107,7 @@ void LauncherStream::OnAccepted(bool ok) {
   if (streams_->epoch != 0) call_->context.AddInitialMetadata(kEpochKey, absl::StrCat(streams_->epoch));
   call_->stream.SendInitialMetadata(static_cast<Completion*>(&metadata_tag_));
   peer_ = PeerOfCall(call_->context.peer());
-  if (!streams_->acceptor->StreamBegan(peer_)) {
+  if (!streams_->acceptor->OnStreamStarted(peer_)) {
     return End(absl::ResourceExhaustedError("too many streams without a Join on one connection"));
   }
   streams_->guard->Check(call_->context, Role::kLauncher,
@@ -138,17 +138,17 @@ void LauncherStream::ReadNext() {
 void LauncherStream::OnRead(bool ok) {
   reading_ = false;
   if (ok) {
-    TakeIn(inbound_);
+    HandleMessageBytes(inbound_);
     inbound_.Clear();
     ReadNext();
   } else {
-    TellDriverClosed();
+    NotifyDriverClosed();
     End(absl::InvalidArgumentError("the stream ended before its first message"));
   }
   ReleaseIfOver();
 }
 
-void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
+void LauncherStream::HandleMessageBytes(const grpc::ByteBuffer& buffer) {
   {
     MutexLock lock(&mutex_);
     if (end_.has_value()) return;
@@ -160,7 +160,7 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
     if (message.ok()) {
       if (!std::exchange(driver_knows_, true)) {
         streams_->Joined(this);
-        streams_->acceptor->SessionBegan(peer_);
+        streams_->acceptor->OnSessionStarted(peer_);
       }
       if (Join* join = std::get_if<Join>(&*message)) {
         join->peer = peer_.host;
@@ -173,11 +173,11 @@ void LauncherStream::TakeIn(const grpc::ByteBuffer& buffer) {
   }
   if (absl::IsUnimplemented(status)) return streams_->NoteUnknownKind(status);
   End(status);
-  TellDriverClosed();
+  NotifyDriverClosed();
 }
 
-void LauncherStream::TellDriverClosed() {
-  if (driver_knows_ && !std::exchange(closed_told_, true)) streams_->driver->OnClosed(shared_from_this());
+void LauncherStream::NotifyDriverClosed() {
+  if (driver_knows_ && !std::exchange(driver_notified_closed_, true)) streams_->driver->OnClosed(shared_from_this());
 }
 
 void LauncherStream::Send(const ServerMessage& message) {
@@ -249,8 +249,8 @@ void LauncherStream::OnFinished(bool) {
 
 void LauncherStream::ReleaseIfOver() {
   if (!finished_ || reading_) return;
-  TellDriverClosed();
-  if (driver_knows_) streams_->acceptor->SessionEnded(peer_);
+  NotifyDriverClosed();
+  if (driver_knows_) streams_->acceptor->OnSessionClosed(peer_);
   streams_->Remove(this);
   const std::shared_ptr<LauncherStream> keep_until_return = std::move(self_);
   MutexLock lock(&mutex_);

@@ -104,9 +104,9 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   void OnWritten(bool ok);
   void OnFinished(bool ok);
 
-  void TakeIn(const grpc::ByteBuffer& buffer);
+  void HandleMessageBytes(const grpc::ByteBuffer& buffer);
   void ReadNext();
-  void TellDriverClosed();
+  void NotifyDriverClosed();
   // Starts the next write, or the Finish, if none is in flight.
   void WriteNext();
   void ReleaseIfOver();
@@ -131,9 +131,9 @@ class LauncherStream final : public Session, public std::enable_shared_from_this
   bool reading_ = false;
   bool finished_ = false;
   PeerAddress peer_;
-  std::string user_;           // as in Join
-  bool driver_knows_ = false;  // OnMessage was called
-  bool closed_told_ = false;   // OnClosed was called
+  std::string user_;                     // as in Join
+  bool driver_knows_ = false;            // OnMessage was called
+  bool driver_notified_closed_ = false;  // OnClosed was called
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> outbound_ ABSL_GUARDED_BY(mutex_);

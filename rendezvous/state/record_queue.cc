@@ -12,7 +12,7 @@ void RecordQueue::Start(std::function<bool(Batch batch, SteadyTime taken)> write
   thread_ = std::thread([this, write = std::move(write)] { Run(write); });
 }
 
-void RecordQueue::Keep(Item item) {
+void RecordQueue::SaveRecord(Item item) {
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;

@@ -38,15 +38,15 @@ class RecordQueue {
   RecordQueue(std::string place, Waits waits) : place_(std::move(place)), waits_(waits) {}
   ~RecordQueue() { Stop(); }
 
-  // See StateStore::ReportTrouble. Call before the first Keep, if at all.
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) { report_ = std::move(report); }
+  // See StateStore::SetErrorHandler. Call before the first Keep, if at all.
+  void SetErrorHandler(std::function<void(const std::string& trouble)> report) { report_ = std::move(report); }
 
   // Starts the thread, which calls `write` with all items handed over until `taken`; `write` calls Try and, for written
   // items, `safe`. If `write` returns false, nothing more can be written: the thread ends and later items are dropped.
   // Call once.
   void Start(std::function<bool(Batch batch, SteadyTime taken)> write);
 
-  void Keep(Item item);
+  void SaveRecord(Item item);
 
   // Writes the queued items, if possible, and calls no function after it returns. Later calls do nothing; later items
   // are dropped.
@@ -54,7 +54,7 @@ class RecordQueue {
 
   // The functions below are for `write`.
 
-  // Calls `attempt` until it returns OK. The first failure is reported once, in the log and to ReportTrouble's
+  // Calls `attempt` until it returns OK. The first failure is reported once, in the log and to SetErrorHandler's
   // function. Returns false if it failed and Stop was called, or if it returned CANCELLED, which is not retried.
   bool Try(absl::FunctionRef<absl::Status()> attempt);
 

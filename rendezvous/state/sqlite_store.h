@@ -37,11 +37,11 @@ class SqliteStore final : public StateStore {
   // The state that was read. Call once, before the first Keep.
   SavedState TakeSaved() { return std::move(saved_); }
 
-  void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override {
-    queue_.Keep({std::move(record), std::move(event), std::move(safe)});
+  void SaveRecord(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) override {
+    queue_.SaveRecord({std::move(record), std::move(event), std::move(safe)});
   }
-  void ReportTrouble(std::function<void(const std::string& trouble)> report) override {
-    queue_.ReportTrouble(std::move(report));
+  void SetErrorHandler(std::function<void(const std::string& trouble)> report) override {
+    queue_.SetErrorHandler(std::move(report));
   }
 
   // See RecordQueue::Stop.

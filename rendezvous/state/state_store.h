@@ -17,16 +17,16 @@ class StateStore {
   // Persists `record` in place of its job's previous one, and appends `event`, if not empty, to the job's history.
   // Returns at once. `safe` is called, from any thread, when a server that is started after a crash would find the
   // record; never before the `safe` of earlier calls, and never if the store is destroyed first.
-  virtual void Keep(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) = 0;
+  virtual void SaveRecord(std::shared_ptr<const JobRecord> record, std::string event, std::function<void()> safe) = 0;
 
   // `report` is called, from any thread, when records can't be persisted for now, with a sentence that says why; and
   // with "" when they can again, before their `safe`. Call once, before the first Keep.
-  virtual void ReportTrouble(std::function<void(const std::string& trouble)> report) = 0;
+  virtual void SetErrorHandler(std::function<void(const std::string& trouble)> report) = 0;
 
   // `report` is called, from any thread, when the records of one job can't be persisted although others can, with a
   // sentence that says why and what to do; and with "" when they can again, before their `safe`. Call once, before the
   // first Keep.
-  virtual void ReportJobTrouble(std::function<void(const std::string& job_id, const std::string& trouble)>) {}
+  virtual void SetJobErrorHandler(std::function<void(const std::string& job_id, const std::string& trouble)>) {}
 
   // True if this server owns the records now. Once false it stays false: another server leads or may be about to, and
   // this one must not answer any request.

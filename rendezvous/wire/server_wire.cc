@@ -57,8 +57,8 @@ struct Writer {
   void operator()(const Rejected& rejected) const {
     proto->mutable_rejected()->set_reason(FitText(rejected.reason, kMaxTextBytes));
   }
-  void operator()(const RoundWithoutYou& without) const {
-    v1::RoundWithoutYou* out = proto->mutable_round_without_you();
+  void operator()(const ExcludedFromRound& without) const {
+    v1::ExcludedFromRound* out = proto->mutable_round_without_you();
     out->set_round(without.round);
     out->set_reason(FitText(without.reason, kMaxTextBytes));
   }
@@ -127,8 +127,8 @@ Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
   return Rejected{fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
-RoundWithoutYou ReadRoundWithoutYou(const v1::RoundWithoutYou& proto, FieldReader fields) {
-  return RoundWithoutYou{proto.round(), fields.Line("reason", proto.reason(), kMaxTextBytes)};
+ExcludedFromRound ReadRoundWithoutYou(const v1::ExcludedFromRound& proto, FieldReader fields) {
+  return ExcludedFromRound{proto.round(), fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
       break;
     case v1::ServerMessage::kRoundWithoutYou:
-      message = ReadRoundWithoutYou(proto.round_without_you(), FieldReader("round_without_you", &status));
+      message = ReadRoundWithoutYou(proto.excluded_from_round(), FieldReader("excluded_from_round", &status));
       break;
     case v1::ServerMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }

@@ -1,7 +1,6 @@
 // What a worker and its launcher send each other.
-#include "worker_contract/worker_link.h"
-
 #include "tests/fuzz/fuzz.h"
+#include "worker_contract/worker_link.h"
 
 namespace {
 
@@ -17,13 +16,13 @@ void CheckLine(const std::string& text, Decode decode) {
     return;
   }
   if (!read->has_value()) return;
-  std::string written = EncodeLine(Line(**read));
+  std::string written = EncodeMessage(Line(**read));
   FUZZ_CHECK(written.size() <= kMaxLinkLine);
   FUZZ_CHECK(written.find('\n') == written.size() - 1);
   written.pop_back();
   const auto again = decode(written);
   FUZZ_CHECK(again.ok() && again->has_value());
-  FUZZ_CHECK(EncodeLine(Line(**again)) == written + "\n");
+  FUZZ_CHECK(EncodeMessage(Line(**again)) == written + "\n");
 }
 
 }  // namespace
@@ -42,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(lines == others);
   for (const std::string& line : lines) {
     FUZZ_CHECK(line.size() < kMaxLinkLine);
-    CheckLine<WorkerLine>(line, DecodeWorkerLine);
-    CheckLine<LauncherLine>(line, DecodeLauncherLine);
+    CheckLine<WorkerLinkMessage>(line, DecodeWorkerMessage);
+    CheckLine<LauncherLinkMessage>(line, DecodeLauncherMessage);
   }
   return 0;
 }

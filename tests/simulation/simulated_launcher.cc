@@ -208,7 +208,7 @@ void Launcher::Execute(const launcher::AgentEffect& e) {
   } else if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
     Note(absl::StrCat("workers of round ", spawn->assignment.round));
     workers_.Start(spawn->ranks, spawn->assignment);
-  } else if (const auto* tell = std::get_if<effect::TellWorkers>(&e)) {
+  } else if (const auto* tell = std::get_if<effect::SendToWorkers>(&e)) {
     const auto* suspend = std::get_if<worker_contract::LinkSuspend>(&tell->line);
     if (suspend != nullptr) workers_.Suspend(tell->ranks, *suspend);
   } else if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
@@ -358,7 +358,7 @@ void Launcher::Handle(const ClientEvent& event) {
   }
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) may_take_over_ = welcome->by_launcher;
-    if (std::holds_alternative<rendezvous::RoundWithoutYou>(*message)) ++left_out_;
+    if (std::holds_alternative<rendezvous::ExcludedFromRound>(*message)) ++left_out_;
     return Step([&](Machine* m, Machine::Effects* e) { m->OnServerMessage(*message, now, e); });
   }
   const auto& lost = std::get<Disconnected>(event);

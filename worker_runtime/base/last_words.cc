@@ -48,7 +48,7 @@ std::string Line(int rank, absl::string_view message) {
                     "; the ranks passed tensors of different sizes or dtypes, or called different collectives; "
                     "TORCH_DISTRIBUTED_DEBUG=DETAIL shows which");
   }
-  SayLastWords(terminating_rank, "", absl::InternalError(text));
+  ReportWorkerError(terminating_rank, "", absl::InternalError(text));
   worker_contract::WriteCrashReport(Line(terminating_rank, text).c_str());
   abort();
 }
@@ -63,7 +63,7 @@ std::string ErrorFileJson(absl::string_view message, absl::Time now) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void SayLastWords(int rank, const std::string& error_file, const absl::Status& status) {
+void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status) {
   const std::string line = Line(rank, status.message());
   WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
   if (error_file.empty()) return;
@@ -74,7 +74,7 @@ void SayLastWords(int rank, const std::string& error_file, const absl::Status& s
   close(fd);
 }
 
-void SayLastWordsOnCrash(int rank) {
+void InstallCrashReporter(int rank) {
   terminating_rank = rank;
   std::set_terminate(OnTerminate);
   absl::InitializeSymbolizer(program_invocation_name);

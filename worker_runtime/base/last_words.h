@@ -16,13 +16,13 @@ std::string ErrorFileJson(absl::string_view message, absl::Time now);
 
 // Writes "rank 1: <message>" to stderr in one write, and to `error_file` unless that is empty. A failure to write the
 // file is ignored.
-void SayLastWords(int rank, const std::string& error_file, const absl::Status& status);
+void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status);
 
 // After this call, an uncaught exception (for example in a library's thread) leaves a line on stderr and, with the
 // stack, in the error file before the process ends with SIGABRT; a crash leaves its stack there
 // (worker_contract/crash_report.h). Gloo ends the process with an exception when ranks pass tensors of different sizes;
 // the message explains it.
-void SayLastWordsOnCrash(int rank);
+void InstallCrashReporter(int rank);
 
 }  // namespace ddprun
 

@@ -24,7 +24,7 @@ class LauncherLink {
  public:
   // Callbacks of an elastic worker. Called one at a time on the link's thread; must not block.
   struct Listener {
-    std::function<void(const worker_contract::LauncherLine& line)> heard;
+    std::function<void(const worker_contract::LauncherLinkMessage& line)> heard;
     std::function<void()> closed;  // the last call: no more lines follow; also called if the link never connected
   };
 
@@ -47,7 +47,7 @@ class LauncherLink {
 
   // Sends `line` reliably while the connection lasts: data that the launcher does not read yet is buffered. REQUIRES: a
   // listener, whose thread sends the rest.
-  void Say(const worker_contract::WorkerLine& line);
+  void SendToLauncher(const worker_contract::WorkerLinkMessage& line);
 
   // Sends `progress`, unless the launcher does not keep up or the rate limit is reached: then it is held back, and a
   // newer report replaces it.
@@ -60,7 +60,7 @@ class LauncherLink {
   static LauncherLink& FirstOfProcess(std::optional<Listener> listener);
   void Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the lines received.
-  std::vector<worker_contract::LauncherLine> Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<worker_contract::LauncherLinkMessage> Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool OfThisProcess() const;
   void Listen();

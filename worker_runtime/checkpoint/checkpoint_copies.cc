@@ -74,7 +74,7 @@ absl::StatusOr<CheckpointPlace> PlaceOf(CheckpointFolder& folder) {
   return CheckpointPlace{*id, static_cast<int64_t>(Checksum(ThisProcess().host))};
 }
 
-absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const CheckpointPlace& mine, int copies) {
+absl::StatusOr<std::vector<int>> ChooseCopyRanks(ProcessGroup* group, const CheckpointPlace& mine, int copies) {
   std::vector<CheckpointPlace> places = {mine};
   if (SizeOf(group) > 1) {
     const auto all = group->AllGather(at::tensor({mine.folder, mine.host}, at::kLong).to(group->device()));
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const Checkpoi
   return ranks;
 }
 
-absl::Status TakeRankZeros(ProcessGroup& group, const absl::Status& made, StateParts& parts) {
+absl::Status BroadcastRankZeroParts(ProcessGroup& group, const absl::Status& made, StateParts& parts) {
   const bool sends = group.rank() == 0;
   const auto agree = [&group](const absl::Status& mine) {
     return OutcomeOfAll(

@@ -17,7 +17,7 @@ absl::StatusOr<CheckpointPlace> PlaceOf(CheckpointFolder& folder);
 
 // Collective: chooses the ranks that write copies (RanksOfCopies). Rank 0 prints a warning if there are too few.
 // `group` nullptr: a single process.
-absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const CheckpointPlace& mine, int copies);
+absl::StatusOr<std::vector<int>> ChooseCopyRanks(ProcessGroup* group, const CheckpointPlace& mine, int copies);
 
 // Collective, before several ranks write the same checkpoint: replaces `parts` with rank 0's. Parameters and the
 // optimizer's state are the same on all ranks already; rank 0 sends what may differ: buffers, added tensors, all
@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<int>> PlaceCopies(ProcessGroup* group, const Checkpoi
 // is the status of creating it.
 // Errors, the same on all ranks: `made`, with the rank; InvalidArgument names a tensor whose name, shape or type
 // differs from rank 0's; those of the group.
-absl::Status TakeRankZeros(ProcessGroup& group, const absl::Status& made, StateParts& parts);
+absl::Status BroadcastRankZeroParts(ProcessGroup& group, const absl::Status& made, StateParts& parts);
 
 }  // namespace ddprun
 

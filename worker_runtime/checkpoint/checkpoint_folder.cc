@@ -80,7 +80,7 @@ absl::Status CheckpointFolder::Save(CheckpointId id, CheckpointRound round, Chec
 absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound round) {
   const absl::StatusOr<std::vector<CheckpointId>> ids = List();
   if (!ids.ok()) return ids.status();
-  const std::map<CheckpointId, FileIdentity> before = std::exchange(not_later_, {});
+  const std::map<CheckpointId, FileIdentity> before = std::exchange(known_not_later_, {});
   for (const CheckpointId id : *ids) {
     if (id.run != run) continue;
     const absl::StatusOr<FileIdentity> identity = IdentityOf(Path(ModelFileName(id)));
@@ -94,7 +94,7 @@ absl::Status CheckpointFolder::CheckNotReplaced(int64_t run, CheckpointRound rou
             ", this is ", round.round, "): this process was replaced and must end"));
       }
     }
-    not_later_[id] = *identity;
+    known_not_later_[id] = *identity;
   }
   return absl::OkStatus();
 }
@@ -275,7 +275,7 @@ absl::Status CheckpointFolder::OpenShards(StoredCheckpoint& checkpoint) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenWhole(CheckpointId id) const {
+absl::StatusOr<StoredCheckpoint> CheckpointFolder::OpenVerified(CheckpointId id) const {
   absl::StatusOr<StoredCheckpoint> checkpoint = Open(id);
   if (!checkpoint.ok()) return checkpoint;
   absl::Status status = checkpoint->model->CheckAll();

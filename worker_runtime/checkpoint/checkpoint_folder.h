@@ -87,7 +87,7 @@ class CheckpointFolder {
   absl::StatusOr<StoredCheckpoint> Open(CheckpointId id) const;
 
   // Opens a checkpoint and verifies all of its contents.
-  absl::StatusOr<StoredCheckpoint> OpenWhole(CheckpointId id) const;
+  absl::StatusOr<StoredCheckpoint> OpenVerified(CheckpointId id) const;
 
  private:
   absl::Status Write(CheckpointId id, CheckpointRound round, CheckpointPart model, CheckpointPart state,
@@ -100,7 +100,7 @@ class CheckpointFolder {
 
   const std::string folder_;
   FileSystem& files_;
-  std::map<CheckpointId, FileIdentity> not_later_;  // models that CheckNotReplaced need not read again
+  std::map<CheckpointId, FileIdentity> known_not_later_;  // models that CheckNotReplaced need not read again
 };
 
 }  // namespace ddprun

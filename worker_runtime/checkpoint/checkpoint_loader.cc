@@ -160,7 +160,7 @@ absl::StatusOr<std::string> CheckpointLoader::Verify(int root) {
   json said = {{"damage", ""}, {"model", ""}, {"state", ""}};
   absl::Status cannot_send;
   if (RankIn(group_) == root) {
-    absl::StatusOr<StoredCheckpoint> stored = folder_.OpenWhole(chosen_);
+    absl::StatusOr<StoredCheckpoint> stored = folder_.OpenVerified(chosen_);
     if (stored.ok() && sent_ && !stored->shards.empty()) {
       cannot_send = absl::InvalidArgumentError(
           absl::StrCat(stored->model->path(),
@@ -201,7 +201,7 @@ absl::Status CheckpointLoader::Open(int root) {
 absl::Status CheckpointLoader::OpenShared() {
   if (!stored_) {
     const absl::string_view advice = "; share the folder between all nodes, or set shared_folder to false";
-    absl::StatusOr<StoredCheckpoint> here = folder_.OpenWhole(chosen_);
+    absl::StatusOr<StoredCheckpoint> here = folder_.OpenVerified(chosen_);
     if (!here.ok()) return absl::DataLossError(absl::StrCat(here.status().message(), advice));
     const std::string state = here->state != nullptr ? HeaderChecksum(*here->state) : "";
     if (HeaderChecksum(*here->model) != model_checksum_ || state != state_checksum_) {
@@ -242,8 +242,8 @@ absl::Status CheckpointLoader::Plan() {
 }
 
 absl::Status CheckpointLoader::ReadAll(int root) {
-  const auto take_model = [this](size_t index, const at::Tensor& value) { loader_->TakeModel(index, value); };
-  const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->TakeRest(index, value); };
+  const auto take_model = [this](size_t index, const at::Tensor& value) { loader_->SetModelTensor(index, value); };
+  const auto take_rest = [this](size_t index, const at::Tensor& value) { loader_->SetRestTensor(index, value); };
   absl::Status status;
   if (sent_) {
     status = VisitSent(*group_, root, model_, model_buffer_, take_model);

@@ -77,9 +77,9 @@ class Checkpointer::Impl {
   using Write = std::function<absl::Status(CheckpointPart model, CheckpointPart rest)>;
   using Finished = std::function<void(const absl::Status&)>;
 
-  absl::Status Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
-  absl::Status Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                        absl::FunctionRef<absl::Status(RankMeeting&)> part);
+  absl::Status CatchExceptions(absl::string_view operation, absl::FunctionRef<absl::Status()> body);
+  absl::Status RunCollective(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                             absl::FunctionRef<absl::Status(RankMeeting&)> part);
   void AwaitWriter();
   void CancelShards();
   void WarnOfUnreported();
@@ -120,7 +120,7 @@ class Checkpointer::Impl {
 };
 
 // Converts exceptions of LibTorch to a Status; uses the group, if there is one, as its errors are more informative.
-absl::Status Checkpointer::Impl::Wall(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
+absl::Status Checkpointer::Impl::CatchExceptions(absl::string_view operation, absl::FunctionRef<absl::Status()> body) {
   return group_ != nullptr ? group_->Try(operation, body) : TorchTry(operation, body);
 }
 
@@ -149,7 +149,7 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
   CheckpointInfo info;
   CheckpointLoader loader(group_.get(), state_, folder_,
                           {options_.shared_folder, options_.run_id, options_.disk_timeout});
-  const absl::Status status = Wall("load a checkpoint", [&]() -> absl::Status {
+  const absl::Status status = CatchExceptions("load a checkpoint", [&]() -> absl::Status {
     absl::StatusOr<CheckpointInfo> loaded = loader.Load();
     if (loaded.ok()) info = *std::move(loaded);
     return loaded.status();
@@ -186,8 +186,8 @@ absl::StatusOr<CheckpointInfo> Checkpointer::Impl::Resume() {
 
 // Implements a collective call: once all ranks have entered it, runs `all` on all of them, then `part`. The other ranks
 // then wait for rank 0 and return its result.
-absl::Status Checkpointer::Impl::Together(const std::string& call, absl::FunctionRef<absl::Status()> all,
-                                          absl::FunctionRef<absl::Status(RankMeeting&)> part) {
+absl::Status Checkpointer::Impl::RunCollective(const std::string& call, absl::FunctionRef<absl::Status()> all,
+                                               absl::FunctionRef<absl::Status(RankMeeting&)> part) {
   RankMeeting meeting(group_.get(), call);
   absl::Status status = SizeOf(group_.get()) > 1 ? meeting.AwaitAll(group_->timeout()) : absl::OkStatus();
   if (!status.ok()) return status;
@@ -230,9 +230,9 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
   const SteadyTime start = SteadyNow();
   at::Tensor random;
   StateParts parts;
-  const absl::Status status = Together(
+  const absl::Status status = RunCollective(
       "Checkpointer::Save",
-      [&] { return Wall("save a checkpoint", [&] { return CheckAndGather(progress, &random, &parts); }); },
+      [&] { return CatchExceptions("save a checkpoint", [&] { return CheckAndGather(progress, &random, &parts); }); },
       [&](RankMeeting& meeting) { return SavePart(meeting, progress, random, std::move(parts)); });
   stats_.saves += 1;
   stats_.last_stall = SteadyNow() - start;
@@ -241,7 +241,7 @@ absl::Status Checkpointer::Impl::Save(const Progress& progress) {
 }
 
 absl::Status Checkpointer::Impl::Finish() {
-  return Together(
+  return RunCollective(
       "Checkpointer::Finish", [] { return absl::OkStatus(); },
       [&](RankMeeting&) {
         AwaitWriter();
@@ -270,7 +270,7 @@ absl::Status Checkpointer::Impl::CheckAndGather(const Progress& progress, at::Te
       if (mine.ok()) *parts = *std::move(mine);
       return mine.status();
     });
-    if (absl::Status status = TakeRankZeros(*group_, made, *parts); !status.ok()) return status;
+    if (absl::Status status = BroadcastRankZeroParts(*group_, made, *parts); !status.ok()) return status;
   }
   // Gather ran after all earlier collectives: if one of them was aborted on a GPU, the state is garbage.
   return group_->Health();
@@ -298,7 +298,7 @@ absl::Status Checkpointer::Impl::Gather(at::Tensor* random) {
     former_writer_ = static_cast<int>(agreed[5]);
     if (run_ == 0) BeginRun();
     if (options_.copies > 1) {
-      absl::StatusOr<std::vector<int>> ranks = PlaceCopies(group_.get(), place_, options_.copies);
+      absl::StatusOr<std::vector<int>> ranks = ChooseCopyRanks(group_.get(), place_, options_.copies);
       if (!ranks.ok()) return ranks.status();
       copy_ranks_ = *std::move(ranks);
     }

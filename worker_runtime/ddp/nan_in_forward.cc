@@ -53,7 +53,7 @@ bool HasNan(const at::Tensor& tensor) {
 std::string ShapeOf(const at::Tensor& tensor) { return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "]"); }
 
 // True for operators that return uninitialized memory, which LibTorch's deterministic mode fills with NaN.
-bool GivesUninitialized(absl::string_view name) {
+bool ReturnsUninitialized(absl::string_view name) {
   return absl::StartsWith(name, "aten::empty") || absl::StartsWith(name, "aten::new_empty") ||
          absl::StartsWith(name, "aten::resize") || name == "aten::fill_";
 }
@@ -78,7 +78,8 @@ std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& operation
 
 void OnEnd(const at::RecordFunction& operation, at::ObserverContext* context) {
   const auto* const started = static_cast<const Started*>(context);
-  if (watch == nullptr || !watch->found.empty() || started->nan_before || GivesUninitialized(operation.name())) return;
+  if (watch == nullptr || !watch->found.empty() || started->nan_before || ReturnsUninitialized(operation.name()))
+    return;
   const at::DisableRecordFunctionGuard not_of_what_this_calls;
   const at::NoGradGuard no_grad;
   for (const at::Tensor& tensor : TensorsOf(operation.outputs())) {

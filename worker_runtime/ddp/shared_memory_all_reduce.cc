@@ -80,7 +80,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   } else {
     at::mul_out(own, piece, c10::scalar_to_tensor(factor));
   }
-  if (absl::Status status = Meet(); !status.ok()) return status;
+  if (absl::Status status = EnterBarrier(); !status.ok()) return status;
   if (size < kRanksThatShareTheWork) {
     SumSlots(piece, 0, count);
   } else {
@@ -90,7 +90,7 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
     at::Tensor part = piece.narrow(0, begin, length);
     SumSlots(part, begin, length);
     SlotAs(rank, piece, begin, length).copy_(part);
-    if (absl::Status status = Meet(); !status.ok()) return status;
+    if (absl::Status status = EnterBarrier(); !status.ok()) return status;
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
       const int64_t from = begin_of(other), part_length = begin_of(other + 1) - from;
@@ -101,10 +101,10 @@ absl::Status SharedMemoryAllReduce::ReducePiece(const at::Tensor& piece, double 
   return absl::OkStatus();
 }
 
-absl::Status SharedMemoryAllReduce::Meet() {
+absl::Status SharedMemoryAllReduce::EnterBarrier() {
   // An empty operation, which fails if the group was aborted or another of its operations failed.
   const auto usable = [this] { return group_->Try("shared-memory all-reduce", [] { return absl::OkStatus(); }); };
-  return segment_->Meet(group_->timeout(), usable);
+  return segment_->EnterBarrier(group_->timeout(), usable);
 }
 
 at::Tensor SharedMemoryAllReduce::SlotAs(int rank, const at::Tensor& like, int64_t begin, int64_t count) const {

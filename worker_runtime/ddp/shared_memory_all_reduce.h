@@ -59,7 +59,7 @@ class SharedMemoryAllReduce : public std::enable_shared_from_this<SharedMemoryAl
   SharedMemoryAllReduce(std::shared_ptr<ProcessGroup> group, std::unique_ptr<SharedSegment> segment)
       : group_(std::move(group)), segment_(std::move(segment)) {}
 
-  absl::Status Meet();
+  absl::Status EnterBarrier();
   absl::Status ReducePiece(const at::Tensor& piece, double factor);
   at::Tensor SlotAs(int rank, const at::Tensor& like, int64_t begin, int64_t count) const;
   void SumSlots(at::Tensor target, int64_t begin, int64_t count) const;

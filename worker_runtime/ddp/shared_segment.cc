@@ -178,7 +178,7 @@ std::byte* SharedSegment::slot(int rank) const {
   return static_cast<std::byte*>(memory_) + sizeof(Header) + size() * sizeof(RankState) + rank * slot_bytes();
 }
 
-bool SharedSegment::AllCame(uint32_t turn) const {
+bool SharedSegment::AllArrived(uint32_t turn) const {
   for (int rank = 0; rank < size(); ++rank) {
     // Turns wrap around; no rank is ahead or behind by more than one.
     if (static_cast<int32_t>(state(rank).turns.load(std::memory_order_acquire) - turn) < 0) return false;
@@ -223,13 +223,13 @@ void SharedSegment::Wake() const {
   if (header->sleepers.load() > 0) FutexWakeAll(&header->arrivals);
 }
 
-absl::Status SharedSegment::Meet(absl::Duration timeout, const Check& check) {
+absl::Status SharedSegment::EnterBarrier(absl::Duration timeout, const Check& check) {
   auto* const header = static_cast<Header*>(memory_);
   const uint32_t turn = ++turn_;
   state(rank_).turns.store(turn, std::memory_order_release);
   Wake();
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (AllCame(turn)) return absl::OkStatus();
+    if (AllArrived(turn)) return absl::OkStatus();
     Pause();
   }
   const SteadyTime deadline = SteadyNow() + timeout;
@@ -237,10 +237,10 @@ absl::Status SharedSegment::Meet(absl::Duration timeout, const Check& check) {
     // Announced before the check, so that a rank that arrives after the check wakes us.
     header->sleepers.fetch_add(1);
     const uint32_t arrivals = header->arrivals.load();
-    const bool all_came = AllCame(turn);
+    const bool all_came = AllArrived(turn);
     if (!all_came) FutexWait(&header->arrivals, arrivals, kLook);
     header->sleepers.fetch_sub(1);
-    if (all_came || AllCame(turn)) return absl::OkStatus();
+    if (all_came || AllArrived(turn)) return absl::OkStatus();
     absl::Status status = check == nullptr ? absl::OkStatus() : check();
     if (status.ok()) status = CheckPeers(turn);
     if (status.ok() && SteadyNow() >= deadline) {
@@ -249,7 +249,7 @@ absl::Status SharedSegment::Meet(absl::Duration timeout, const Check& check) {
     }
     if (status.ok()) continue;
     // A rank that arrived and has left since then counts as arrived.
-    if (AllCame(turn)) return absl::OkStatus();
+    if (AllArrived(turn)) return absl::OkStatus();
     state(rank_).gone.store(kGaveUp);
     Wake();
     return status;

@@ -54,7 +54,7 @@ class SharedSegment {
   // Errors: DeadlineExceeded after `timeout`, with the missing ranks; Unavailable if one of them has died or left; the
   // error that `check` returned. After an error the segment is unusable for all ranks.
   using Check = std::function<absl::Status()>;
-  absl::Status Meet(absl::Duration timeout, const Check& check);
+  absl::Status EnterBarrier(absl::Duration timeout, const Check& check);
 
  private:
   struct Header;
@@ -62,7 +62,7 @@ class SharedSegment {
 
   SharedSegment(int fd, void* memory, size_t bytes, int rank);
   RankState& state(int rank) const;
-  bool AllCame(uint32_t turn) const;
+  bool AllArrived(uint32_t turn) const;
   std::vector<int> Missing(uint32_t turn) const;
   absl::Status CheckPeers(uint32_t turn) const;
   void Wake() const;

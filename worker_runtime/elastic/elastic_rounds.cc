@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-using worker_contract::LauncherLine;
+using worker_contract::LauncherLinkMessage;
 using worker_contract::LinkCheckpointNow;
 using worker_contract::LinkFailed;
 using worker_contract::LinkReForm;
@@ -22,7 +22,7 @@ ElasticRounds::~ElasticRounds() {
 }
 
 LauncherLink::Listener ElasticRounds::listener() {
-  return {.heard = [this](const LauncherLine& line) { Hear(line); },
+  return {.heard = [this](const LauncherLinkMessage& line) { OnLauncherMessage(line); },
           .closed =
               [this] {
                 MutexLock lock(&mutex_);
@@ -31,7 +31,7 @@ LauncherLink::Listener ElasticRounds::listener() {
               }};
 }
 
-void ElasticRounds::Hear(const LauncherLine& line) {
+void ElasticRounds::OnLauncherMessage(const LauncherLinkMessage& line) {
   std::optional<std::stop_source> creation;
   std::function<void(const std::string&)> abort;
   std::string reason;
@@ -105,8 +105,8 @@ absl::StatusOr<LinkReForm> ElasticRounds::AwaitNextRound(std::optional<int64_t> 
   for (;;) {
     const RoundTracker::Action action = tracker_.Next(SteadyNow());
     switch (action.kind) {
-      case RoundTracker::Action::kSaySuspended: link_->Say(LinkSuspended{tracker_.round(), step}); break;
-      case RoundTracker::Action::kSayFailed: link_->Say(LinkFailed{tracker_.round(), why}); break;
+      case RoundTracker::Action::kSendSuspended: link_->SendToLauncher(LinkSuspended{tracker_.round(), step}); break;
+      case RoundTracker::Action::kSendFailed: link_->SendToLauncher(LinkFailed{tracker_.round(), why}); break;
       case RoundTracker::Action::kReForm: return action.re_form;
       case RoundTracker::Action::kWait: changed_.WaitUntil(&mutex_, action.deadline); break;
       case RoundTracker::Action::kEndClosed:
@@ -117,8 +117,8 @@ absl::StatusOr<LinkReForm> ElasticRounds::AwaitNextRound(std::optional<int64_t> 
   }
 }
 
-void ElasticRounds::Say(const worker_contract::WorkerLine& line) {
-  if (link_ != nullptr) link_->Say(line);
+void ElasticRounds::SendToLauncher(const worker_contract::WorkerLinkMessage& line) {
+  if (link_ != nullptr) link_->SendToLauncher(line);
 }
 
 std::optional<SteadyTime> ElasticRounds::suspended_at() const {

@@ -60,7 +60,7 @@ class ElasticRounds {
   // Errors: Unavailable: the launcher is gone; Cancelled: it stops this worker.
   absl::StatusOr<worker_contract::LinkReForm> AwaitNextRound(std::optional<int64_t> step, const std::string& why);
 
-  void Say(const worker_contract::WorkerLine& line);
+  void SendToLauncher(const worker_contract::WorkerLinkMessage& line);
 
   // Arrival of the `suspend` of the last round that was left, and of the `re-form`.
   std::optional<SteadyTime> suspended_at() const;
@@ -70,7 +70,7 @@ class ElasticRounds {
   void InBackground(std::function<void()> function);
 
  private:
-  void Hear(const worker_contract::LauncherLine& line);
+  void OnLauncherMessage(const worker_contract::LauncherLinkMessage& line);
 
   LauncherLink* link_ = nullptr;
   mutable Mutex mutex_;

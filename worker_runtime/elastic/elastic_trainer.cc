@@ -130,7 +130,7 @@ absl::StatusOr<ElasticTrainer::End> ElasticTrainer::TrainRound() {
     }
     if (worker_.suspended()) return End::kNextRound;
   }
-  DDPRUN_RETURN_IF_ERROR(SayFinished(step));
+  DDPRUN_RETURN_IF_ERROR(ReportFinished(step));
   // Here, and not in RunWorker: a rank that dies now is replaced, and the newcomer receives the final state.
   DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
   return End::kDone;
@@ -172,10 +172,10 @@ absl::StatusOr<std::optional<ElasticTrainer::End>> ElasticTrainer::BetweenSteps(
   }
   const bool due = step > 0 && (last || step % options_.checkpoint_every == 0);
   // The checkpoint that this round was resumed from satisfies the request.
-  if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.SayCheckpointed(step);
+  if (wishes.checkpoint && checkpointer_ != nullptr && saved_ == step) worker_.ReportCheckpoint(step);
   if (due || wishes.stop || wishes.checkpoint) DDPRUN_RETURN_IF_ERROR(Save(step, /*must=*/last || wishes.stop));
   if (wishes.stop) {
-    DDPRUN_RETURN_IF_ERROR(SayFinished(step));
+    DDPRUN_RETURN_IF_ERROR(ReportFinished(step));
     DDPRUN_RETURN_IF_ERROR(worker_.group()->Shutdown());
     stopped_ = true;
     return TimeUntilStop() < absl::InfiniteDuration() ? End::kStopped : End::kNextRound;
@@ -302,16 +302,16 @@ absl::Status ElasticTrainer::Save(int64_t steps, bool must) {
   const std::optional<int64_t> before = std::exchange(unconfirmed_, std::nullopt);
   if (!status.ok()) {
     const bool async = options_.checkpoint.async;
-    if ((must && !async) || !MayGoOnWithout(steps, status)) return status;
+    if ((must && !async) || !MayContinueAfterFailedSave(steps, status)) return status;
     if (async) unconfirmed_ = steps;
     return absl::OkStatus();
   }
   failed_saves_ = 0;
-  if (before.has_value()) worker_.SayCheckpointed(*before);
+  if (before.has_value()) worker_.ReportCheckpoint(*before);
   if (options_.checkpoint.async) {
     unconfirmed_ = steps;
   } else {
-    worker_.SayCheckpointed(steps);
+    worker_.ReportCheckpoint(steps);
   }
   saved_ = steps;
   return absl::OkStatus();
@@ -319,7 +319,7 @@ absl::Status ElasticTrainer::Save(int64_t steps, bool must) {
 
 // Returns true if training may continue without this checkpoint, with the same result on all ranks, as all have got the
 // error. The error of a disk may be transient, and the state is in memory.
-bool ElasticTrainer::MayGoOnWithout(int64_t steps, const absl::Status& failed) {
+bool ElasticTrainer::MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed) {
   switch (failed.code()) {
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kNotFound:
@@ -339,9 +339,9 @@ bool ElasticTrainer::MayGoOnWithout(int64_t steps, const absl::Status& failed) {
   return true;
 }
 
-absl::Status ElasticTrainer::SayFinished(int64_t steps) {
+absl::Status ElasticTrainer::ReportFinished(int64_t steps) {
   if (checkpointer_ != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer_->Finish());
-  if (unconfirmed_.has_value()) worker_.SayCheckpointed(*std::exchange(unconfirmed_, std::nullopt));
+  if (unconfirmed_.has_value()) worker_.ReportCheckpoint(*std::exchange(unconfirmed_, std::nullopt));
   ReportProgress({.step = steps, .phase = kFinishedPhase, .loss = loss_});
   return absl::OkStatus();
 }

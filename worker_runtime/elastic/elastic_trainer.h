@@ -132,8 +132,8 @@ class ElasticTrainer {
   absl::StatusOr<std::optional<int64_t>> Resume();
   absl::Status UseCheckpoints();
   absl::Status Save(int64_t steps, bool must);
-  bool MayGoOnWithout(int64_t steps, const absl::Status& failed);
-  absl::Status SayFinished(int64_t steps);
+  bool MayContinueAfterFailedSave(int64_t steps, const absl::Status& failed);
+  absl::Status ReportFinished(int64_t steps);
   absl::StatusOr<at::Tensor> Step(int64_t step);
   absl::Status AwaitDevice();
 

@@ -119,7 +119,7 @@ absl::StatusOr<int64_t> ElasticWorker::SyncState(TrainingState& state, ElasticMo
   recovery_.state_synced = SteadyNow();
   recovery_.step = point->step;
   recovery_.first_step = std::nullopt;
-  if (recovery_.round != 0) rounds_.Say(worker_contract::LinkReFormed{env().round, point->step, source});
+  if (recovery_.round != 0) rounds_.SendToLauncher(worker_contract::LinkReFormed{env().round, point->step, source});
   return point->step;
 }
 
@@ -195,7 +195,7 @@ bool ElasticWorker::Recoverable(const absl::Status& status) {
   return true;
 }
 
-void ElasticWorker::SayCheckpointed(int64_t step) { rounds_.Say(worker_contract::LinkCheckpointed{step}); }
+void ElasticWorker::ReportCheckpoint(int64_t step) { rounds_.SendToLauncher(worker_contract::LinkCheckpointed{step}); }
 
 void RunElasticWorker(WorkerOptions options, absl::FunctionRef<absl::Status(ElasticWorker&)> body) {
   // Same as in RunWorker: the code below must run in the forked worker.

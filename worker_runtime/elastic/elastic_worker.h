@@ -126,7 +126,7 @@ class ElasticWorker {
   // saving.
   bool TakeCheckpointRequest() { return rounds_.TakeCheckpointRequest(); }
   // Informs the launcher that a checkpoint with `step` steps is on disk.
-  void SayCheckpointed(int64_t step);
+  void ReportCheckpoint(int64_t step);
 
   // Times of the last recovery; round 0: there was none.
   const RecoveryTimes& recovery() const { return recovery_; }

@@ -27,7 +27,7 @@ using torch::optim::OptimizerParamGroup;
 constexpr size_t kSmallBytes = 256 * 1024;
 constexpr size_t kChunkBytes = 1024 * 1024;
 // Limits the buffers in flight, which would otherwise undo the saving of memory.
-constexpr size_t kChunksOnTheirWay = 16;
+constexpr size_t kMaxChunksInFlight = 16;
 
 void CheckSameOnAllRanks(ProcessGroup& group, const std::vector<OptimizerParamGroup>& groups) {
   ModelDescription description;
@@ -90,7 +90,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
   CheckEachOnce("ZeroRedundancyOptimizer", groups);
   CheckSameOnAllRanks(*group_, groups);
   std::vector<OptimizerParamGroup> own;
-  for (const OptimizerParamGroup& each : groups) own.push_back(TakeOwn(each));
+  for (const OptimizerParamGroup& each : groups) own.push_back(AssignOwners(each));
   local_ = make_optimizer(own);
   TORCH_CHECK(local_ != nullptr && local_->param_groups().size() == groups.size(),
               "ZeroRedundancyOptimizer: the factory must return an optimizer with the ", groups.size(),
@@ -107,7 +107,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(std::shared_ptr<ProcessGroup> g
     : ZeroRedundancyOptimizer(std::move(group), {OptimizerParamGroup(std::move(parameters))}, make_optimizer) {}
 
 // Same as _partition_parameters of torch/distributed/optim/zero_redundancy_optimizer.py.
-OptimizerParamGroup ZeroRedundancyOptimizer::TakeOwn(const OptimizerParamGroup& group) {
+OptimizerParamGroup ZeroRedundancyOptimizer::AssignOwners(const OptimizerParamGroup& group) {
   std::vector<at::Tensor> largest_first = group.params();
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const at::Tensor& a, const at::Tensor& b) { return a.numel() > b.numel(); });
@@ -175,7 +175,7 @@ void ZeroRedundancyOptimizer::SendParameters() {
   const at::NoGradGuard no_grad;
   std::deque<Sending> sending;
   for (const Chunk& chunk : chunks_) {
-    if (sending.size() == kChunksOnTheirWay) {
+    if (sending.size() == kMaxChunksInFlight) {
       sending.front().Finish();
       sending.pop_front();
     }
@@ -192,7 +192,7 @@ void ZeroRedundancyOptimizer::add_param_group(const OptimizerParamGroup& group) 
   std::vector<OptimizerParamGroup> groups = param_groups_;
   groups.push_back(group);
   CheckEachOnce("ZeroRedundancyOptimizer", groups);
-  local_->add_param_group(TakeOwn(group));
+  local_->add_param_group(AssignOwners(group));
   param_groups_.emplace_back(group.params(), local_->param_groups().back().options().clone());
   PlanChunks();
 }

@@ -74,7 +74,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
     size_t bytes = 0;
   };
 
-  torch::optim::OptimizerParamGroup TakeOwn(const torch::optim::OptimizerParamGroup& group);
+  torch::optim::OptimizerParamGroup AssignOwners(const torch::optim::OptimizerParamGroup& group);
   void PlanChunks();
   void SendParameters();
 

@@ -96,7 +96,7 @@ std::vector<std::string> Entries(const char* folder_name) {
 }
 
 // Returns the reason why no worker can be forked from this process; empty: it can.
-std::string WhyNot(pid_t launcher) {
+std::string ReasonNotForkable(pid_t launcher) {
   if (getppid() != launcher)
     return "the program is not a direct child of the launcher, so its workers would not be either";
   for (const std::string& thread : Entries("/proc/self/task")) {
@@ -256,7 +256,7 @@ void WaitToBeForked() {
   const Message setup = Receive(channel);
   pid_t launcher = 0;
   if (setup.fields.size() < 2 || !absl::SimpleAtoi(setup.fields[1], &launcher)) _exit(0);
-  if (const std::string why = WhyNot(launcher); !why.empty()) EndServer(channel, {"failed", why});
+  if (const std::string why = ReasonNotForkable(launcher); !why.empty()) EndServer(channel, {"failed", why});
   Flush();
   const std::map<std::string, Stamp> files = MappedFiles();
   Send(channel, {"ready", absl::StrCat(static_cast<double>(clock()) / CLOCKS_PER_SEC)});

@@ -71,7 +71,7 @@ void FailureBoard::Post(const FailureReport& report) {
 }
 
 void FailureBoard::Write(c10d::Store& store, const FailureReport& report) const {
-  const std::string line = EncodeLine(rank_, report);
+  const std::string line = EncodeMessage(rank_, report);
   if (store.hasExtendedApi()) store.append(kAllReports, std::vector<uint8_t>(line.begin(), line.end()));
   store.set(ReportKey(rank_), line);
   // A set has no reply; the reply to the next request shows that the store has the report.
@@ -102,7 +102,7 @@ void FailureBoard::AwaitAll(absl::Duration timeout) {
   WithStore([&](c10d::Store& store) { store.wait(keys, absl::ToChronoMilliseconds(timeout)); });
 }
 
-void FailureBoard::SayRead() {
+void FailureBoard::AnnounceRead() {
   WithStore([&](c10d::Store& store) { store.set(ReadKey(rank_), "read"); });
 }
 

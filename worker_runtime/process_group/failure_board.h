@@ -40,9 +40,9 @@ class FailureBoard {
   void Await(int rank, absl::Duration timeout);
   void AwaitAll(absl::Duration timeout);
 
-  // SayRead announces that this rank no longer needs the store; AwaitReaders waits until all ranks except `gone` have
+  // AnnounceRead announces that this rank no longer needs the store; AwaitReaders waits until all ranks except `gone` have
   // announced it.
-  void SayRead();
+  void AnnounceRead();
   void AwaitReaders(const std::set<int>& gone, absl::Duration timeout);
 
   // Runs any other request.

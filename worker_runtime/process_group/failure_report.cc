@@ -140,7 +140,7 @@ std::optional<FailureReport> FailureReport::Decode(absl::string_view text) {
   return std::nullopt;
 }
 
-std::string EncodeLine(int rank, const FailureReport& report) {
+std::string EncodeMessage(int rank, const FailureReport& report) {
   return absl::StrCat(rank, "\t", absl::StrReplaceAll(report.Encode(), {{"\n", " "}}), "\n");
 }
 

@@ -42,7 +42,7 @@ using FailureReports = std::map<int, FailureReport>;  // by rank; only failed ra
 
 // Encodes one line of a list of reports, and decodes the list. Malformed lines are skipped; only a rank's first line
 // counts.
-std::string EncodeLine(int rank, const FailureReport& report);
+std::string EncodeMessage(int rank, const FailureReport& report);
 FailureReports DecodeLines(absl::string_view text);
 
 // Origin of a chain of lost connections.

@@ -135,12 +135,12 @@ class InterruptibleBackend::InFlight : public std::enable_shared_from_this<InFli
       changed_.WaitUntil(&mutex_, watch_.NextLook(SteadyNow()));
       const bool late = !operations_.empty() && operations_.begin()->first <= begun_before;
       begun_before = begun_;
-      if (late || (why_ != nullptr && !operations_.empty())) LookAround();
+      if (late || (why_ != nullptr && !operations_.empty())) CheckConnections();
     }
     mutex_.Unlock();
   }
 
-  void LookAround() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void CheckConnections() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     mutex_.Unlock();
     const Connections seen = look_();
     mutex_.Lock();

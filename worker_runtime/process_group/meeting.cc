@@ -30,11 +30,11 @@ namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
 // Reserved for documentation (RFC 5737), so it lies behind the default route. Nothing is sent there.
-constexpr char kSomewhereFar[] = "192.0.2.1";
+constexpr char kRemoteTestAddress[] = "192.0.2.1";
 
 // Tombstone value for a rank that timed out, and the offset that is then added to its join counter.
-constexpr char kNobody[] = "?";
-constexpr int64_t kGivenUp = 1 << 20;
+constexpr char kTombstone[] = "?";
+constexpr int64_t kTombstoneOffset = 1 << 20;
 
 // How long one connection attempt waits for the store before checking for cancellation; c10d waits twice.
 constexpr absl::Duration kConnectOnce = absl::Milliseconds(400);
@@ -43,10 +43,10 @@ constexpr absl::Duration kConnectOnce = absl::Milliseconds(400);
 constexpr absl::Duration kAnswer = absl::Seconds(10);
 
 // How long the store's host waits for the others to read why it gave up.
-constexpr absl::Duration kHearOthers = absl::Seconds(1);
+constexpr absl::Duration kReportWait = absl::Seconds(1);
 
 std::string PortsKey(int rank) { return absl::StrCat("ports/", rank); }
-std::string TakenKey(int rank) { return absl::StrCat("taken/", rank); }
+std::string JoinCountKey(int rank) { return absl::StrCat("taken/", rank); }
 
 c10d::TCPStoreOptions StoreOptions(const WorkerEnv& env, absl::Duration timeout, bool host) {
   c10d::TCPStoreOptions options;
@@ -126,7 +126,7 @@ std::vector<int> WaitForAll(c10d::Store& store, const std::vector<std::string>& 
   return missing;
 }
 
-absl::Status NotAllCame(const std::vector<int>& missing, int size, absl::Duration timeout) {
+absl::Status RanksDidNotJoin(const std::vector<int>& missing, int size, absl::Duration timeout) {
   return absl::DeadlineExceededError(absl::StrCat(
       "timed out after ", absl::FormatDuration(timeout), " waiting for ", Peers().Names(missing), "; ",
       size - missing.size(), " of ", size, " joined; are all ranks started, with the same address and world size?"));
@@ -151,12 +151,12 @@ absl::StatusOr<Peers> ReadPeers(c10d::Store& store, const std::vector<std::strin
   std::vector<int> missing;
   for (size_t rank = 0; rank < values.size(); ++rank) {
     const std::string& value = values[rank];
-    absl::StatusOr<Peer> peer = value == kNobody ? Peer() : Peer::Decode(value);
+    absl::StatusOr<Peer> peer = value == kTombstone ? Peer() : Peer::Decode(value);
     if (!peer.ok()) return peer.status();
-    if (value == kNobody) missing.push_back(static_cast<int>(rank));
+    if (value == kTombstone) missing.push_back(static_cast<int>(rank));
     peers.push_back(*peer);
   }
-  if (!missing.empty()) return NotAllCame(missing, static_cast<int>(keys.size()), timeout);
+  if (!missing.empty()) return RanksDidNotJoin(missing, static_cast<int>(keys.size()), timeout);
   return Peers(std::move(peers));
 }
 
@@ -207,7 +207,7 @@ std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool s
     absl::StatusOr<std::string> address = LocalAddressTowards(tcp->getHost(), tcp->getPort());
     if (address.ok() && !(several_hosts && IsLoopbackAddress(*address))) return *address;
   }
-  return LocalAddressTowards(kSomewhereFar, 1).value_or(kLoopback);
+  return LocalAddressTowards(kRemoteTestAddress, 1).value_or(kLoopback);
 }
 
 Peer ThisProcess() {
@@ -221,8 +221,8 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
   const std::vector<std::string> keys = Keys("rank", size);
   absl::StatusOr<Peers> peers = Peers();
   absl::Status status = TorchTry("the store", [&]() -> absl::Status {
-    const int64_t came = store.add(TakenKey(rank), 1);
-    if (came > kGivenUp)
+    const int64_t came = store.add(JoinCountKey(rank), 1);
+    if (came > kTombstoneOffset)
       return absl::DeadlineExceededError("joined too late: the other ranks timed out waiting for this rank");
     if (came > 1) {
       return absl::InvalidArgumentError(
@@ -232,13 +232,13 @@ absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& s
     store.set(keys[rank], self.Encode());
     for (const int missing : WaitForAll(store, keys, timeout)) {
       // Wakes ranks that still wait for it.
-      store.add(TakenKey(missing), kGivenUp);
-      store.set(keys[missing], kNobody);
+      store.add(JoinCountKey(missing), kTombstoneOffset);
+      store.set(keys[missing], kTombstone);
     }
     peers = ReadPeers(store, keys, timeout);
     if (peers.ok()) return absl::OkStatus();
     store.set(absl::StrCat("heard/", rank), "");
-    if (hosts_store) WaitForAll(store, Keys("heard", size), kHearOthers);
+    if (hosts_store) WaitForAll(store, Keys("heard", size), kReportWait);
     return peers.status();
   });
   if (!status.ok()) return status;

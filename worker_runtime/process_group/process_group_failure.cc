@@ -23,7 +23,7 @@ using Kind = FailureReport::Kind;
 constexpr absl::string_view kAborted = "aborted: ";
 
 // How long a rank that gave up waits for the reports of ranks in the same operation, which are woken first.
-constexpr absl::Duration kHearOthers = absl::Seconds(1);
+constexpr absl::Duration kReportWait = absl::Seconds(1);
 
 // Complete text of c10d's error when Work::wait times out. Other timeouts have longer texts, such as a data loader's
 // "Operation timed out after 5 s".
@@ -34,7 +34,7 @@ FailureReport AbortReport(absl::string_view reason) {
 }
 
 // True if the exception came from a collective's connections, not from the trainer's code.
-bool IsOfConnections(const absl::Status& thrown) {
+bool IsConnectionError(const absl::Status& thrown) {
   if (!absl::IsUnavailable(thrown) && !absl::IsDeadlineExceeded(thrown)) return false;
   return absl::StrContains(thrown.message(), "gloo/") || absl::StrContains(thrown.message(), "NCCL") ||
          absl::StrContains(thrown.message(), "nccl") || thrown.message() == kWorkTimedOut;
@@ -42,7 +42,7 @@ bool IsOfConnections(const absl::Status& thrown) {
 
 // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.7]:24501: Connection reset by peer"
 // without the source file and the address, whose port is printed wrong.
-std::string WithoutPlace(absl::string_view text) {
+std::string StripSourceAndAddress(absl::string_view text) {
   const size_t end = text.find("] ");
   if (absl::StartsWith(text, "[") && end != absl::string_view::npos) text.remove_prefix(end + 2);
   const size_t open = text.rfind(" ["), close = text.rfind("]:");
@@ -86,7 +86,7 @@ FailureReport ProcessGroup::Impl::Describe(absl::string_view operation, const ab
   FailureReport report{.kind = absl::IsDeadlineExceeded(thrown) ? Kind::kTimeout : Kind::kLost,
                        .operation = std::string(operation),
                        .sequence = Sequence(),
-                       .detail = WithoutPlace(text)};
+                       .detail = StripSourceAndAddress(text)};
   if (report.kind == Kind::kTimeout) return report;
   const std::vector<std::string> addresses = AddressesInText(text);
   for (const std::string& address : addresses) {
@@ -142,7 +142,7 @@ absl::Status ProcessGroup::Impl::NcclHealth(absl::string_view operation, absl::D
 absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl::Status& thrown,
                                          absl::Duration timeout) {
   if (absl::Status status = Usable(operation); !status.ok()) return status;
-  if (!IsOfConnections(thrown)) {
+  if (!IsConnectionError(thrown)) {
     return absl::Status(thrown.code(),
                         absl::StrCat(error_prefix, "rank ", rank, ": ", operation, ": ", thrown.message()));
   }
@@ -155,14 +155,14 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   // Gloo closes its connections before the rank that gave up can post its report. A rank that posts none is gone.
   const FailureCause first = FindCause(rank, own, reports);
   if (options.await_failure_reports && first.rank.has_value() && !first.reported.has_value()) {
-    board->Await(*first.rank, kHearOthers);
+    board->Await(*first.rank, kReportWait);
     reports = board->Read();
   }
   // Ranks give up at different times: without a wait, healthy ranks would be reported as missing from the collective.
   // NCCL does not tell which connection broke: ranks without a report are suspected.
   const FailureCause so_far = FindCause(rank, own, reports);
   if (IsTimeout(so_far) || (options.await_failure_reports && !so_far.rank.has_value())) {
-    board->AwaitAll(kHearOthers);
+    board->AwaitAll(kReportWait);
     reports = board->Read();
   }
   if (board->store_is_lost()) {
@@ -171,7 +171,7 @@ absl::Status ProcessGroup::Impl::Explain(absl::string_view operation, const absl
   }
   absl::Status status = ExplainFailure(peers, rank, timeout, own, reports);
   status = absl::Status(status.code(), absl::StrCat(error_prefix, status.message()));
-  board->SayRead();
+  board->AnnounceRead();
   MutexLock lock(&mutex_);
   const FailureCause cause = FindCause(rank, own, reports);
   for (int other = 0; other < size; ++other) {
@@ -228,14 +228,14 @@ void ProcessGroup::Impl::Abort(absl::string_view reason) {
 
 void ProcessGroup::Impl::AwaitReaders() {
   if (!store_on_rank_0 || board == nullptr) return;
-  board->SayRead();
+  board->AnnounceRead();
   if (rank != 0) return;
   std::set<int> gone;
   {
     MutexLock lock(&mutex_);
     gone = gone_;
   }
-  board->AwaitReaders(gone, kHearOthers);
+  board->AwaitReaders(gone, kReportWait);
 }
 
 void ProcessGroup::Impl::Leave() {

@@ -123,13 +123,13 @@ absl::StatusOr<OwnedFd> MakeErrorFile() {
 }
 
 // Content of a worker's error file, and the time it was written; empty: nothing was written.
-struct LastWords {
+struct ErrorReport {
   std::string content;
   timespec written = {};
 };
 
-LastWords ReadErrorFile(int fd) {
-  LastWords words;
+ErrorReport ReadErrorFile(int fd) {
+  ErrorReport words;
   struct stat info;
   if (fstat(fd, &info) != 0) return words;
   words.written = info.st_mtim;
@@ -152,20 +152,22 @@ std::string MessageOf(const std::string& content) {
 
 struct Failure {
   ProcessSet::End end;
-  LastWords words;
+  ErrorReport words;
 };
 
 bool Failed(const Failure& failure) {
   return failure.end.signaled || failure.end.code != 0 || failure.words.content == kNotArrived;
 }
 
-bool HasWords(const Failure& failure) { return !failure.words.content.empty() && failure.words.content != kNotArrived; }
+bool HasErrorReport(const Failure& failure) {
+  return !failure.words.content.empty() && failure.words.content != kNotArrived;
+}
 
 // True if `a` is the cause rather than `b`. A worker whose peer is gone reports that in its error file; a worker that
 // ended without a report failed for another reason, even if its end was seen slightly later. Otherwise the earlier
 // report is the cause.
 bool Earlier(const Failure& a, const Failure& b) {
-  const auto kind = [](const Failure& failure) { return failure.end.signaled ? 0 : HasWords(failure) ? 2 : 1; };
+  const auto kind = [](const Failure& failure) { return failure.end.signaled ? 0 : HasErrorReport(failure) ? 2 : 1; };
   if (kind(a) != kind(b)) return kind(a) < kind(b);
   return kind(a) == 2 && std::pair(a.words.written.tv_sec, a.words.written.tv_nsec) <
                              std::pair(b.words.written.tv_sec, b.words.written.tv_nsec);
@@ -263,7 +265,7 @@ class Workers {
     if (!Failed(failure)) return;
     // Exits caused by our own signals are not failures; an earlier failure may still be in the error file.
     const bool stopped = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
-    if (stopped && !HasWords(failure)) return;
+    if (stopped && !HasErrorReport(failure)) return;
     if (stopped) failure.end.signaled = false;
     if (!first_.has_value() || Earlier(failure, *first_)) first_ = failure;
   }

@@ -60,12 +60,12 @@ absl::Status StateLoader::Plan() {
   return absl::OkStatus();
 }
 
-void StateLoader::TakeModel(size_t index, const at::Tensor& value) {
+void StateLoader::SetModelTensor(size_t index, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   for (const size_t target : match_[index]) at::Tensor(module_.tensors[target].second).copy_(value);
 }
 
-void StateLoader::TakeRest(size_t index, const at::Tensor& value) {
+void StateLoader::SetRestTensor(size_t index, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const std::string& name = rest_.header->tensors[index].name;
   if (optimizer_ && optimizer_->Take(name, value)) return;

@@ -41,8 +41,8 @@ class StateLoader {
   static absl::StatusOr<StateLoader> Create(TrainingState& state, Source model, Source rest, int rank);
 
   // Sets the tensor with this index in the part's header. `value` is in host memory or on any device.
-  void TakeModel(size_t index, const at::Tensor& value);
-  void TakeRest(size_t index, const at::Tensor& value);
+  void SetModelTensor(size_t index, const at::Tensor& value);
+  void SetRestTensor(size_t index, const at::Tensor& value);
 
   // Call when all tensors have been taken. Errors: those of the functions passed to AddText.
   absl::Status Install();

@@ -378,8 +378,8 @@ absl::Status TrainingState::Rollback() {
     absl::StatusOr<StateLoader> loader = StateLoader::Create(*this, {"the committed state", &model.layout},
                                                              {"the committed state", &rest.layout}, /*rank=*/0);
     if (!loader.ok()) return loader.status();
-    for (size_t i = 0; i < model.tensors.size(); ++i) loader->TakeModel(i, model.tensors[i]);
-    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->TakeRest(i, rest.tensors[i]);
+    for (size_t i = 0; i < model.tensors.size(); ++i) loader->SetModelTensor(i, model.tensors[i]);
+    for (size_t i = 0; i < rest.tensors.size(); ++i) loader->SetRestTensor(i, rest.tensors[i]);
     if (absl::Status status = loader->Install(); !status.ok()) return status;
   } else {
     if (!SameSamples(committed.samples, Samples(module_))) {
@@ -466,10 +466,10 @@ absl::Status TrainingState::Broadcast(ProcessGroup& group, int root, bool take) 
   if (status = agree(status); !status.ok()) return status;
   const at::NoGradGuard no_grad;
   status = VisitSent(group, root, model, buffer, [&](size_t index, const at::Tensor& value) {
-    if (loader) loader->TakeModel(index, value);
+    if (loader) loader->SetModelTensor(index, value);
   });
   const absl::Status of_rest = VisitSent(group, root, rest, rest_buffer, [&](size_t index, const at::Tensor& value) {
-    if (loader) loader->TakeRest(index, value);
+    if (loader) loader->SetRestTensor(index, value);
   });
   if (status.ok()) status = of_rest;
   if (status.ok() && loader) status = TorchTry("", [&] { return loader->Install(); });

@@ -43,13 +43,13 @@ TEST(MergeSlurmConf, PartsThatAnyoneDenies_AreDenied) {
   EXPECT_FALSE(batch.signals_every_process);
 }
 
-TEST(SlurmConfPlaces, Variable_IsTheOnlyOne) {
+TEST(SlurmConfPaths, Variable_IsTheOnlyOne) {
   const auto given = [](const std::string& name) -> std::optional<std::string> {
     if (name == "SLURM_CONF") return "/x/slurm.conf";
     return std::nullopt;
   };
-  EXPECT_EQ(SlurmConfPlaces(given), std::vector<std::string>{"/x/slurm.conf"});
-  EXPECT_EQ(SlurmConfPlaces(Nothing).front(), "/etc/slurm/slurm.conf");
+  EXPECT_EQ(SlurmConfPaths(given), std::vector<std::string>{"/x/slurm.conf"});
+  EXPECT_EQ(SlurmConfPaths(Nothing).front(), "/etc/slurm/slurm.conf");
 }
 
 }  // namespace

@@ -221,12 +221,12 @@ TEST_F(ProgramTest, OnlyProgramsWithTheMark_LinkTheWorkerRuntime) {
     std::ofstream(folder_.File("program")) << text;
     return folder_.File("program");
   };
-  EXPECT_TRUE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 2...")));
-  EXPECT_FALSE(LinksWorkerRuntime(write("#!/bin/sh\n# ddprun worker runtime: can fork workers, protocol 2\n")));
-  EXPECT_FALSE(LinksWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 3...")));
-  EXPECT_FALSE(LinksWorkerRuntime(write("")));
-  EXPECT_FALSE(LinksWorkerRuntime("launcher/ddprun")) << "it would start itself";
-  EXPECT_FALSE(LinksWorkerRuntime(folder_.File("missing")));
+  EXPECT_TRUE(IsLinkedWithWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 2...")));
+  EXPECT_FALSE(IsLinkedWithWorkerRuntime(write("#!/bin/sh\n# ddprun worker runtime: can fork workers, protocol 2\n")));
+  EXPECT_FALSE(IsLinkedWithWorkerRuntime(write("\177ELF...ddprun worker runtime: can fork workers, protocol 3...")));
+  EXPECT_FALSE(IsLinkedWithWorkerRuntime(write("")));
+  EXPECT_FALSE(IsLinkedWithWorkerRuntime("launcher/ddprun")) << "it would start itself";
+  EXPECT_FALSE(IsLinkedWithWorkerRuntime(folder_.File("missing")));
 }
 
 }  // namespace

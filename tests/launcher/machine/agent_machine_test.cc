@@ -63,7 +63,7 @@ TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
   End({{0, std::nullopt}});
   machine_.OnServerMessage(rendezvous::StopRound{1, "node b joined", std::nullopt}, now_, &effects_);
   ASSERT_EQ(effects_.size(), 4u);
-  EXPECT_EQ(std::get<effect::TellStop>(effects_[1]).ranks, LocalRanks({1}));
+  EXPECT_EQ(std::get<effect::NotifyStop>(effects_[1]).ranks, LocalRanks({1}));
   EXPECT_EQ(std::get<effect::SignalWorkers>(effects_[2]).ranks, LocalRanks({1}));
   Take();
   now_ = machine_.NextDeadline();

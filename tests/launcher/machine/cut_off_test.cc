@@ -357,9 +357,9 @@ TEST_F(CutOffTest, RoundWithoutYou_IsAnsweredByReady_AndTheNodeIsNotInTouchUntil
   EndWorker();
   EXPECT_FALSE(Sent<rendezvous::Ready>()->left_out);
   EXPECT_TRUE(in_touch());
-  Say(rendezvous::RoundWithoutYou{1, "of a round that it had"});
+  Say(rendezvous::ExcludedFromRound{1, "of a round that it had"});
   EXPECT_EQ(Sent<rendezvous::Ready>(), nullptr);
-  Say(rendezvous::RoundWithoutYou{2, "node here is left out for 1m"});
+  Say(rendezvous::ExcludedFromRound{2, "node here is left out for 1m"});
   ASSERT_NE(Sent<rendezvous::Ready>(), nullptr);
   EXPECT_TRUE(Sent<rendezvous::Ready>()->left_out);
   EXPECT_EQ(Printed(), "node here is left out for 1m\n");

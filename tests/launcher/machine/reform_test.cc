@@ -51,7 +51,7 @@ std::string Render(const AgentEffect& e) {
   if (const auto* reform = std::get_if<effect::ReformWorkers>(&e)) {
     return absl::StrCat("re-form ", reform->assignment.round, "[", absl::StrJoin(reform->ranks, " "), "]");
   }
-  if (const auto* tell = std::get_if<effect::TellWorkers>(&e)) {
+  if (const auto* tell = std::get_if<effect::SendToWorkers>(&e)) {
     const std::string ranks = absl::StrCat("[", absl::StrJoin(tell->ranks, " "), "]");
     if (const auto* checkpoint = std::get_if<worker_contract::LinkCheckpointNow>(&tell->line)) {
       return absl::StrCat("checkpoint ", absl::FormatDuration(checkpoint->deadline), ranks);

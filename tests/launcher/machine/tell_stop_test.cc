@@ -36,9 +36,9 @@ class TellStopTest : public ::testing::Test {
   }
 
   // What was told; nothing else than signals may follow it.
-  const effect::TellStop* Told() const {
+  const effect::NotifyStop* Told() const {
     for (const AgentEffect& e : effects_) {
-      if (const auto* told = std::get_if<effect::TellStop>(&e)) return told;
+      if (const auto* told = std::get_if<effect::NotifyStop>(&e)) return told;
       EXPECT_FALSE(std::holds_alternative<effect::SignalWorkers>(e)) << "the deadline comes before the signal";
     }
     return nullptr;

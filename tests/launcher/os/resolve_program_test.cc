@@ -98,15 +98,15 @@ TEST_F(ResolveProgramTest, EmptyName_IsInvalid) {
 }
 
 TEST_F(ResolveProgramTest, LookAtScript_SeesTheHeadAndWhetherItMayBeRun) {
-  const ScriptFile program = LookAtScript("/bin/true");
+  const ScriptFile program = InspectScript("/bin/true");
   EXPECT_EQ(program.head.substr(0, 4),
             "\x7f"
             "ELF");
   EXPECT_TRUE(program.executable);
-  const ScriptFile script = LookAtScript(Make("script", 0644));
+  const ScriptFile script = InspectScript(Make("script", 0644));
   EXPECT_EQ(script.head, "#!/bin/sh\n");
   EXPECT_FALSE(script.executable);
-  EXPECT_TRUE(LookAtScript(Make("tool", 0755)).executable);
+  EXPECT_TRUE(InspectScript(Make("tool", 0755)).executable);
 }
 
 TEST_F(ResolveProgramTest, LookAtScript_ReadsNothingOfWhatIsNoFile) {
@@ -114,8 +114,8 @@ TEST_F(ResolveProgramTest, LookAtScript_ReadsNothingOfWhatIsNoFile) {
   ASSERT_EQ(pipe(ends), 0);
   ASSERT_EQ(write(ends[1], "print(1)", 8), 8);
   for (const std::string& name : {std::string("no-such"), dir_.path(), "/dev/fd/" + std::to_string(ends[0])}) {
-    EXPECT_EQ(LookAtScript(name).head, "") << name;
-    EXPECT_FALSE(LookAtScript(name).executable);
+    EXPECT_EQ(InspectScript(name).head, "") << name;
+    EXPECT_FALSE(InspectScript(name).executable);
   }
   char text[9] = {};
   EXPECT_EQ(read(ends[0], text, 8), 8);

@@ -5,7 +5,7 @@
 namespace ddprun::launcher {
 namespace {
 
-Standing At(int32_t rank, int64_t step, const std::string& phase, absl::Duration stood = absl::Seconds(5)) {
+WorkerStanding At(int32_t rank, int64_t step, const std::string& phase, absl::Duration stood = absl::Seconds(5)) {
   return {rank, step, phase, stood, absl::Milliseconds(300), absl::Seconds(1)};
 }
 
@@ -42,9 +42,10 @@ TEST(HangTextTest, ControlCharactersOfAPhase_DoNotReachATerminal) {
 }
 
 TEST(HangTextTest, FixedLimit_NothingIsUsual) {
-  Standing standing = At(0, 0, "forward");
+  WorkerStanding standing = At(0, 0, "forward");
   standing.usual = absl::ZeroDuration();
-  EXPECT_EQ(HungText(standing), "hung in phase forward of step 0 for 5.0s (limit 1.0s); killed (--on-hang=restart)");
+  EXPECT_EQ(HangFailureText(standing),
+            "hung in phase forward of step 0 for 5.0s (limit 1.0s); killed (--on-hang=restart)");
 }
 
 TEST(HangTextTest, NotExited) {
@@ -62,7 +63,7 @@ TEST(HangTextTest, NotExited) {
 }
 
 TEST(HangTextTest, WentOnAndStragglers) {
-  EXPECT_EQ(WentOnText({At(1, 9, "forward")}, 4), "rank 5 continued after 5.0s in phase forward of step 9");
+  EXPECT_EQ(HangEndedText({At(1, 9, "forward")}, 4), "rank 5 continued after 5.0s in phase forward of step 9");
   EXPECT_EQ(StragglersText({{{1, absl::Milliseconds(450), absl::Milliseconds(300)}}}, 4),
             "rank 5 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of "
             "this node's ranks (300ms)");

@@ -65,9 +65,9 @@ class ProgressWatchTest : public ::testing::Test {
     }
     return found;
   }
-  static LocalRanks Ranks(const std::vector<Standing>& standings) {
+  static LocalRanks Ranks(const std::vector<WorkerStanding>& standings) {
     LocalRanks ranks;
-    for (const Standing& standing : standings) ranks.push_back(standing.local_rank);
+    for (const WorkerStanding& standing : standings) ranks.push_back(standing.local_rank);
     return ranks;
   }
 
@@ -89,7 +89,7 @@ TEST_F(ProgressWatchTest, HungRank_IsNamedAfterItsLimitAndTheOthersWait) {
   EXPECT_FALSE(hangs[0].again);
   EXPECT_FALSE(hangs[0].elsewhere);
   ASSERT_EQ(hangs[0].behind.size(), 1u);
-  const Standing& hung = hangs[0].behind[0];
+  const WorkerStanding& hung = hangs[0].behind[0];
   EXPECT_EQ(hung.local_rank, 2);
   EXPECT_EQ(hung.step, 20);
   EXPECT_EQ(hung.phase, "forward");
@@ -299,7 +299,7 @@ TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
   EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
   EXPECT_EQ(hangs[0].finished, LocalRanks{0});
   Report(1, 20, "finished");
-  Take<effect::WentOn>();
+  Take<effect::HangEnded>();
   Wait(absl::Hours(1));
   EXPECT_EQ(Take<effect::NotExited>().size(), 2u);
   // Both train on.
@@ -456,7 +456,7 @@ TEST_F(ProgressWatchTest, Hang_IsRepeatedEverMoreRarelyUntilItGoesOn) {
   Wait(absl::Hours(3));
   EXPECT_LT(Take<effect::Hang>().size(), 11u);
   Report(1, 20, "backward");
-  const auto went_on = Take<effect::WentOn>();
+  const auto went_on = Take<effect::HangEnded>();
   ASSERT_EQ(went_on.size(), 1u);
   EXPECT_EQ(went_on[0].stood.local_rank, 1);
   EXPECT_EQ(went_on[0].stood.phase, "forward");

@@ -10,15 +10,15 @@ namespace ddprun::launcher {
 namespace {
 
 using ::testing::HasSubstr;
-using worker_contract::EncodeLine;
+using worker_contract::EncodeMessage;
 using worker_contract::LinkHello;
 using worker_contract::LinkProgress;
-using worker_contract::WorkerLine;
+using worker_contract::WorkerLinkMessage;
 
 const SteadyTime kStart = SteadyTime() + absl::Seconds(100);
 
-std::string Hello(int rank) { return EncodeLine(WorkerLine(LinkHello{1, 0, rank, 77, {"progress"}})); }
-std::string Progress(int64_t step) { return EncodeLine(WorkerLine(LinkProgress{.step = step})); }
+std::string Hello(int rank) { return EncodeMessage(WorkerLinkMessage(LinkHello{1, 0, rank, 77, {"progress"}})); }
+std::string Progress(int64_t step) { return EncodeMessage(WorkerLinkMessage(LinkProgress{.step = step})); }
 
 class LinkPeerTest : public ::testing::Test {
  protected:
@@ -83,7 +83,7 @@ TEST_F(LinkPeerTest, Section2_4_ThousandLinesASecondAreAllowedForEver_TwoThousan
 
 TEST_F(LinkPeerTest, Finished_KeepsWhatWasReportedOfTheStep) {
   const auto progress = [](int64_t step, const char* phase) {
-    return EncodeLine(WorkerLine(LinkProgress{.step = step, .phase = phase}));
+    return EncodeMessage(WorkerLinkMessage(LinkProgress{.step = step, .phase = phase}));
   };
   EXPECT_EQ(Error(absl::StrCat(Hello(5), progress(8, "backward"), progress(8, "finished"))), "");
   EXPECT_EQ(peer_.progress()->progress.phase, "backward");

@@ -21,16 +21,16 @@
 namespace ddprun::launcher {
 namespace {
 
-using worker_contract::EncodeLine;
+using worker_contract::EncodeMessage;
 using worker_contract::LinkHello;
 using worker_contract::LinkProgress;
 using worker_contract::LinkSuspended;
-using worker_contract::WorkerLine;
+using worker_contract::WorkerLinkMessage;
 
 constexpr int kRank = 5;
 
-std::string Hello(int rank = kRank) { return EncodeLine(WorkerLine(LinkHello{1, 0, rank, 77, {}})); }
-std::string Progress(int64_t step) { return EncodeLine(WorkerLine(LinkProgress{.step = step})); }
+std::string Hello(int rank = kRank) { return EncodeMessage(WorkerLinkMessage(LinkHello{1, 0, rank, 77, {}})); }
+std::string Progress(int64_t step) { return EncodeMessage(WorkerLinkMessage(LinkProgress{.step = step})); }
 
 UniqueFd Connect(const std::string& address) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -52,7 +52,7 @@ class LinkServerTest : public ::testing::Test {
   void SetUp() override {
     loop_ = *EventLoop::Create();
     LinkServer::Events events;
-    events.on_line = [this](pid_t pid, const WorkerLine& line) { told_.emplace_back(pid, line); };
+    events.on_line = [this](pid_t pid, const WorkerLinkMessage& line) { told_.emplace_back(pid, line); };
     events.on_progress = [this](pid_t, const ReportedProgress& progress) { reported_.push_back(progress.progress); };
     events.on_closed = [this](pid_t pid) { closed_.push_back(pid); };
     auto server = LinkServer::Create(std::move(events), loop_.get());
@@ -79,7 +79,7 @@ class LinkServerTest : public ::testing::Test {
     char bytes[worker_contract::kMaxLinkLine];
     const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got <= 0) return {-1, ""};
-    const auto line = worker_contract::DecodeLauncherLine(absl::string_view(bytes, got - 1));
+    const auto line = worker_contract::DecodeLauncherMessage(absl::string_view(bytes, got - 1));
     if (!line.ok() || !line->has_value()) return {-1, "bad line"};
     const auto& stop = std::get<worker_contract::LinkStop>(**line);
     return {absl::ToDoubleSeconds(stop.deadline), stop.reason};
@@ -90,7 +90,7 @@ class LinkServerTest : public ::testing::Test {
     return last ? last->progress.step : -1;
   }
 
-  std::vector<std::pair<pid_t, WorkerLine>> told_;
+  std::vector<std::pair<pid_t, WorkerLinkMessage>> told_;
   std::vector<LinkProgress> reported_;
   std::vector<pid_t> closed_;
   std::unique_ptr<EventLoop> loop_;
@@ -123,7 +123,7 @@ TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
   UniqueFd fd = Connect(server_->address());
   Write(fd, Hello() + Progress(1) + Progress(2));
   Turn();
-  EXPECT_EQ(server_->SpeakerOf(getpid()), getpid());
+  EXPECT_EQ(server_->ReporterOf(getpid()), getpid());
   Write(fd, Progress(3));
   server_->ReadReports();
   std::vector<int64_t> steps;
@@ -134,30 +134,30 @@ TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
 TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsNot) {
   server_->Add(getpid(), kRank);
   UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello() + Progress(1) + EncodeLine(WorkerLine(LinkSuspended{3, 120})));
+  Write(fd, Hello() + Progress(1) + EncodeMessage(WorkerLinkMessage(LinkSuspended{3, 120})));
   Turn();
   ASSERT_EQ(told_.size(), 2);
   EXPECT_EQ(told_[0].first, getpid());
   EXPECT_TRUE(std::holds_alternative<LinkHello>(told_[0].second));
-  EXPECT_EQ(told_[1].second, WorkerLine(LinkSuspended{3, 120}));
+  EXPECT_EQ(told_[1].second, WorkerLinkMessage(LinkSuspended{3, 120}));
   EXPECT_TRUE(closed_.empty());
   // What a second connection says does not count, nor its end.
   const UniqueFd second = Connect(server_->address());
-  Write(second, Hello() + EncodeLine(WorkerLine(LinkSuspended{9, 9})));
+  Write(second, Hello() + EncodeMessage(WorkerLinkMessage(LinkSuspended{9, 9})));
   Turn();
   EXPECT_EQ(told_.size(), 2);
   EXPECT_TRUE(closed_.empty());
   // What came before an error does.
-  Write(fd, EncodeLine(WorkerLine(LinkSuspended{4, 121})) + "rubbish\n");
+  Write(fd, EncodeMessage(WorkerLinkMessage(LinkSuspended{4, 121})) + "rubbish\n");
   Turn();
   ASSERT_EQ(told_.size(), 3);
-  EXPECT_EQ(told_[2].second, WorkerLine(LinkSuspended{4, 121}));
+  EXPECT_EQ(told_[2].second, WorkerLinkMessage(LinkSuspended{4, 121}));
   EXPECT_EQ(closed_, std::vector<pid_t>{getpid()});
 }
 
 TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   server_->Add(getpid(), kRank);
-  const worker_contract::LauncherLine line = worker_contract::LinkSuspend{3, true, "why", 1};
+  const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, "why", 1};
   server_->Tell(getpid(), line);  // nobody to tell
   UniqueFd fd = Connect(server_->address());
   Write(fd, Hello());
@@ -165,7 +165,7 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   server_->Tell(getpid(), line);
   char bytes[worker_contract::kMaxLinkLine];
   const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-  EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeLine(line)) << "once";
+  EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeMessage(line)) << "once";
   // The rank of the next round is what a connection has to say from then on, also one that has not said hello.
   fd = Connect(server_->address());
   Turn();
@@ -186,7 +186,7 @@ TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
   const UniqueFd fd = Connect(server_->address());
   Write(fd, Hello());
   Turn();
-  const worker_contract::LauncherLine line = worker_contract::LinkSuspend{3, true, std::string(500, 'x'), 1};
+  const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, std::string(500, 'x'), 1};
   for (int i = 0; i < 10000 && closed_.empty(); ++i) {
     server_->Tell(getpid(), line);
     if (i % 100 == 0) Turn();
@@ -264,7 +264,7 @@ TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) 
   Write(fd, Hello());
   Turn();
   EXPECT_EQ(Stop(fd).first, -1);
-  server_->TellStop(getpid(), SteadyNow() + absl::Seconds(100), "node b\njoined");
+  server_->NotifyStop(getpid(), SteadyNow() + absl::Seconds(100), "node b\njoined");
   const auto [seconds, reason] = Stop(fd);
   EXPECT_GT(seconds, 0);
   EXPECT_LE(seconds, 100);
@@ -273,7 +273,7 @@ TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) 
   server_->Remove(getpid());
   server_->Add(getpid(), kRank);
   const UniqueFd late = Connect(server_->address());
-  server_->TellStop(getpid(), SteadyNow() - absl::Seconds(1), "");
+  server_->NotifyStop(getpid(), SteadyNow() - absl::Seconds(1), "");
   EXPECT_EQ(Stop(late).first, -1) << "nobody has said hello";
   Write(late, Hello());
   Turn();
@@ -285,7 +285,7 @@ TEST_F(LinkServerTest, Section2_5_AWorkerThatDoesNotReadCostsNothing) {
   const UniqueFd fd = Connect(server_->address());
   Write(fd, Hello());
   Turn();
-  for (int i = 0; i < 10000; ++i) server_->TellStop(getpid(), SteadyNow(), std::string(400, 'x'));
+  for (int i = 0; i < 10000; ++i) server_->NotifyStop(getpid(), SteadyNow(), std::string(400, 'x'));
   Write(fd, Progress(6));
   EXPECT_EQ(LastStep(getpid()), 6);
 }

@@ -203,7 +203,7 @@ void RandomLaunchers::Hear(const Effects& effects) {
       join.survivors.clear();
       launcher->keep = stop->keep_workers;
     }
-    if (std::holds_alternative<RoundWithoutYou>(tell->message)) launcher->left_out = launcher->owes_answer = true;
+    if (std::holds_alternative<ExcludedFromRound>(tell->message)) launcher->left_out = launcher->owes_answer = true;
     if (std::holds_alternative<Rejected>(tell->message)) launcher->joined = false;
     if (std::holds_alternative<Finish>(tell->message)) {
       if (!OneIn(3)) launcher->joined = false;  // the others lost it on the way

@@ -41,8 +41,8 @@ struct Renderer {
     return absl::StrCat("finish ", v.succeeded ? "succeeded" : "failed", ", exit ", v.exit_code, " (", v.reason, ")",
                         v.first_cause ? absl::StrCat(" cause on ", v.first_cause->host) : "");
   }
-  std::string operator()(const RoundWithoutYou& m) const {
-    return absl::StrCat("round_without_you: ", m.round, " (", m.reason, ")");
+  std::string operator()(const ExcludedFromRound& m) const {
+    return absl::StrCat("excluded_from_round: ", m.round, " (", m.reason, ")");
   }
   std::string operator()(const Rejected& m) const { return absl::StrCat("rejected: ", m.reason); }
 };

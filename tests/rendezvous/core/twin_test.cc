@@ -69,7 +69,7 @@ std::string Words(const ServerMessage& message) {
   if (std::holds_alternative<Welcome>(message)) return "welcome";
   if (std::holds_alternative<HeartbeatAck>(message)) return "ack";
   if (std::holds_alternative<Rejected>(message)) return "rejected";
-  if (std::holds_alternative<RoundWithoutYou>(message)) return "left_out";
+  if (std::holds_alternative<ExcludedFromRound>(message)) return "left_out";
   if (const auto* m = std::get_if<Assign>(&message)) {
     const Assignment& a = m->assignment;
     return absl::StrCat(

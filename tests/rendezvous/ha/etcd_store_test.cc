@@ -159,8 +159,8 @@ class EtcdStoreTest : public ::testing::Test {
     return store.ok() ? *std::move(store) : nullptr;
   }
 
-  void Keep(EtcdStore* store, JobRecord record) {
-    store->Keep(std::make_shared<const JobRecord>(std::move(record)), "", [this] { ++safe_; });
+  void SaveRecord(EtcdStore* store, JobRecord record) {
+    store->SaveRecord(std::make_shared<const JobRecord>(std::move(record)), "", [this] { ++safe_; });
   }
 
   static SteadyTime Soon() { return SteadyNow() + absl::Seconds(30); }
@@ -177,9 +177,9 @@ std::unique_ptr<testing::EtcdCluster> EtcdStoreTest::cluster_;
 TEST_F(EtcdStoreTest, NewLeader_FindsWhatTheLastOneKept) {
   auto store = Open(Elect());
   EXPECT_TRUE(store->TakeSaved().jobs.empty());
-  for (uint64_t round = 1; round <= 3; ++round) Keep(store.get(), LiveRecord("live", round));
-  Keep(store.get(), EndedRecord("zz first", 7));
-  Keep(store.get(), EndedRecord("aa second", 8));
+  for (uint64_t round = 1; round <= 3; ++round) SaveRecord(store.get(), LiveRecord("live", round));
+  SaveRecord(store.get(), EndedRecord("zz first", 7));
+  SaveRecord(store.get(), EndedRecord("aa second", 8));
   store->Stop();
   EXPECT_EQ(safe_, 5);
   const SavedState saved = Open(Elect())->TakeSaved();
@@ -227,9 +227,9 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
   const SteadyTime opened = SteadyNow();
   JobRecord odd = LiveRecord("odd", 1);
   odd.round.master_port = 70'000;
-  Keep(store.get(), odd);
+  SaveRecord(store.get(), odd);
   ASSERT_TRUE(Eventually([&] { return safe_ == 1 && SteadyNow() > opened + absl::Milliseconds(20); }));
-  Keep(store.get(), LiveRecord("job", 1));
+  SaveRecord(store.get(), LiveRecord("job", 1));
   store->Stop();
   etcdserverpb::TxnRequest txn;
   AddPut(keys_.Job("torn"), "\xff", &txn);
@@ -244,7 +244,7 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
     if (i == 0) {
       EXPECT_EQ(saved.longest_life, absl::ZeroDuration()) << "jobs without a record may have one";
     }
-    Keep(store.get(), LiveRecord("odd", 2));
+    SaveRecord(store.get(), LiveRecord("odd", 2));
     store->Stop();
     EXPECT_EQ(safe_, 3 + i);
   }
@@ -257,12 +257,12 @@ TEST_F(EtcdStoreTest, RecordThatCannotBeRead_IsSetAsideAlone) {
 TEST_F(EtcdStoreTest, AnotherLeads_NothingIsWrittenAndNothingIsSafe) {
   const int64_t epoch = Elect();
   auto old = Open(epoch);
-  Keep(old.get(), LiveRecord("job", 1));
+  SaveRecord(old.get(), LiveRecord("job", 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
   auto store = Open(Elect());
-  Keep(store.get(), LiveRecord("job", 2));
+  SaveRecord(store.get(), LiveRecord("job", 2));
   ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
-  Keep(old.get(), LiveRecord("job", 9));
+  SaveRecord(old.get(), LiveRecord("job", 9));
   ASSERT_TRUE(Eventually([&] { return fenced_ == 1; }));
   old->Stop();
   store->Stop();
@@ -278,12 +278,12 @@ TEST_F(EtcdStoreTest, WriteThatEtcdAppliesLate_ChangesNothing) {
   ASSERT_TRUE(client.ok()) << client.status();
   auto store = OpenOver(client->get(), Elect());
   lossy.Set(LossyEtcd::Fate::kHeld);
-  Keep(store.get(), LiveRecord("job", 1));
+  SaveRecord(store.get(), LiveRecord("job", 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; })) << "sent again";
-  Keep(store.get(), LiveRecord("job", 2));
+  SaveRecord(store.get(), LiveRecord("job", 2));
   ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
   EXPECT_FALSE(lossy.Deliver().succeeded());
-  Keep(store.get(), LiveRecord("other", 1));
+  SaveRecord(store.get(), LiveRecord("other", 1));
   store->Stop();
   EXPECT_EQ(safe_, 3);
   EXPECT_EQ(fenced_, 0);
@@ -297,7 +297,7 @@ TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
   auto store = OpenOver(client->get(), Elect());
   for (uint64_t round = 1; round <= 2; ++round) {
     lossy.Set(LossyEtcd::Fate::kAnswerLost);
-    Keep(store.get(), LiveRecord("job", round));
+    SaveRecord(store.get(), LiveRecord("job", round));
     ASSERT_TRUE(Eventually([&] { return safe_ == static_cast<int>(round); }));
   }
   store->Stop();
@@ -308,9 +308,9 @@ TEST_F(EtcdStoreTest, WriteWhoseAnswerIsLost_IsSafeWhenItIsSentAgain) {
 TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
   auto store = Open(Elect());
   const int jobs = static_cast<int>(EndedJobs::kMaxJobs) + 5;
-  Keep(store.get(), EndedRecord("oldest", 1'000'000));
-  for (int i = 1; i < jobs; ++i) Keep(store.get(), EndedRecord(absl::StrCat("job", i), 5));
-  Keep(store.get(), LiveRecord("job1", 6));  // lives again
+  SaveRecord(store.get(), EndedRecord("oldest", 1'000'000));
+  for (int i = 1; i < jobs; ++i) SaveRecord(store.get(), EndedRecord(absl::StrCat("job", i), 5));
+  SaveRecord(store.get(), LiveRecord("job1", 6));  // lives again
   store->Stop();
   EXPECT_EQ(safe_, jobs + 1);
   const SavedState saved = Open(Elect())->TakeSaved();
@@ -322,21 +322,21 @@ TEST_F(EtcdStoreTest, EndedJobs_OldestAreForgottenButNotTheirRound) {
 TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
   auto store = Open(Elect());
   std::map<std::string, std::string> troubles;
-  store->ReportTrouble([&](const std::string& text) { ADD_FAILURE() << "it is of one job: " << text; });
-  store->ReportJobTrouble([&](const std::string& job_id, const std::string& text) { troubles[job_id] = text; });
+  store->SetErrorHandler([&](const std::string& text) { ADD_FAILURE() << "it is of one job: " << text; });
+  store->SetJobErrorHandler([&](const std::string& job_id, const std::string& text) { troubles[job_id] = text; });
   JobRecord large = LiveRecord("large", 1);
   large.round.nodes.assign(30'000, RoundNodeRecord{std::string(32, 'n'), std::string(32, 's')});
   large.round.group_world_size = 30'000;
-  Keep(store.get(), large);
-  Keep(store.get(), LiveRecord("small", 1));
+  SaveRecord(store.get(), large);
+  SaveRecord(store.get(), LiveRecord("small", 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
-  Keep(store.get(), large);
-  Keep(store.get(), LiveRecord("small", 2));
+  SaveRecord(store.get(), large);
+  SaveRecord(store.get(), LiveRecord("small", 2));
   ASSERT_TRUE(Eventually([&] { return safe_ == 2; }));
   // One that can be kept has all that those before have.
-  Keep(store.get(), LiveRecord("large", 2));
+  SaveRecord(store.get(), LiveRecord("large", 2));
   ASSERT_TRUE(Eventually([&] { return safe_ == 5; }));
-  Keep(store.get(), large);
+  SaveRecord(store.get(), large);
   store->Stop();
   EXPECT_EQ(safe_, 5);
   ASSERT_EQ(troubles.size(), 1u);
@@ -348,7 +348,7 @@ TEST_F(EtcdStoreTest, RecordThatIsTooLarge_IsReportedAndOthersGoOn) {
 // It has more about its nodes than the record of its round had, and its first cause may be long.
 TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
   auto store = Open(Elect());
-  store->ReportJobTrouble([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
+  store->SetJobErrorHandler([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
   constexpr int kNodes = 15'000;
   JobRecord record = LiveRecord("large", 1);
   record.round.nodes.clear();
@@ -356,7 +356,7 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
     record.round.nodes.push_back({absl::StrCat("0123456789abcdef0123456789a", 10'000 + i), std::string(32, 's')});
   }
   record.round.group_world_size = kNodes;
-  Keep(store.get(), record);
+  SaveRecord(store.get(), record);
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
   record.verdict = Verdict{false, "rank 3 exited with code 7", record.round.leave_cause, 7};
   record.verdict->first_cause->traceback = std::string(kMaxTracebackBytes, 't');
@@ -364,7 +364,7 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
     record.told.push_back(node.node_id);
     record.fenced.push_back({node.node_id, 1, node.session});
   }
-  Keep(store.get(), record);
+  SaveRecord(store.get(), record);
   store->Stop();
   EXPECT_EQ(safe_, 2);
   const SavedState saved = Open(Elect())->TakeSaved();
@@ -377,14 +377,14 @@ TEST_F(EtcdStoreTest, RecordOfAnEndedJobIsTooLarge_IsShortened) {
 TEST_F(EtcdStoreTest, MembersOfEtcdDie_WritesGoOn_WithoutAMajorityTheyWait) {
   auto store = Open(Elect());
   std::atomic<bool> troubled = false;
-  store->ReportTrouble([&](const std::string& text) { troubled = !text.empty(); });
+  store->SetErrorHandler([&](const std::string& text) { troubled = !text.empty(); });
   const int first = cluster_->Leader();
   cluster_->Kill(first);
-  Keep(store.get(), LiveRecord("job", 1));
+  SaveRecord(store.get(), LiveRecord("job", 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == 1; }));
   const int second = (first + 1) % testing::EtcdCluster::kMembers;
   cluster_->Kill(second);
-  Keep(store.get(), LiveRecord("job", 2));
+  SaveRecord(store.get(), LiveRecord("job", 2));
   ASSERT_TRUE(Eventually([&] { return troubled.load(); }));
   EXPECT_EQ(safe_, 1);
   cluster_->Restart(first);
@@ -442,9 +442,9 @@ class EtcdLimitTest : public EtcdStoreTest {
 
 TEST_F(EtcdLimitTest, BatchIsTooLarge_RecordsAreWrittenOneByOne) {
   auto store = Open(Elect());
-  store->ReportJobTrouble([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
+  store->SetJobErrorHandler([&](const std::string&, const std::string& text) { ADD_FAILURE() << text; });
   constexpr int kJobs = 60;
-  for (int i = 0; i < kJobs; ++i) Keep(store.get(), LiveRecord(absl::StrCat("job", i), 1));
+  for (int i = 0; i < kJobs; ++i) SaveRecord(store.get(), LiveRecord(absl::StrCat("job", i), 1));
   ASSERT_TRUE(Eventually([&] { return safe_ == kJobs; }));
   store->Stop();
   EXPECT_EQ(Open(Elect())->TakeSaved().jobs.size(), static_cast<size_t>(kJobs));

@@ -31,29 +31,29 @@ TEST(ConnectionLimitsTest, TooManyWait_TheOldestWithoutASessionGoes) {
   ConnectionLimits limits({.waiting = 2});
   for (int fd = 1; fd <= 3; ++fd) {
     Open(&limits, fd, Peer("a", fd));
-    if (fd == 1) limits.SessionBegan(Peer("a", 1));
+    if (fd == 1) limits.OnSessionStarted(Peer("a", 1));
   }
   const auto surplus = limits.Open(Fd(4), Peer("b", 4), At(absl::ZeroDuration()));
   ASSERT_TRUE(surplus.ok());
   EXPECT_EQ(*surplus, std::vector<Id>{Fd(2)});
-  EXPECT_EQ(limits.TakeOldest(), Fd(3));
-  EXPECT_EQ(limits.TakeOldest(), Fd(4));
-  EXPECT_EQ(limits.TakeOldest(), std::nullopt) << "what has a session stays";
-  limits.SessionEnded(Peer("a", 1));
-  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+  EXPECT_EQ(limits.EvictOldest(), Fd(3));
+  EXPECT_EQ(limits.EvictOldest(), Fd(4));
+  EXPECT_EQ(limits.EvictOldest(), std::nullopt) << "what has a session stays";
+  limits.OnSessionClosed(Peer("a", 1));
+  EXPECT_EQ(limits.EvictOldest(), Fd(1));
 }
 
 TEST(ConnectionLimitsTest, SeveralSessions_TheLastOneCounts) {
   ConnectionLimits limits({});
   Open(&limits, 1, Peer("a", 1));
-  limits.SessionBegan(Peer("a", 1));
-  limits.SessionBegan(Peer("a", 1));
-  limits.SessionEnded(Peer("a", 1));
-  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
-  limits.SessionEnded(Peer("a", 1));
-  limits.SessionEnded(Peer("a", 1));
-  limits.SessionBegan(Peer("nobody", 1));
-  EXPECT_EQ(limits.TakeOldest(), Fd(1));
+  limits.OnSessionStarted(Peer("a", 1));
+  limits.OnSessionStarted(Peer("a", 1));
+  limits.OnSessionClosed(Peer("a", 1));
+  EXPECT_EQ(limits.EvictOldest(), std::nullopt);
+  limits.OnSessionClosed(Peer("a", 1));
+  limits.OnSessionClosed(Peer("a", 1));
+  limits.OnSessionStarted(Peer("nobody", 1));
+  EXPECT_EQ(limits.EvictOldest(), Fd(1));
 }
 
 TEST(ConnectionLimitsTest, TooManyOfOneAddress_ItsOwnOldestGoes) {
@@ -62,8 +62,8 @@ TEST(ConnectionLimitsTest, TooManyOfOneAddress_ItsOwnOldestGoes) {
   Open(&limits, 2, Peer("a", 2));
   Open(&limits, 3, Peer("a", 3));
   EXPECT_EQ(*limits.Open(Fd(4), Peer("a", 4), At(absl::ZeroDuration())), std::vector<Id>{Fd(2)});
-  limits.SessionBegan(Peer("a", 3));
-  limits.SessionBegan(Peer("a", 4));
+  limits.OnSessionStarted(Peer("a", 3));
+  limits.OnSessionStarted(Peer("a", 4));
   EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Fd(5), Peer("a", 5), At(absl::ZeroDuration())).status()));
   Open(&limits, 5, Peer("b", 5));
 }
@@ -72,10 +72,10 @@ TEST(ConnectionLimitsTest, TooManyInAll_RefusedIfAllHaveSessions) {
   ConnectionLimits limits({.connections = 2});
   for (int fd = 1; fd <= 2; ++fd) {
     Open(&limits, fd, Peer("a", fd));
-    limits.SessionBegan(Peer("a", fd));
+    limits.OnSessionStarted(Peer("a", fd));
   }
   EXPECT_TRUE(absl::IsResourceExhausted(limits.Open(Fd(3), Peer("b", 3), At(absl::ZeroDuration())).status()));
-  limits.SessionEnded(Peer("a", 2));
+  limits.OnSessionClosed(Peer("a", 2));
   EXPECT_EQ(*limits.Open(Fd(3), Peer("b", 3), At(absl::ZeroDuration())), std::vector<Id>{Fd(2)});
 }
 
@@ -85,27 +85,27 @@ TEST(ConnectionLimitsTest, StreamsWithoutAJoin_TheConnectionGoes) {
   Open(&limits, 1, Peer("a", 1));
   Open(&limits, 2, Peer("a", 2));
   for (int i = 0; i < 5; ++i) {  // of a proxy
-    EXPECT_EQ(limits.StreamBegan(Peer("a", 1), now), std::nullopt);
-    limits.SessionBegan(Peer("a", 1));
+    EXPECT_EQ(limits.OnStreamStarted(Peer("a", 1), now), std::nullopt);
+    limits.OnSessionStarted(Peer("a", 1));
   }
-  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), std::nullopt);
-  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), std::nullopt);
-  EXPECT_EQ(limits.StreamBegan(Peer("a", 2), now), Fd(2));
-  EXPECT_EQ(limits.StreamBegan(Peer("nobody", 2), now), std::nullopt);
+  EXPECT_EQ(limits.OnStreamStarted(Peer("a", 2), now), std::nullopt);
+  EXPECT_EQ(limits.OnStreamStarted(Peer("a", 2), now), std::nullopt);
+  EXPECT_EQ(limits.OnStreamStarted(Peer("a", 2), now), Fd(2));
+  EXPECT_EQ(limits.OnStreamStarted(Peer("nobody", 2), now), std::nullopt);
 }
 
 TEST(ConnectionLimitsTest, StreamsWithoutAJoin_CountAsConnections) {
   ConnectionLimits limits(
-      {.interval = absl::Seconds(1), .burst = 13, .streams = 2, .stream_costs = 2, .surplus_costs = 6});
+      {.interval = absl::Seconds(1), .burst = 13, .streams = 2, .stream_cost = 2, .excess_stream_cost = 6});
   const auto is_taken = [&](int fd, int second) {
     return limits.Open(Fd(fd), Peer("a", fd), At(absl::Seconds(second))).ok();
   };
   EXPECT_TRUE(is_taken(1, 0));
-  for (int i = 0; i < 3; ++i) limits.StreamBegan(Peer("a", 1), At(absl::ZeroDuration()));
+  for (int i = 0; i < 3; ++i) limits.OnStreamStarted(Peer("a", 1), At(absl::ZeroDuration()));
   EXPECT_TRUE(is_taken(2, 0));  // 1 + 2 + 2 + 6 + 1 by now
   EXPECT_TRUE(is_taken(3, 0));
   EXPECT_FALSE(is_taken(4, 0));
-  limits.SessionBegan(Peer("a", 1));
+  limits.OnSessionStarted(Peer("a", 1));
   for (int fd = 5; fd < 11; ++fd) EXPECT_TRUE(is_taken(fd, 0)) << "with its Join a stream does not count";
   EXPECT_FALSE(is_taken(11, 0));
 }
@@ -117,7 +117,7 @@ TEST(ConnectionLimitsTest, Enter_FewAtATime) {
                            .burst = 20,
                            .entries = 2,
                            .entry_interval = absl::Seconds(1),
-                           .surplus_costs = 100});
+                           .excess_stream_cost = 100});
   for (int fd = 1; fd <= 6; ++fd) Open(&limits, fd, Peer("a", fd));
   Open(&limits, 7, Peer("b", 7));
   const SteadyTime now = At(absl::ZeroDuration());
@@ -127,10 +127,10 @@ TEST(ConnectionLimitsTest, Enter_FewAtATime) {
   EXPECT_EQ(limits.Enter(Fd(7), now), Entry::kNow) << "each address by itself";
   EXPECT_EQ(limits.Enter(Fd(3), At(absl::Seconds(1))), Entry::kNow);
   EXPECT_EQ(limits.Enter(Fd(4), At(absl::Seconds(1))), Entry::kLater);
-  for (int i = 0; i < 2; ++i) limits.SessionBegan(Peer("a", 1));
+  for (int i = 0; i < 2; ++i) limits.OnSessionStarted(Peer("a", 1));
   EXPECT_EQ(limits.Enter(Fd(4), At(absl::Seconds(1))), Entry::kNow) << "one has brought its Join";
   EXPECT_EQ(limits.Enter(Fd(5), At(absl::Seconds(1))), Entry::kLater) << "only one";
-  for (int i = 0; i < 17; ++i) limits.StreamBegan(Peer("a", 2), now);
+  for (int i = 0; i < 17; ++i) limits.OnStreamStarted(Peer("a", 2), now);
   EXPECT_EQ(limits.Enter(Fd(6), At(absl::Seconds(9))), Entry::kNever) << "too much counts against the address";
   EXPECT_EQ(limits.Enter(Id{1, 1}, now), Entry::kNever);
 }
@@ -139,22 +139,22 @@ TEST(ConnectionLimitsTest, Enter_FewAtATime) {
 TEST(ConnectionLimitsTest, DescriptorIsUsedAgain_TheConnectionBeforeIsForgotten) {
   ConnectionLimits limits({.per_address = 2});
   Open(&limits, 1, Peer("a", 1));
-  limits.SessionBegan(Peer("a", 1));
+  limits.OnSessionStarted(Peer("a", 1));
   Open(&limits, 2, Peer("a", 2));
   for (int i = 0; i < 10; ++i) Open(&limits, 1, Peer("a", 100 + i));
-  limits.SessionEnded(Peer("a", 1));  // late
-  EXPECT_EQ(limits.TakeOldest(), Fd(2));
-  EXPECT_EQ(limits.TakeOldest(), Fd(1));
-  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
+  limits.OnSessionClosed(Peer("a", 1));  // late
+  EXPECT_EQ(limits.EvictOldest(), Fd(2));
+  EXPECT_EQ(limits.EvictOldest(), Fd(1));
+  EXPECT_EQ(limits.EvictOldest(), std::nullopt);
 }
 
 TEST(ConnectionLimitsTest, PeerIsUsedAgain_ItsSessionIsThatOfTheNewConnection) {
   ConnectionLimits limits({});
   Open(&limits, 1, Peer("a", 1));
   Open(&limits, 2, Peer("a", 1));
-  limits.SessionBegan(Peer("a", 1));
-  EXPECT_EQ(limits.TakeOldest(), Fd(1));
-  EXPECT_EQ(limits.TakeOldest(), std::nullopt);
+  limits.OnSessionStarted(Peer("a", 1));
+  EXPECT_EQ(limits.EvictOldest(), Fd(1));
+  EXPECT_EQ(limits.EvictOldest(), std::nullopt);
 }
 
 TEST(ConnectionLimitsTest, TooFast_RefusedUntilTheAddressHasRested) {
@@ -180,8 +180,8 @@ TEST(ConnectionLimitsTest, Defaults_LetThousandsReconnectAtOnce) {
       const auto surplus = limits.Open(Fd(fd), peer, At(absl::Seconds(round)));
       ASSERT_TRUE(surplus.ok()) << surplus.status();
       ASSERT_TRUE(surplus->empty());
-      limits.StreamBegan(peer, At(absl::Seconds(round)));
-      limits.SessionBegan(peer);
+      limits.OnStreamStarted(peer, At(absl::Seconds(round)));
+      limits.OnSessionStarted(peer);
     }
   }
 }
@@ -232,14 +232,14 @@ TEST(ConnectionLimitsTest, OwnEndsOf_AllConnectionsOfAPort) {
   };
   open(1, one);
   open(2, other);
-  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
-  EXPECT_TRUE(limits.OwnEndsOf(Peer("127.0.0.1", 6)).empty());
+  EXPECT_EQ(limits.LocalEndsOf(peer).size(), 2u);
+  EXPECT_TRUE(limits.LocalEndsOf(Peer("127.0.0.1", 6)).empty());
   open(3, one);  // so the connection of 1 is closed
-  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
-  EXPECT_EQ(limits.TakeOldest(), Fd(1));
-  EXPECT_EQ(limits.OwnEndsOf(peer).size(), 2u);
-  EXPECT_EQ(limits.TakeOldest(), Fd(2));
-  EXPECT_EQ(limits.OwnEndsOf(peer), std::vector<PeerAddress>{one});
+  EXPECT_EQ(limits.LocalEndsOf(peer).size(), 2u);
+  EXPECT_EQ(limits.EvictOldest(), Fd(1));
+  EXPECT_EQ(limits.LocalEndsOf(peer).size(), 2u);
+  EXPECT_EQ(limits.EvictOldest(), Fd(2));
+  EXPECT_EQ(limits.LocalEndsOf(peer), std::vector<PeerAddress>{one});
 }
 
 }  // namespace

@@ -107,12 +107,12 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
 // Says that a record is safe when the test wants it.
 class SlowStore final : public StateStore {
  public:
-  void Keep(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
+  void SaveRecord(std::shared_ptr<const JobRecord> record, std::string, std::function<void()> safe) override {
     records_.push_back(std::move(record));
     unsafe_.push_back(std::move(safe));
   }
-  void ReportTrouble(std::function<void(const std::string&)> report) override { report_ = std::move(report); }
-  void ReportJobTrouble(std::function<void(const std::string&, const std::string&)> report) override {
+  void SetErrorHandler(std::function<void(const std::string&)> report) override { report_ = std::move(report); }
+  void SetJobErrorHandler(std::function<void(const std::string&, const std::string&)> report) override {
     report_job_ = std::move(report);
   }
   void SayJobTrouble(const std::string& job_id, const std::string& trouble) { report_job_(job_id, trouble); }
@@ -440,7 +440,7 @@ TEST(DriverTest, OnMessage_AfterEnd_IsIgnored) {
 
 TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
   Driver driver;
-  EXPECT_TRUE(driver.WaitUntilEveryoneLeft(SteadyNow()));
+  EXPECT_TRUE(driver.WaitUntilLaunchersLeft(SteadyNow()));
   ClientLog log;
   const auto local = NewLocalClient(&driver, log.Handler());
   log.Await<Connected>();
@@ -448,9 +448,9 @@ TEST(DriverTest, WaitUntilEveryoneLeft_CountsRemoteLaunchersOnly) {
   auto remote = std::make_shared<RecordingSession>();
   driver.OnMessage(remote, NodeJoin("node2", PatientSettings(2)));
   log.Await<Assign>();
-  EXPECT_FALSE(driver.WaitUntilEveryoneLeft(SteadyNow() + absl::Milliseconds(1)));
+  EXPECT_FALSE(driver.WaitUntilLaunchersLeft(SteadyNow() + absl::Milliseconds(1)));
   std::thread leaver([&] { driver.OnClosed(remote); });
-  EXPECT_TRUE(driver.WaitUntilEveryoneLeft(SteadyTime::InfiniteFuture()));
+  EXPECT_TRUE(driver.WaitUntilLaunchersLeft(SteadyTime::InfiniteFuture()));
   leaver.join();
 }
 
@@ -518,7 +518,7 @@ TEST(DriverTest, StopWaiting_EndsBothWaits) {
   a->Await<Assign>();
   driver.OnMessage(a, Leave{"SIGTERM", true});
   std::thread signal([&] { driver.StopWaiting(); });
-  EXPECT_FALSE(driver.WaitUntilEveryoneLeft(SteadyTime::InfiniteFuture()));
+  EXPECT_FALSE(driver.WaitUntilLaunchersLeft(SteadyTime::InfiniteFuture()));
   EXPECT_FALSE(driver.WaitUntilLeaversLeft(SteadyTime::InfiniteFuture()));
   signal.join();
   driver.OnClosed(a);

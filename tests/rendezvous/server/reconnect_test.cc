@@ -132,11 +132,11 @@ TEST(ReconnectTest, CutOffWhileTheJobEnds_IsWaitedForAndHearsTheVerdict) {
   failure.exit_code = 7;
   host.client().Send(WorkerFailed{host.join().current->round, failure});
   EXPECT_EQ(host.Await<Finish>().verdict.exit_code, 7);
-  EXPECT_FALSE(server.driver().WaitUntilEveryoneLeft(SteadyNow()));
+  EXPECT_FALSE(server.driver().WaitUntilLaunchersLeft(SteadyNow()));
   b.ConnectAndJoin();
   EXPECT_EQ(b.Await<Finish>().verdict.exit_code, 7);
   b.Disappear();
-  EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
+  EXPECT_TRUE(server.driver().WaitUntilLaunchersLeft(SteadyNow() + kHang));
 }
 
 TEST(ReconnectTest, ServerGone_RefusalsSayWhenTheyWereAskedFor) {

@@ -38,7 +38,7 @@ TEST(RoundsTest, TwoNodes_JoinAndSucceed_BothFinish) {
     EXPECT_EQ(verdict.exit_code, 0);
     launcher->client().Close();
   }
-  EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
+  EXPECT_TRUE(server.driver().WaitUntilLaunchersLeft(SteadyNow() + kHang));
 }
 
 TEST(RoundsTest, ThreeNodes_WorkerFails_AllStopAndGetNextRound) {
@@ -124,7 +124,7 @@ TEST(RoundsTest, Leave_IsFlushedByClose_AndEndsStreamAtOnce) {
   a.client().Close();
   a.Disappear();
   b.Await<StopRound>();  // the reconnect grace is an hour: only the Leave can tell
-  EXPECT_TRUE(server.driver().WaitUntilEveryoneLeft(SteadyNow() + kHang));
+  EXPECT_TRUE(server.driver().WaitUntilLaunchersLeft(SteadyNow() + kHang));
 }
 
 TEST(RoundsTest, OtherSettings_AreRejectedForGood) {

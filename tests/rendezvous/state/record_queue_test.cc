@@ -76,7 +76,7 @@ class RecordQueueTest : public Test {
   }
 
   void Start(RecordQueue* queue, std::function<absl::Status()> attempt) {
-    queue->ReportTrouble([this](const std::string& trouble) { diary_.Add(absl::StrCat("report '", trouble, "'")); });
+    queue->SetErrorHandler([this](const std::string& trouble) { diary_.Add(absl::StrCat("report '", trouble, "'")); });
     queue->Start([this, queue, attempt = std::move(attempt)](const RecordQueue::Batch& batch, SteadyTime) {
       return Write(queue, &diary_, batch, attempt);
     });
@@ -98,10 +98,10 @@ TEST_F(RecordQueueTest, Keep_DuringAWrite_AllGoIntoTheNextBatch) {
     gate.Pass();
     return absl::OkStatus();
   });
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(1);
-  queue.Keep(Item("b"));
-  queue.Keep(Item("c"));
+  queue.SaveRecord(Item("b"));
+  queue.SaveRecord(Item("c"));
   gate.Open();
   diary_.AwaitSize(5);
   EXPECT_EQ(diary_.All(), "write a; safe a; write b+c; safe b; safe c");
@@ -116,7 +116,7 @@ TEST_F(RecordQueueTest, Write_IsToldWhenItsBatchWasComplete) {
     return true;
   });
   const SteadyTime before = SteadyNow();
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(1);
   const SteadyTime after = SteadyNow();
   queue.Stop();
@@ -129,9 +129,9 @@ TEST_F(RecordQueueTest, Try_FailsForAWhile_ReportsItOnceAndThenItsEnd) {
   int attempts = 0;
   RecordQueue queue("the store", {.first = absl::Milliseconds(1), .longest = absl::Milliseconds(2)});
   Start(&queue, [&] { return ++attempts % 4 == 0 ? absl::OkStatus() : absl::UnavailableError("it is full"); });
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(4);
-  queue.Keep(Item("b"));
+  queue.SaveRecord(Item("b"));
   diary_.AwaitSize(8);
   EXPECT_EQ(diary_.All(),
             "write a; report 'can't write to the store: it is full'; report ''; safe a; "
@@ -144,9 +144,9 @@ TEST_F(RecordQueueTest, Try_FailsForAWhile_ReportsItOnceAndThenItsEnd) {
 TEST_F(RecordQueueTest, Stop_BetweenAttempts_GivesUp) {
   RecordQueue queue("the store", {.first = absl::Hours(1), .longest = absl::Hours(1)});
   Start(&queue, [] { return absl::UnavailableError("it is full"); });
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(2);
-  queue.Keep(Item("b"));
+  queue.SaveRecord(Item("b"));
   queue.Stop();
   EXPECT_EQ(diary_.All(), "write a; report 'can't write to the store: it is full'");
 }
@@ -158,14 +158,14 @@ TEST_F(RecordQueueTest, Stop_WritesWhatWasHandedOver) {
     gate.Pass();
     return absl::OkStatus();
   });
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(1);
-  queue.Keep(Item("b"));
+  queue.SaveRecord(Item("b"));
   std::thread stopper([&] { queue.Stop(); });
   gate.Open();
   stopper.join();
   EXPECT_EQ(diary_.All(), "write a; safe a; write b; safe b");
-  queue.Keep(Item("c"));
+  queue.SaveRecord(Item("c"));
   queue.Stop();
   EXPECT_EQ(diary_.All(), "write a; safe a; write b; safe b");
 }
@@ -177,16 +177,16 @@ TEST_F(RecordQueueTest, Try_Cancelled_EndsTheThreadAndKeepsNothingMore) {
     gate.Pass();
     return absl::CancelledError("another server leads");
   });
-  queue.Keep(Item("a"));
+  queue.SaveRecord(Item("a"));
   diary_.AwaitSize(1);
   RecordQueue::Item waiting = Item("b");
   const std::weak_ptr<const JobRecord> waits = waiting.record;
-  queue.Keep(std::move(waiting));
+  queue.SaveRecord(std::move(waiting));
   gate.Open();
   while (!waits.expired()) std::this_thread::yield();
   RecordQueue::Item later = Item("c");
   const std::weak_ptr<const JobRecord> comes_later = later.record;
-  queue.Keep(std::move(later));
+  queue.SaveRecord(std::move(later));
   EXPECT_TRUE(comes_later.expired());
   queue.Stop();
   EXPECT_EQ(diary_.All(), "write a");
@@ -205,7 +205,7 @@ TEST_F(RecordQueueTest, Keep_ByManyThreads_EachIsSafeOnceAndInOrder) {
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&queue, to = &safe[thread]] {
         const auto record = std::make_shared<const JobRecord>();
-        for (int i = 0; i < kEach; ++i) queue.Keep({record, "", [to, i] { to->push_back(i); }});
+        for (int i = 0; i < kEach; ++i) queue.SaveRecord({record, "", [to, i] { to->push_back(i); }});
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -56,7 +56,7 @@ class Safe {
 class Trouble {
  public:
   explicit Trouble(SqliteStore* store) {
-    store->ReportTrouble([this](const std::string& trouble) {
+    store->SetErrorHandler([this](const std::string& trouble) {
       {
         MutexLock lock(&mutex_);
         reports_.push_back(trouble);
@@ -94,7 +94,7 @@ class SqliteStoreTest : public testing::Test {
     return store.ok() ? *std::move(store) : nullptr;
   }
   void KeepOne(SqliteStore* store, const JobRecord& record) {
-    store->Keep(std::make_shared<const JobRecord>(record), "something happened", safe_.One());
+    store->SaveRecord(std::make_shared<const JobRecord>(record), "something happened", safe_.One());
     safe_.Await(++kept_);
   }
   // By job id, with the age that was kept.
@@ -179,11 +179,11 @@ TEST_F(SqliteStoreTest, Stop_WritesWhatWasHandedOver) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
     for (int i = 0; i < 1000; ++i) {
-      store->Keep(std::make_shared<const JobRecord>(LiveRecord(absl::StrCat("job", i % 10), i)), "", safe_.One());
+      store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord(absl::StrCat("job", i % 10), i)), "", safe_.One());
     }
     store->Stop();
     EXPECT_EQ(safe_.count(), 1000);
-    store->Keep(std::make_shared<const JobRecord>(LiveRecord("late", 1)), "", safe_.One());
+    store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("late", 1)), "", safe_.One());
     store->Stop();
   }
   EXPECT_EQ(safe_.count(), 1000);
@@ -195,7 +195,8 @@ TEST_F(SqliteStoreTest, EndedJobs_ComeBackInOrderAndAreBounded) {
   {
     const std::unique_ptr<SqliteStore> store = Open();
     for (int i = 0; i < kEnded; ++i) {
-      store->Keep(std::make_shared<const JobRecord>(EndedRecord(absl::StrCat("job", i), 10000 - i)), "", safe_.One());
+      store->SaveRecord(std::make_shared<const JobRecord>(EndedRecord(absl::StrCat("job", i), 10000 - i)), "",
+                        safe_.One());
       if (i % 100 == 0) safe_.Await(i + 1);
     }
     safe_.Await(kEnded);
@@ -310,7 +311,7 @@ TEST_F(SqliteStoreTest, KilledAtAnyMoment_WhatWasSafeIsThere) {
       for (int i = 0; true; ++i) {
         const std::string job(1, static_cast<char>('a' + i % 4));
         const uint64_t round = ++rounds[job];
-        store->Keep(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, &all, fd = pipe_ends[1]] {
+        store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord(job, round)), "", [=, &all, fd = pipe_ends[1]] {
           const char line[9] = {job[0],
                                 static_cast<char>(round),
                                 static_cast<char>(round >> 8),
@@ -372,8 +373,8 @@ TEST_F(SqliteStoreTest, WhileTheDiskIsFull_NothingIsSafe) {
   KeepOne(store.get(), LiveRecord("a", 1));
   EXPECT_EQ(trouble.count(), 0);
   FullDisk disk(file() + "-wal");
-  store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
-  store->Keep(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
+  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
+  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("b", 1)), "", safe_.One());
   EXPECT_NE(trouble.Await(0).find(dir_), std::string::npos);
   EXPECT_EQ(safe_.count(), 1);
   disk.MakeRoom();
@@ -387,7 +388,7 @@ TEST_F(SqliteStoreTest, Stop_DoesNotWaitForAFullDisk) {
   Trouble trouble(store.get());
   KeepOne(store.get(), LiveRecord("a", 1));
   FullDisk disk(file() + "-wal");
-  store->Keep(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
+  store->SaveRecord(std::make_shared<const JobRecord>(LiveRecord("a", 2)), "", safe_.One());
   trouble.Await(0);
   store->Stop();
   EXPECT_EQ(safe_.count(), 1);

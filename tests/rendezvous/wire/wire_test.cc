@@ -111,7 +111,7 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
       Finish{SampleVerdict()},
       Finish{success},
       Rejected{"other settings"},
-      RoundWithoutYou{9, "node2 is left out"}};
+      ExcludedFromRound{9, "node2 is left out"}};
   for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 

@@ -173,7 +173,7 @@ TEST(Recovery, CheckpointNow_AllSaveAfterTheStep) {
   const TempDir folder;
   ElasticJob job(2, Arguments({absl::StrCat("--folder=", folder.path()), "--every=1000000", "--hold=1:2:forward"}, 30));
   ASSERT_TRUE(job[1].WaitForOut("holding forward")) << job.Err();
-  job.link(0).Say(LinkCheckpointNow{absl::Seconds(30)});
+  job.link(0).SendToLauncher(LinkCheckpointNow{absl::Seconds(30)});
   job.Kill(1);
   job.Suspend();
   job.Begin();

@@ -94,7 +94,7 @@ TEST(FailureReport, Lines_KeepAll_TheFirstOfARankCounts) {
   const FailureReport second{.kind = Kind::kLost, .operation = "barrier", .sequence = 4, .lost = 1, .detail = "x"};
   FailureReport on_one_line = first;
   on_one_line.detail = "two lines\tand a tab";
-  const std::string text = EncodeLine(3, first) + EncodeLine(12, second) + EncodeLine(3, second);
+  const std::string text = EncodeMessage(3, first) + EncodeMessage(12, second) + EncodeMessage(3, second);
   EXPECT_EQ(DecodeLines(text), (FailureReports{{3, on_one_line}, {12, second}}));
   EXPECT_TRUE(DecodeLines("").empty());
   EXPECT_TRUE(DecodeLines("3\nx\tlost\ta\t1\t1\tb\n3\todd\ta\t1\t1\tb\n").empty());

@@ -58,12 +58,12 @@ class RoundTracker {
 
   struct Action {
     enum Kind {
-      kSaySuspended,  // once for each round
-      kSayFailed,     // once for each round
-      kReForm,        // the next round is `re_form`; the tracker has entered it
-      kWait,          // for an event, until `deadline` at most
-      kEndClosed,     // no other round can follow
-      kEndStopped,    // the launcher stops this worker
+      kSendSuspended,  // once for each round
+      kSendFailed,     // once for each round
+      kReForm,         // the next round is `re_form`; the tracker has entered it
+      kWait,           // for an event, until `deadline` at most
+      kEndClosed,      // no other round can follow
+      kEndStopped,     // the launcher stops this worker
     };
     Kind kind = kWait;
     worker_contract::LinkReForm re_form;
@@ -84,8 +84,8 @@ class RoundTracker {
   std::optional<worker_contract::LinkSuspend> suspend_;  // for `round_`
   std::optional<worker_contract::LinkReForm> next_;      // not returned yet
   std::optional<SteadyTime> left_at_;                    // set while the training thread waits
-  bool said_suspended_ = false;
-  bool said_failed_ = false;
+  bool sent_suspended_ = false;
+  bool sent_failed_ = false;
   bool closed_ = false;
   bool stopping_ = false;
   std::optional<SteadyTime> suspended_at_;
