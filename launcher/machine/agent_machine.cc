@@ -145,7 +145,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
-  if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnRoundWithoutYou(*m, effects);
+  if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnExcludedFromRound(*m, effects);
   if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
     if (state_ != State::kIdle) return;
@@ -277,7 +277,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
   }
 }
 
-void AgentMachine::OnRoundWithoutYou(const rendezvous::ExcludedFromRound& without, Effects* effects) {
+void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects) {
   if (exit_ || !current_ || without.round <= current_->round) return;
   left_out_ = true;
   line_.OnMissedRound();

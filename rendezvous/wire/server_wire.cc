@@ -58,7 +58,7 @@ struct Writer {
     proto->mutable_rejected()->set_reason(FitText(rejected.reason, kMaxTextBytes));
   }
   void operator()(const ExcludedFromRound& without) const {
-    v1::ExcludedFromRound* out = proto->mutable_round_without_you();
+    v1::ExcludedFromRound* out = proto->mutable_excluded_from_round();
     out->set_round(without.round);
     out->set_reason(FitText(without.reason, kMaxTextBytes));
   }
@@ -127,7 +127,7 @@ Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
   return Rejected{fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
-ExcludedFromRound ReadRoundWithoutYou(const v1::ExcludedFromRound& proto, FieldReader fields) {
+ExcludedFromRound ReadExcludedFromRound(const v1::ExcludedFromRound& proto, FieldReader fields) {
   return ExcludedFromRound{proto.round(), fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
@@ -154,8 +154,8 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
       break;
-    case v1::ServerMessage::kRoundWithoutYou:
-      message = ReadRoundWithoutYou(proto.excluded_from_round(), FieldReader("excluded_from_round", &status));
+    case v1::ServerMessage::kExcludedFromRound:
+      message = ReadExcludedFromRound(proto.excluded_from_round(), FieldReader("excluded_from_round", &status));
       break;
     case v1::ServerMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }

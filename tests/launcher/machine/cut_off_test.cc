@@ -341,7 +341,7 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
 }
 
 // Protocol 3.9.
-TEST_F(CutOffTest, RoundWithoutYou_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
+TEST_F(CutOffTest, ExcludedFromRound_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
   const auto in_touch = [this] {
     Clear();
     Disconnect();
