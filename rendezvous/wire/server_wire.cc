@@ -22,11 +22,8 @@ struct Writer {
     }
     out->set_by_launcher(welcome.by_launcher);
     out->set_protocol_version(welcome.protocol_version);
-    for (const std::string& name : welcome.capabilities) out->add_capabilities(name);
-    if (welcome.heartbeat_timeout > absl::ZeroDuration()) {
-      SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
-    }
-    if (welcome.missed_round.has_value()) out->set_missed_round(*welcome.missed_round);
+    SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
+    out->set_missed_round(welcome.missed_round);
     out->set_server_process(welcome.server_process);
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
@@ -65,7 +62,8 @@ struct Writer {
 };
 
 Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
-  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(), proto.protocol_version()};
+  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(),
+                  fields.Version(proto.protocol_version())};
   if (proto.has_heartbeat_interval()) {
     welcome.heartbeat_interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
     // A launcher that beats without pause would be felt.
@@ -73,11 +71,9 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
       fields.Fail("heartbeat_interval", "must be at least 1ms");
     }
   }
-  welcome.capabilities = fields.Capabilities(proto.capabilities());
-  if (proto.has_heartbeat_timeout()) {
-    welcome.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
-  }
-  if (proto.has_missed_round()) welcome.missed_round = proto.missed_round();
+  welcome.heartbeat_timeout =
+      fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
+  welcome.missed_round = proto.missed_round();
   welcome.server_process = fields.OptionalName("server_process", proto.server_process(), kMaxProcessNameBytes);
   return welcome;
 }
