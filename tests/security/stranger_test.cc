@@ -52,7 +52,6 @@ class StrangerTest : public testing::Test {
 TEST_F(StrangerTest, GetJob_DoesNotTellTheNodeId) {
   RawClient stranger(server_.port());
   const absl::StatusOr<v1::Job> job = stranger.GetJob("job");
-  ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->ShortDebugString().find(launcher_.join().node_id), std::string::npos) << job->ShortDebugString();
   EXPECT_NE(job->nodes(0).node_id(), "");
 }

