@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <future>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

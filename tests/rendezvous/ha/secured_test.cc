@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <deque>
 #include <memory>
 #include <thread>
 

@@ -1,18 +1,13 @@
 // What needs no Python to compare with; tests/worker_runtime/parity compares the bits.
 #include "worker_runtime/amp/grad_scaler.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
+#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>

@@ -1,14 +1,11 @@
 // Files that go between C++ and Python's safetensors, bit for bit.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"

@@ -1,6 +1,5 @@
 #include "worker_runtime/checkpoint/checkpointer.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,11 @@
 // Whatever stops a save, wherever: the newest valid checkpoint is whole, and not older than the last that was reported
 // as saved.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>

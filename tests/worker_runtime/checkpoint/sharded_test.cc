@@ -1,6 +1,5 @@
 // Checkpoints of a ZeroRedundancyOptimizer, of whose state each rank writes and reads its part.
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>

@@ -1,7 +1,6 @@
 #include "worker_runtime/checkpoint/tensors_file.h"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>

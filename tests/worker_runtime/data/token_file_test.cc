@@ -1,8 +1,6 @@
 #include "worker_runtime/data/token_file.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/data/dataloader.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 

@@ -1,10 +1,7 @@
 // What needs no Python to compare with; tests/worker_runtime/parity compares the bits.
 #include "worker_runtime/ddp/power_sgd.h"
 
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/outer.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 

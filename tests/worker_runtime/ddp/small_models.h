@@ -8,8 +8,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <memory>
-
 namespace ddprun::testing {
 
 // One weight of `width` numbers, all 1 at first; the gradient of forward's sum is the input itself.

@@ -48,7 +48,6 @@
 #include <algorithm>
 #include <functional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 

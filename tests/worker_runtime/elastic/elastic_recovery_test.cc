@@ -2,7 +2,6 @@
 // what a training without the failure prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker_runtime/elastic/elastic_job.h"

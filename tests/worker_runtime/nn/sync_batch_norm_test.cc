@@ -2,12 +2,8 @@
 // show.
 #include "worker_runtime/nn/sync_batch_norm.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/sin.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -17,7 +13,6 @@
 #include <vector>
 
 #include "tests/worker_runtime/testing/ranks.h"
-#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 
 namespace ddprun::testing {

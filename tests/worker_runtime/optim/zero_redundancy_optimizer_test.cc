@@ -1,12 +1,6 @@
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -63,8 +57,7 @@ Groups TwoGroups(const torch::nn::Module& net) {
   return groups;
 }
 
-std::vector<at::Tensor> Train(Group group, std::shared_ptr<torch::nn::SequentialImpl> net,
-                              Optimizer& optimizer) {
+std::vector<at::Tensor> Train(Group group, std::shared_ptr<torch::nn::SequentialImpl> net, Optimizer& optimizer) {
   auto ddp = MakeDistributedDataParallel(net, group);
   TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
   LambdaLR scheduler(optimizer, CosineWithWarmup(2, 8));
@@ -190,7 +183,8 @@ TEST(ZeroRedundancyOptimizer, AddParamGroup_KeepsOwners_StepsTheNewOnes) {
     std::vector<int> owners;
     for (const at::Tensor& parameter : first) owners.push_back(optimizer.OwnerOf(parameter));
     EXPECT_EQ(owners, (std::vector<int>{0, 1, 1}));
-    optimizer.add_param_group(ParamGroup(second, std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.5))));
+    optimizer.add_param_group(
+        ParamGroup(second, std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.5))));
     for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(optimizer.OwnerOf(first[i]), owners[i]);
     EXPECT_EQ(optimizer.OwnerOf(second[0]), 0);
     EXPECT_EQ(optimizer.param_groups().size(), 2u);

@@ -1,9 +1,7 @@
 #include "tests/worker_runtime/parity/models.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/max_pool2d.h>
 
 #include <array>
 

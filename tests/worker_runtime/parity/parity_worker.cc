@@ -1,9 +1,6 @@
 // Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the
 // launcher's environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with
 // a GradScaler, those of the scale follow.
-#include "worker_runtime/worker.h"
-
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/mse_loss.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -30,6 +27,7 @@
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
 namespace {

@@ -1,13 +1,7 @@
 #include "worker_runtime/process_group/async_collectives.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
-
-#include <optional>
 
 #include "tests/worker_runtime/testing/ranks.h"
 #include "worker_runtime/base/status_macros.h"

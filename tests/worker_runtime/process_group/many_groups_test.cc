@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"

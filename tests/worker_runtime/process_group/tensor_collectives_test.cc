@@ -1,10 +1,6 @@
 #include "worker_runtime/process_group/tensor_collectives.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker_runtime/testing/ranks.h"

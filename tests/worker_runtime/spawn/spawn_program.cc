@@ -4,11 +4,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "worker_runtime/spawn/spawn.h"

@@ -24,10 +24,8 @@
 //   settings    prints its device, its threads, and whether its random numbers are those of seed 7
 //   many_lines  prints more than a pipe holds
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/rand.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
