@@ -1,6 +1,7 @@
 // Counterpart of step_trainer.py on the worker runtime, with the same flags, models, batches, commands and answers,
 // which are documented there. The kinds of "save" are "sync" and "async".
 #include <ATen/ATen.h>
+#include <stdio.h>
 #include <torch/utils.h>
 
 #include <CLI/CLI.hpp>

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
 #include "worker_runtime/process_group/async_collectives.h"
@@ -30,7 +29,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr int kHour = 3600;  // the groups' timeout: a test that has to wait for it fails
+constexpr int kHour = 3600;  // timeout of the groups; a test that waits for it fails
 
 class MidMessage : public ::testing::TestWithParam<const char*> {};
 
@@ -39,8 +38,7 @@ TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
   ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
   ranks[1].Signal(SIGKILL);
   EXPECT_EQ(ranks[0].Wait(), 1);
-  EXPECT_THAT(ranks[0].Err(),
-              HasSubstr(absl::StrCat("rank 1 (host ", HostName(), ", pid ", ranks[1].pid(), ") exited or was killed")));
+  EXPECT_THAT(ranks[0].Err(), HasSubstr(ranks.NameOf(1) + " exited or was killed"));
 }
 
 TEST_P(MidMessage, Abort_EndsTheOperation) {
