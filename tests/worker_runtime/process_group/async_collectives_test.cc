@@ -1,6 +1,7 @@
 #include "worker_runtime/process_group/async_collectives.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker_runtime/testing/ranks.h"
