@@ -31,14 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-void Overwrite(const std::string& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
-
-// Names in a folder.
-std::vector<std::string> NamesIn(const std::string& folder) { return ListFolder(folder).value(); }
-
-// Steps whose model is there, in order.
+// Steps that have a model, in order.
 std::vector<int64_t> Steps(const std::string& folder) {
   std::vector<int64_t> steps;
   for (const std::string& name : NamesIn(folder)) {
@@ -49,7 +42,7 @@ std::vector<int64_t> Steps(const std::string& folder) {
 }
 
 size_t StateFiles(const std::string& folder) {
-  const std::vector<std::string> names = ListFolder(folder).value();
+  const std::vector<std::string> names = NamesIn(folder);
   return static_cast<size_t>(
       std::count_if(names.begin(), names.end(), [](const auto& name) { return IdOfStateFile(name).has_value(); }));
 }
@@ -74,7 +67,7 @@ TEST(CheckpointFolder, Save_ManySteps_KeepsTheNewestAndNothingElse) {
   }
   EXPECT_THAT(Steps(temp.path()), ElementsAre(400, 500, 600));
   EXPECT_EQ(StateFiles(temp.path()), 3u);
-  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(6));
+  EXPECT_THAT(NamesIn(temp.path()), SizeIs(6));
 }
 
 // Names in a folder that are opened while `body` runs.
@@ -99,7 +92,7 @@ TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
   for (int64_t step = 1; step <= 5; ++step) ASSERT_TRUE(SaveSample(folder, step, /*keep=*/0).ok());
-  // A state whose model was not written, and one that another took the place of.
+  // A state that was replaced, and one whose model was not written.
   Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 4})), "old");
   Overwrite(temp.File(CheckpointFolder::NewStateFile({1, 9})), "alone");
   const std::vector<std::string> opened =
@@ -114,7 +107,7 @@ TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
   for (int64_t step = 1; step <= 6; ++step) EXPECT_TRUE(folder.OpenVerified({1, step}).ok()) << step;
 }
 
-// A later round has saved the same step again: the file is another one than the one that was read before.
+// A later round has saved the same step again, so the file is not the one that was read before.
 TEST(CheckpointFolder, Save_AKnownStepIsSavedAgainByALaterRound_IsRefused) {
   TempDir temp;
   CheckpointFolder folder(temp.path()), later(temp.path());
@@ -168,7 +161,7 @@ TEST(CheckpointFolder, Open_StatesExchanged_IsRefused) {
   EXPECT_THAT(folder.Open({1, 2}).status().message(), HasSubstr("is not the state file of"));
 }
 
-// As versions before 0.2 wrote it: the state's name has its checksum, and there is no run and no round.
+// As versions before 0.2 wrote it: the state's name contains its checksum; run and round are missing.
 TEST(CheckpointFolder, Open_FilesOfEarlierVersions_AreRead) {
   TempDir temp;
   const auto layout = [](const char* name, std::map<std::string, std::string> metadata) {
@@ -218,11 +211,11 @@ TEST(CheckpointFolder, Save_EachOperationFails_EarlierIsIntactAndNothingIsLeft) 
     for (const std::string& name : NamesIn(temp.path())) EXPECT_FALSE(absl::EndsWith(name, ".tmp")) << name;
     // The next one works and leaves only itself.
     ASSERT_TRUE(SaveSample(plain, 3, 1).ok());
-    EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2)) << "operation " << failing;
+    EXPECT_THAT(NamesIn(temp.path()), SizeIs(2)) << "operation " << failing;
   }
 }
 
-// A node that was cut off goes on saving after the others have started anew without it.
+// A node that was cut off continues to save after the others have restarted without it.
 TEST(CheckpointFolder, Save_ALaterRoundHasSaved_IsRefusedAndNothingChanges) {
   for (const CheckpointRound mine : {CheckpointRound{7, 9}, CheckpointRound{8, 1}}) {
     TempDir temp;
@@ -235,11 +228,11 @@ TEST(CheckpointFolder, Save_ALaterRoundHasSaved_IsRefusedAndNothingChanges) {
       EXPECT_THAT(status.message(), HasSubstr("this process was replaced and must end"));
     }
     EXPECT_EQ(ReadFile(ModelPath(temp, 1200)), model);
-    EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2));
+    EXPECT_THAT(NamesIn(temp.path()), SizeIs(2));
   }
 }
 
-// The same, with the other round's checkpoint arriving while this one is being written.
+// The other round's checkpoint arrives while this one is being written.
 TEST(CheckpointFolder, Save_ALaterRoundSavesMeanwhile_IsNotOverwritten) {
   TempDir temp;
   CheckpointFolder later(temp.path());
@@ -254,10 +247,10 @@ TEST(CheckpointFolder, Save_ALaterRoundSavesMeanwhile_IsNotOverwritten) {
   EXPECT_FALSE(SaveSample(cut_off, 1200, 1, 600, {7, 0}).ok());
   EXPECT_TRUE(saved);
   EXPECT_EQ(FindNewest(later)->newest->info.round, (CheckpointRound{8, 0}));
-  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(2));
+  EXPECT_THAT(NamesIn(temp.path()), SizeIs(2));
 }
 
-// A training that began from scratch beside an older one, with smaller steps and one that both have.
+// A new training in the folder of an older one, with smaller steps and one step that both have.
 TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
   TempDir temp;
   CheckpointFolder folder(temp.path());
@@ -266,7 +259,7 @@ TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
   const std::vector<CheckpointId> expected = {{2, 820}, {2, 810}, {1, 900}, {1, 800}};
   EXPECT_EQ(folder.List().value(), expected);
   for (const CheckpointId id : expected) EXPECT_TRUE(folder.OpenVerified(id).ok());
-  EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(8));
+  EXPECT_THAT(NamesIn(temp.path()), SizeIs(8));
   ASSERT_TRUE(SaveSample(folder, 910, 1).ok());
   EXPECT_EQ(folder.List().value(), (std::vector<CheckpointId>{{2, 820}, {2, 810}, {1, 910}}));
 }
@@ -291,7 +284,7 @@ TEST(CheckpointFolder, Save_FolderGone_OneClearLine) {
   EXPECT_THAT(status.message(), HasSubstr("gone/"));
 }
 
-// Bits flipped, bytes cut off, in either file: the damaged one is never taken for whole.
+// With bits flipped or bytes cut off in either file, the damaged checkpoint is never taken for intact.
 TEST(CheckpointFolder, FindNewest_RandomDamage_FallsBackToTheOneBefore) {
   TempDir temp;
   CheckpointFolder folder(temp.path());

@@ -27,6 +27,7 @@
 #include "base/version.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/optim/adamw.h"
@@ -147,9 +148,7 @@ TEST(Checkpointer, Resume_NewestDamaged_TakesTheOneBefore) {
   const std::string first = Bits(net);
   TrainStep(net, optimizer, 0);
   ASSERT_TRUE(checkpointer->Save({.step = 2}).ok());
-  std::string content = ReadFile(temp.File("step_00000002.safetensors"));
-  content.back() ^= 1;
-  std::ofstream(temp.File("step_00000002.safetensors"), std::ios::binary) << content;
+  Damage(temp.File("step_00000002.safetensors"));
   const auto from = checkpointer->Resume();
   EXPECT_EQ(from->progress.step, 1);
   ASSERT_THAT(from->skipped, SizeIs(1));

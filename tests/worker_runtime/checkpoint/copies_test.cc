@@ -7,7 +7,6 @@
 #include <torch/optim/adamw.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/state/training_state.h"
@@ -63,22 +64,20 @@ std::string Expected(int64_t steps) {
 // Resumes at step `from` and goes on to `until`, saving each step.
 absl::Status Train(const Group& group, const CheckpointerOptions& options, int64_t from, int64_t until) {
   Training training(group->rank());
-  auto checkpointer = Checkpointer::Create(group, training.state, options);
-  if (!checkpointer.ok()) return checkpointer.status();
-  const auto resumed = (*checkpointer)->Resume();
-  if (!resumed.ok()) return resumed.status();
-  EXPECT_EQ(resumed->progress.step, from);
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, training.state, options));
+  DDPRUN_ASSIGN_OR_RETURN(auto resumed, checkpointer->Resume());
+  EXPECT_EQ(resumed.progress.step, from);
   if (from > 0) {
     EXPECT_EQ(training.Bits(), Expected(from)) << "rank " << group->rank();
   }
   for (int64_t step = from + 1; step <= until; ++step) {
     training.Step();
-    if (absl::Status saved = (*checkpointer)->Save({.step = step}); !saved.ok()) return saved;
+    if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
   }
   if (from > 0) {
     EXPECT_EQ(training.Bits(), Expected(until)) << "rank " << group->rank();
   }
-  return (*checkpointer)->Finish();
+  return checkpointer->Finish();
 }
 
 class Nodes {
@@ -140,9 +139,7 @@ TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
   for (const int64_t from : {2, 1}) {
     if (from == 2) std::filesystem::copy_file(nodes.Folder(1) + kModel, nodes.Folder(0) + kModel);
     const std::string path = nodes.Folder(from == 2 ? 0 : 1) + kModel;
-    std::string content = ReadFile(path);
-    content.back() ^= 1;
-    std::ofstream(path, std::ios::binary) << content;
+    Damage(path);
     train(from, from);
   }
 }
@@ -185,10 +182,9 @@ TEST(CheckpointCopies, Rebind_NewNode_GetsTheNextCopy) {
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     if (rank == 1) {
       Training other(0);
-      auto made = Checkpointer::Create(group, other.state, nodes.Options(2, true));
-      if (!made.ok()) return made.status();
-      const absl::Status saved = (*made)->Save({.step = 2});
-      return saved.ok() ? (*made)->Finish() : saved;
+      DDPRUN_ASSIGN_OR_RETURN(auto made, Checkpointer::Create(group, other.state, nodes.Options(2, true)));
+      const absl::Status saved = made->Save({.step = 2});
+      return saved.ok() ? made->Finish() : saved;
     }
     survivor->Rebind(group, 7);
     const absl::Status saved = survivor->Save({.step = 2});

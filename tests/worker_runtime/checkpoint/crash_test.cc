@@ -1,5 +1,5 @@
-// Whatever stops a save, wherever: the newest valid checkpoint is whole, and not older than the last that was reported
-// as saved.
+// A save may stop at any point for any reason: the newest valid checkpoint is intact, and not older than the last one
+// that was reported as saved.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -25,10 +25,7 @@ namespace {
 
 constexpr int kKilled = 77;
 
-// Names in a folder.
-std::vector<std::string> NamesIn(const std::string& folder) { return ListFolder(folder).value(); }
-
-// A process that ends without a word right before its `stop`th operation on the folder. True if it came so far.
+// Saves in a process that exits right before its `stop`th operation on the folder. Returns false if it made fewer.
 bool SaveAndStopAt(int stop, const std::string& path, int64_t step, int keep) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -48,7 +45,7 @@ bool SaveAndStopAt(int stop, const std::string& path, int64_t step, int keep) {
 }
 
 void ExpectNoLeftOvers(const std::string& folder, size_t files) {
-  const std::vector<std::string> names = ListFolder(folder).value();
+  const std::vector<std::string> names = NamesIn(folder);
   EXPECT_EQ(names.size(), files);
   for (const std::string& name : names) EXPECT_FALSE(absl::EndsWith(name, ".tmp")) << name;
 }
@@ -66,7 +63,7 @@ TEST(Crash, AtEachOperation_TheOneBeforeOrTheNewOneIsWhole) {
     const auto newest = NewestSample(folder);
     EXPECT_GE(*newest, 2) << "stopped before operation " << stop;
     EXPECT_TRUE(stopped || *newest == 3) << *newest;
-    // What a dead saver left goes with the next save.
+    // The next save removes what a dead saver left.
     ASSERT_TRUE(SaveSample(folder, 4, 2).ok());
     EXPECT_EQ(NewestSample(folder).value(), 4);
     ExpectNoLeftOvers(temp.path(), 4);
@@ -99,7 +96,7 @@ struct Losses {
   int lost = 0;  // disks without the last reported checkpoint, or with one that is not whole
 };
 
-// Saves on a machine that may stop after every operation, and looks at everything that its disk may then hold.
+// Saves on a machine that may stop after every operation, and checks all contents that its disk may then have.
 template <typename Files>
 Losses SaveOn(int64_t saves) {
   TempDir temp, after_loss;
@@ -133,7 +130,7 @@ TEST(Crash, PowerLossAfterEachOperation_NothingReportedIsLost) {
   EXPECT_GE(losses.disks, 300);
 }
 
-// Disks that do not do what they are told: the test above would see a forgotten sync.
+// Disks that ignore syncs: the test above would notice a missing sync.
 class NoFileSync : public ForgetfulFiles {
  public:
   using ForgetfulFiles::ForgetfulFiles;
@@ -142,7 +139,7 @@ class NoFileSync : public ForgetfulFiles {
 class NoFolderSync : public ForgetfulFiles {
  public:
   using ForgetfulFiles::ForgetfulFiles;
-  // Sometimes, so that the choices do not become too many to look at.
+  // Syncs every third time, to limit the number of choices.
   absl::Status SyncFolder(const std::string& folder) override {
     return ++calls_ % 3 == 0 ? ForgetfulFiles::SyncFolder(folder) : absl::OkStatus();
   }
@@ -165,7 +162,7 @@ int64_t LastReported(const std::string& out) {
   return last;
 }
 
-// 220 processes killed with SIGKILL at random times, each going on from what the one before left.
+// 220 processes are killed with SIGKILL at random times; each continues from what the previous one left.
 TEST(Crash, KilledAtRandomTimes_NothingReportedIsLost) {
   constexpr size_t kBytes = 300000;
   TempDir temp;
@@ -190,7 +187,7 @@ TEST(Crash, KilledAtRandomTimes_NothingReportedIsLost) {
     ASSERT_GE(*newest, reported) << "kill " << kill;
     reported = *newest;
   }
-  // Else the moments were badly chosen, and nothing was shown.
+  // Otherwise the times were badly chosen and the test shows nothing.
   EXPECT_GT(whole_saves, 20);
   EXPECT_GT(with_left_overs, 20);
   ASSERT_TRUE(SaveSample(folder, reported + 1, 2, kBytes).ok());

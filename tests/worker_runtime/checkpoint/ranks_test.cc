@@ -20,7 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpoint_folder.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
@@ -42,17 +44,15 @@ torch::nn::Linear Layer(int rank) {
 
 absl::Status SaveAs(const Group& group, torch::nn::Module& module, const CheckpointerOptions& options, int64_t step,
                     bool finish = true) {
-  auto checkpointer = Checkpointer::Create(group, module, nullptr, options);
-  if (!checkpointer.ok()) return checkpointer.status();
-  const absl::Status status = (*checkpointer)->Save({.step = step});
-  return status.ok() && finish ? (*checkpointer)->Finish() : status;
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, module, nullptr, options));
+  const absl::Status status = checkpointer->Save({.step = step});
+  return status.ok() && finish ? checkpointer->Finish() : status;
 }
 
 absl::StatusOr<CheckpointInfo> ResumeAs(const Group& group, torch::nn::Module& module,
                                         const CheckpointerOptions& options) {
-  auto checkpointer = Checkpointer::Create(group, module, nullptr, options);
-  if (!checkpointer.ok()) return checkpointer.status();
-  return (*checkpointer)->Resume();
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, module, nullptr, options));
+  return checkpointer->Resume();
 }
 
 TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllHaveRankZeros) {
@@ -88,20 +88,16 @@ TEST(CheckpointRanks, Resume_NewestOnAnotherRank_IsSentToAll) {
       ASSERT_TRUE(LoadModule(folder(1) + "/step_00000011.safetensors", *expected).ok());
     }
   }
-  std::string content = ReadFile(folder(2) + "/step_00000021.safetensors");
-  content.back() ^= 1;
-  std::ofstream(folder(2) + "/step_00000021.safetensors", std::ios::binary) << content;
+  Damage(folder(2) + "/step_00000021.safetensors");
   ExpectRanksSucceed(4, [&](int rank, Group group) -> absl::Status {
     torch::nn::Linear again(2, 2);
-    auto checkpointer = Checkpointer::Create(group, *again, nullptr, {.folder = folder(rank)});
-    if (!checkpointer.ok()) return checkpointer.status();
-    const auto from = (*checkpointer)->Resume();
-    if (!from.ok()) return from.status();
-    EXPECT_EQ(from->progress.step, 11);
-    EXPECT_EQ(from->path, folder(1) + "/step_00000011.safetensors");
-    EXPECT_EQ(from->skipped.size(), 1u);
+    DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, *again, nullptr, {.folder = folder(rank)}));
+    DDPRUN_ASSIGN_OR_RETURN(auto from, checkpointer->Resume());
+    EXPECT_EQ(from.progress.step, 11);
+    EXPECT_EQ(from.path, folder(1) + "/step_00000011.safetensors");
+    EXPECT_EQ(from.skipped.size(), 1u);
     EXPECT_EQ(Bits(*again), Bits(*expected));
-    return (*checkpointer)->Save({.step = 12});
+    return checkpointer->Save({.step = 12});
   });
   // Where rank 0 is, the run goes on.
   EXPECT_EQ(CheckpointFolder(folder(0)).List().value(), (std::vector<CheckpointId>{{1, 12}, {1, 1}}));
@@ -130,14 +126,14 @@ TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
   std::vector<std::string> errors(2);
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
     torch::nn::Linear layer(2, 2);
-    auto checkpointer = Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .keep = 1});
-    if (!checkpointer.ok()) return checkpointer.status();
-    if (absl::Status saved = (*checkpointer)->Save({.step = 1}); !saved.ok()) return saved;
+    DDPRUN_ASSIGN_OR_RETURN(auto checkpointer,
+                            Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .keep = 1}));
+    if (absl::Status saved = checkpointer->Save({.step = 1}); !saved.ok()) return saved;
     const at::NoGradGuard no_grad;
     if (rank == 1) layer->bias[1] = std::nan("");
-    errors[static_cast<size_t>(rank)] = std::string((*checkpointer)->Save({.step = 2}).message());
+    errors[static_cast<size_t>(rank)] = std::string(checkpointer->Save({.step = 2}).message());
     layer->bias.zero_();
-    return (*checkpointer)->Finish();
+    return checkpointer->Finish();
   });
   EXPECT_THAT(errors,
               Each(HasSubstr("step 2 was not saved, earlier ones are kept: rank 1: parameter \"bias\" has NaN")));
@@ -275,9 +271,7 @@ TEST(CheckpointRanks, Resume_NewestDamagedOnRankZero_AllTakeTheOneBefore) {
       }
     }
   }
-  std::string content = ReadFile(temp.File("step_00000002.safetensors"));
-  content.back() ^= 1;
-  std::ofstream(temp.File("step_00000002.safetensors"), std::ios::binary) << content;
+  Damage(temp.File("step_00000002.safetensors"));
   for (const bool shared : {false, true}) {
     ExpectRanksSucceed(2, [&](int, Group group) {
       torch::nn::Linear layer(2, 2);
@@ -337,15 +331,15 @@ TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
         return absl::OkStatus();
       });
       torch::nn::Linear layer(2, 2);
-      auto checkpointer =
-          Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = async, .files = &files});
-      if (!checkpointer.ok()) return checkpointer.status();
+      DDPRUN_ASSIGN_OR_RETURN(
+          auto checkpointer,
+          Checkpointer::Create(group, *layer, nullptr, {.folder = temp.path(), .async = async, .files = &files}));
       for (int64_t step = 1; step <= 2; ++step) {
-        if (absl::Status saved = (*checkpointer)->Save({.step = step}); !saved.ok()) return saved;
+        if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
       }
       // The group is still good, whatever rank waited.
       if (absl::Status sum = group->AllReduce(at::ones({1})); !sum.ok()) return sum;
-      return (*checkpointer)->Finish();
+      return checkpointer->Finish();
     });
     EXPECT_TRUE(CheckpointFolder(temp.path()).Open({1, 2}).ok());
   }

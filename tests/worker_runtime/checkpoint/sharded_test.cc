@@ -6,7 +6,7 @@
 #include <torch/optim/adamw.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/checkpoint/checkpointer.h"
 #include "worker_runtime/checkpoint/tensors_file.h"
 #include "worker_runtime/optim/adamw.h"
@@ -69,22 +71,14 @@ absl::Status Train(const Group& group, const CheckpointerOptions& options, int64
   Net net;
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       group != nullptr ? MakeZero(group, net) : std::make_unique<AdamW>(net.parameters(), kOptions);
-  auto checkpointer = Checkpointer::Create(group, net, optimizer.get(), options);
-  if (!checkpointer.ok()) return checkpointer.status();
-  const auto from = (*checkpointer)->Resume();
-  if (!from.ok()) return from.status();
-  EXPECT_EQ(from->progress.step, expected_from);
-  for (int64_t step = from->progress.step; step < until; ++step) net.Step(*optimizer, step);
+  DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, net, optimizer.get(), options));
+  DDPRUN_ASSIGN_OR_RETURN(auto from, checkpointer->Resume());
+  EXPECT_EQ(from.progress.step, expected_from);
+  for (int64_t step = from.progress.step; step < until; ++step) net.Step(*optimizer, step);
   EXPECT_EQ(Bits(net), PlainBits(until)) << "rank " << (group != nullptr ? group->rank() : 0);
-  absl::Status status = (*checkpointer)->Save({.step = until});
-  if (status.ok()) status = (*checkpointer)->Finish();
+  absl::Status status = checkpointer->Save({.step = until});
+  if (status.ok()) status = checkpointer->Finish();
   return status;
-}
-
-std::vector<std::string> Names(const std::string& folder) {
-  std::vector<std::string> names = ListFolder(folder).value();
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // Three ranks, then two, four, one, and one that knows nothing of sharding.
@@ -97,10 +91,10 @@ TEST(ShardedCheckpoint, OtherNumbersOfRanks_ContinueWithTheSameBits) {
       ExpectRanksSucceed(ranks, [&](int, Group group) { return Train(group, options, step + 3, step); });
       step += 3;
       // The model, rank 0's part and the others'; nothing of the checkpoint before.
-      EXPECT_EQ(Names(temp.path()).size(), static_cast<size_t>(1 + ranks)) << "async " << async;
+      EXPECT_EQ(NamesIn(temp.path()).size(), static_cast<size_t>(1 + ranks)) << "async " << async;
     }
     EXPECT_EQ(Train(nullptr, options, step + 3, step), absl::OkStatus());
-    EXPECT_EQ(Names(temp.path()).size(), 2u);
+    EXPECT_EQ(NamesIn(temp.path()).size(), 2u);
   }
 }
 
@@ -122,7 +116,7 @@ TEST(ShardedCheckpoint, Files_TogetherHaveTheWholeState) {
   AdamW optimizer(net.parameters(), kOptions);
   for (int64_t step = 0; step < 4; ++step) net.Step(optimizer, step);
   size_t shards = 0, moments = 0;
-  for (const std::string& name : Names(temp.path())) {
+  for (const std::string& name : NamesIn(temp.path())) {
     const auto file = LoadTensors(temp.File(name));
     EXPECT_TRUE(file->checked);
     if (absl::StrContains(name, ".rank_")) ++shards;
@@ -144,7 +138,7 @@ TEST(ShardedCheckpoint, DiskOfOneRankIsFull_AllSayItAndNothingIsLeft) {
       TempDir temp;
       const CheckpointerOptions options = {.folder = temp.path(), .async = async, .shared_folder = true};
       ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, options, 2); });
-      const std::vector<std::string> before = Names(temp.path());
+      const std::vector<std::string> before = NamesIn(temp.path());
       ExpectRanksSucceed(3, [&](int rank, Group group) {
         HookedFiles files([&](const std::string& operation, const std::string& path) {
           if (rank != failing || operation != "sync") return absl::OkStatus();
@@ -161,7 +155,7 @@ TEST(ShardedCheckpoint, DiskOfOneRankIsFull_AllSayItAndNothingIsLeft) {
       });
       // What a rank wrote after rank 0 had given up is removed by the next save.
       ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, options, 3, 2); });
-      EXPECT_EQ(Names(temp.path()).size(), before.size() * 2) << "failing " << failing << ", async " << async;
+      EXPECT_EQ(NamesIn(temp.path()).size(), before.size() * 2) << "failing " << failing << ", async " << async;
     }
   }
 }
@@ -172,12 +166,10 @@ TEST(ShardedCheckpoint, ShardIsMissingOrDamaged_TheOneBeforeIsLoaded) {
     const CheckpointerOptions options = {.folder = temp.path(), .shared_folder = true};
     ExpectRanksSucceed(2, [&](int, Group group) { return Train(group, options, 2); });
     ExpectRanksSucceed(2, [&](int, Group group) { return Train(group, options, 4, 2); });
-    for (const std::string& name : Names(temp.path())) {
+    for (const std::string& name : NamesIn(temp.path())) {
       if (!absl::StrContains(name, "step_00000004") || !absl::StrContains(name, ".rank_")) continue;
-      std::string content = ReadFile(temp.File(name));
-      content.back() ^= 1;
-      ASSERT_EQ(std::remove(temp.File(name).c_str()), 0);
-      if (!missing) std::ofstream(temp.File(name), std::ios::binary) << content;
+      if (missing) std::filesystem::remove(temp.File(name));
+      if (!missing) Damage(temp.File(name));
     }
     ExpectRanksSucceed(2, [&](int, Group group) { return Train(group, options, 5, 2); });
   }

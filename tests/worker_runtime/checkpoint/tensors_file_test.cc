@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
+#include "tests/worker_runtime/checkpoint/sample_checkpoint.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"
 #include "worker_runtime/safetensors/safetensors_header.h"
 #include "worker_runtime/safetensors/tensor_bytes.h"
@@ -121,9 +122,7 @@ TEST(TensorsFile, Load_BadFiles_SayWhichAndWhy) {
   std::ofstream(temp.File("bool"), std::ios::binary) << ForeignFile(json, "\x01\x02");
   EXPECT_THAT(LoadTensors(temp.File("bool")).status().message(), HasSubstr("neither 0 nor 1"));
   ASSERT_TRUE(SaveTensors({{"w", at::zeros({4})}}, temp.File("flipped")).ok());
-  std::string content = ReadFile(temp.File("flipped"));
-  content.back() ^= 4;
-  std::ofstream(temp.File("flipped"), std::ios::binary) << content;
+  Damage(temp.File("flipped"), 4);
   EXPECT_THAT(LoadTensors(temp.File("flipped")).status().message(), HasSubstr("checksum mismatch in tensor \"w\""));
 }
 
@@ -170,9 +169,7 @@ TEST(ModuleState, Load_MisfitOrDamage_LeavesTheModuleAlone) {
                 " does not match the module: size mismatch: bias ([2] in the file, [4] here), weight ([2, 3] in "
                 "the file, [4, 3] here)");
   EXPECT_EQ(Bits(*other), before);
-  std::string content = ReadFile(temp.File("m"));
-  content.back() ^= 1;
-  std::ofstream(temp.File("m"), std::ios::binary) << content;
+  Damage(temp.File("m"));
   EXPECT_EQ(LoadModule(temp.File("m"), *same).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Bits(*same), before_same);
 }

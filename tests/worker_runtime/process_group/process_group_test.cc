@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/choose_device.h"
 #include "worker_runtime/process_group/nccl_loader.h"
 
@@ -43,13 +44,11 @@ TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
     at::Tensor from_two = at::full({2, 2}, rank);
     if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
     EXPECT_EQ(from_two[1][1].item<int>(), 2);
-    absl::StatusOr<std::vector<at::Tensor>> all = group->AllGather(at::full({1}, rank * 10));
-    if (!all.ok()) return all.status();
-    for (int other = 0; other < 3; ++other) EXPECT_EQ((*all)[other].item<int>(), other * 10);
+    DDPRUN_ASSIGN_OR_RETURN(auto all, group->AllGather(at::full({1}, rank * 10)));
+    for (int other = 0; other < 3; ++other) EXPECT_EQ((all)[other].item<int>(), other * 10);
     for (const std::string text : {"from one", "", "zwölf\0drei"}) {
-      absl::StatusOr<std::string> heard = group->BroadcastText(rank == 1 ? text : "other", 1);
-      if (!heard.ok()) return heard.status();
-      EXPECT_EQ(*heard, text);
+      DDPRUN_ASSIGN_OR_RETURN(auto heard, group->BroadcastText(rank == 1 ? text : "other", 1));
+      EXPECT_EQ(heard, text);
     }
     return group->Barrier();
   });
@@ -250,25 +249,23 @@ TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
                  EXPECT_EQ(group->NewSubgroup({0, 3}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
                  // A name may come twice.
                  for (int round = 0; round < 2; ++round) {
-                   absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "ends");
-                   if (!pair.ok()) return pair.status();
-                   EXPECT_EQ(*pair == nullptr, rank == 1);
-                   if (*pair == nullptr) continue;
-                   EXPECT_EQ((*pair)->rank(), rank == 0 ? 0 : 1);
-                   EXPECT_EQ((*pair)->name(), "ends");
+                   DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "ends"));
+                   EXPECT_EQ(pair == nullptr, rank == 1);
+                   if (pair == nullptr) continue;
+                   EXPECT_EQ(pair->rank(), rank == 0 ? 0 : 1);
+                   EXPECT_EQ(pair->name(), "ends");
                    at::Tensor sum = at::full({1}, rank + 1.0);
-                   if (absl::Status status = (*pair)->AllReduce(sum); !status.ok()) return status;
+                   if (absl::Status status = pair->AllReduce(sum); !status.ok()) return status;
                    EXPECT_EQ(sum.item<double>(), 4);
                  }
-                 absl::StatusOr<std::shared_ptr<ProcessGroup>> pair = group->NewSubgroup({0, 2}, "stuck");
-                 if (!pair.ok()) return pair.status();
+                 DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "stuck"));
                  if (rank == 0) {
                    std::thread killer([&] {
                      EXPECT_TRUE(Eventually(
-                         [&] { return (*pair)->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
+                         [&] { return pair->c10d()->getDefaultBackend()->getSequenceNumberForGroup() == 1; }));
                      group->Abort("the parent ends");
                    });
-                   const absl::Status status = (*pair)->Barrier();
+                   const absl::Status status = pair->Barrier();
                    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
                    EXPECT_THAT(Message(status), HasSubstr("subgroup stuck: rank 0: barrier: aborted: the parent ends"));
                    killer.join();

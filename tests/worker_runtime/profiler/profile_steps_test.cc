@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/ranks.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/ddp/distributed_data_parallel.h"
 
 namespace ddprun::testing {
@@ -27,8 +28,8 @@ using ::testing::Not;
 // Two ranks train for `steps` steps; rank 1 is profiled. (They are threads, and a process has one profiler.)
 void Train(int steps, const ProfileOptions& options) {
   ExpectRanksSucceed(2, [&](int rank, Group group) -> absl::Status {
-    auto ddp = MakeDistributedDataParallel(std::make_shared<torch::nn::LinearImpl>(4, 2), group);
-    if (!ddp.ok()) return ddp.status();
+    DDPRUN_ASSIGN_OR_RETURN(auto ddp,
+                            MakeDistributedDataParallel(std::make_shared<torch::nn::LinearImpl>(4, 2), group));
     std::unique_ptr<ProfileSteps> profiler;
     if (rank == 1) {
       auto created = ProfileSteps::Create(*group, options);
@@ -36,7 +37,7 @@ void Train(int steps, const ProfileOptions& options) {
       profiler = *std::move(created);
     }
     for (int step = 0; step < steps; ++step) {
-      (*ddp)->forward(at::ones({3, 4})).sum().backward();
+      ddp->forward(at::ones({3, 4})).sum().backward();
       if (rank != 1) continue;
       if (absl::Status status = profiler->Step(); !status.ok()) return status;
     }

@@ -43,6 +43,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "worker_runtime/base/non_restartable.h"
+#include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/report_progress.h"
 #include "worker_runtime/stop_requested.h"
@@ -72,11 +73,10 @@ absl::Status Reform(Worker& worker) {
   WorkerEnv env = worker.env;
   env.world_size = env.local_world_size = 2;
   env.rank = env.local_rank = worker.env.rank == 0 ? 0 : 1;
-  absl::StatusOr<std::shared_ptr<ProcessGroup>> group = ProcessGroup::Create(env, {.timeout = absl::Seconds(30)});
-  if (!group.ok()) return group.status();
-  worker.group = *group;
+  DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(env, {.timeout = absl::Seconds(30)}));
+  worker.group = group;
   at::Tensor tensor = at::full({1}, 1.0f);
-  if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
+  if (absl::Status status = worker.group.AllReduce(tensor); !status.ok()) return status;
   Say(absl::StrCat("new sum ", tensor.item<float>()));
   return absl::OkStatus();
 }
@@ -150,10 +150,9 @@ void AbortOnSignal(std::shared_ptr<ProcessGroup> group) {
 absl::Status TrainUntilStopped(ProcessGroup& group, int rank) {
   bool ready = false;
   while (true) {
-    const absl::StatusOr<std::optional<absl::Time>> stop = StopRequested(group);
-    if (!stop.ok()) return stop.status();
-    if (stop->has_value()) {
-      const double left = absl::ToDoubleSeconds(**stop - absl::Now());
+    DDPRUN_ASSIGN_OR_RETURN(auto stop, StopRequested(group));
+    if (stop.has_value()) {
+      const double left = absl::ToDoubleSeconds(*stop - absl::Now());
       Say(absl::StrCat("rank ", rank, " stops, at most ", std::ceil(left / 10) * 10, " s left"));
       return absl::OkStatus();
     }
@@ -172,13 +171,11 @@ absl::Status ShowSettings(const Worker& worker) {
 
 // Two operations in flight, into which rank 2 does not come.
 absl::Status WaitInVain(ProcessGroup& group) {
-  absl::StatusOr<Work> first = AsyncAllReduce(group, at::full({100000}, 1.0f));
-  if (!first.ok()) return first.status();
-  absl::StatusOr<Work> second = AsyncAllReduce(group, at::full({100000}, 1.0f));
-  if (!second.ok()) return second.status();
+  DDPRUN_ASSIGN_OR_RETURN(auto first, AsyncAllReduce(group, at::full({100000}, 1.0f)));
+  DDPRUN_ASSIGN_OR_RETURN(auto second, AsyncAllReduce(group, at::full({100000}, 1.0f)));
   Say("in flight");
-  const absl::Status status = first->Wait();
-  Say(absl::StrCat("second: ", second->Wait().message()));
+  const absl::Status status = first.Wait();
+  Say(absl::StrCat("second: ", second.Wait().message()));
   return status;
 }
 
