@@ -25,13 +25,10 @@ namespace {
 
 using torch::nn::SequentialImpl;
 
-// For bodies of RunRanks: a wrapper or the end of the test.
 template <typename M>
 std::shared_ptr<DistributedDataParallel<M>> Wrap(std::shared_ptr<M> module, Group group,
                                                  const DdpOptions& options = {}) {
-  auto ddp = MakeDistributedDataParallel(module, group, options);
-  TORCH_CHECK(ddp.ok(), std::string(ddp.status().message()));
-  return *ddp;
+  return MakeDistributedDataParallel(module, group, options).value();
 }
 
 TEST(DdpTest, Create_ParametersAndBuffers_BecomeRank0s) {
@@ -285,15 +282,12 @@ TEST(DdpTest, Buffers_AreRank0s_BeforeEveryForward) {
 
 TEST(DdpTest, TiedWeightsAndSparseEmbedding_Train) {
   struct Tied : torch::nn::Module {
-    Tied() {
-      words = register_module("words", torch::nn::Embedding(torch::nn::EmbeddingOptions(6, 3).sparse(true)));
-      a = register_module("a", torch::nn::Linear(3, 3));
-      b = register_module("b", torch::nn::Linear(3, 3));
-      b->weight = b->parameters()[0] = a->weight;
-    }
+    Tied() { b->weight = b->parameters()[0] = a->weight; }
     at::Tensor forward(const at::Tensor& tokens) { return b(a(words(tokens))); }
-    torch::nn::Embedding words{nullptr};
-    torch::nn::Linear a{nullptr}, b{nullptr};
+    torch::nn::Embedding words =
+        register_module("words", torch::nn::Embedding(torch::nn::EmbeddingOptions(6, 3).sparse(true)));
+    torch::nn::Linear a = register_module("a", torch::nn::Linear(3, 3));
+    torch::nn::Linear b = register_module("b", torch::nn::Linear(3, 3));
   };
   ExpectRanksSucceed(2, [](int rank, Group group) {
     auto module = std::make_shared<Tied>();
