@@ -15,11 +15,11 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// While no server leads, launchers that get no answer from a follower in time stop their workers.
+// While no server leads, launchers stop their workers unless a follower answers in time.
 TEST(FollowerTest, ManyLaunchersOfOneAddress_AreAllAnswered) {
   const auto client = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .patience = absl::Milliseconds(10)});
   LeaderLookup lookup(client->get(), EtcdKeys("/follower_test/"));
-  // One connection, and no other for an hour, of an address that has not shown that it may ask.
+  // An unauthenticated address may open one connection an hour.
   ServerOptions options;
   options.connections.entries = 1;
   options.connections.entry_interval = absl::Hours(1);
