@@ -1,4 +1,4 @@
-// The small parts of the client and the server that need no network.
+// Parts of the client and the server that need no network.
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -135,7 +135,7 @@ Probed Probe(const std::string& address) {
   return result.get_future().get();
 }
 
-// A socket of this host at a port that was free; it listens only if asked to.
+// A socket bound to a free port, with or without listening.
 class LocalSocket {
  public:
   LocalSocket(bool ipv6, bool listens) : fd_(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

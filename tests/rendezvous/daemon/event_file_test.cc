@@ -79,7 +79,7 @@ TEST(EventFile, MovedAndReopened_NothingIsLost) {
     EXPECT_TRUE(Eventually([&] { return access(path.c_str(), F_OK) == 0; }));
     log.Append(JobEvent(Event::Kind::kJobFinished));
     EXPECT_EQ((*file)->lost(), 0u);
-  }  // what is there is written first
+  }  // the destructor writes pending events
   EXPECT_EQ(Lines(old), 2);
   EXPECT_EQ(Lines(path), 1);
   EXPECT_NE(ReadFile(path).find("job.finished"), std::string::npos);
@@ -132,7 +132,7 @@ TEST(EventFile, DiskFills_LinesStayWholeAndTheRestIsCounted) {
   const std::string path = folder.File("events");
   EventLog log;
   auto file = EventFile::Open(path, &log);
-  // The kernel takes what fits, and then refuses.
+  // The kernel writes up to the limit and then fails.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

@@ -1,4 +1,4 @@
-// What needs no Python to compare with; tests/worker_runtime/parity compares the bits.
+// tests/worker_runtime/parity compares the bits with Python.
 #include "worker_runtime/amp/autocast.h"
 
 #include <ATen/Functions.h>

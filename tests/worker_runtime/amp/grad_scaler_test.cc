@@ -1,4 +1,4 @@
-// What needs no Python to compare with; tests/worker_runtime/parity compares the bits.
+// tests/worker_runtime/parity compares the bits with Python.
 #include "worker_runtime/amp/grad_scaler.h"
 
 #include <ATen/Functions.h>
@@ -29,14 +29,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 at::Tensor Weight() { return (at::arange(6).to(at::kFloat) / 7).requires_grad_(); }
 
-// Gradients differ between values and steps; with `factor` infinite they overflow.
+// Gradients differ between values and steps; they overflow if `factor` is infinite.
 void Backward(const at::Tensor& weight, GradScaler* scaler, int step, float factor = 1) {
   weight.mutable_grad().reset();
   const at::Tensor loss = (weight * weight * at::arange(6).add(step).to(at::kFloat)).sum() * factor;
   (scaler != nullptr ? scaler->Scale(loss) : loss).backward();
 }
 
-// An iteration; returns whether the optimizer stepped.
+// Runs an iteration; returns true if the optimizer stepped.
 bool Iterate(GradScaler& scaler, torch::optim::Optimizer& optimizer, const at::Tensor& weight, int step,
              float factor = 1) {
   Backward(weight, &scaler, step, factor);
@@ -45,7 +45,7 @@ bool Iterate(GradScaler& scaler, torch::optim::Optimizer& optimizer, const at::T
   return stepped;
 }
 
-// A power of two changes no bit of a float.
+// Scaling by a power of two does not change the mantissa of a float.
 TEST(GradScalerTest, AnyOptimizer_StepsAsWithoutScaling_UnscaledOrNot) {
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(const at::Tensor&)>;
   std::vector<Make> kinds = {[](const at::Tensor& weight) {
@@ -200,7 +200,7 @@ TEST(GradScalerTest, TrainingState_RollsBackAndSendsTheBits) {
     Net net;
     SGD optimizer({net.weight}, SGDOptions(0.01));
     TrainingState state(net, &optimizer);
-    // No power of two, and more digits than a short text has.
+    // Not a power of two, and more digits than a short text holds.
     GradScaler scaler({.init_scale = 1000.0 / 3, .growth_factor = 1.1, .growth_interval = 3});
     EXPECT_EQ(state.AddScaler(scaler), absl::OkStatus());
     EXPECT_EQ(state.AddScaler(scaler), absl::OkStatus()) << "the same object again";

@@ -70,7 +70,7 @@ TEST(CheckpointFolder, Save_ManySteps_KeepsTheNewestAndNothingElse) {
   EXPECT_THAT(NamesIn(temp.path()), SizeIs(6));
 }
 
-// Names in a folder that are opened while `body` runs.
+// Names of the files in a folder that `body` opens.
 std::vector<std::string> OpenedIn(const std::string& folder, absl::FunctionRef<void()> body) {
   const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   EXPECT_GE(inotify_add_watch(watch, folder.c_str(), IN_OPEN), 0);

@@ -59,7 +59,7 @@ TEST(StepsToRemove, SavedIsOlderThanOthers_IsKeptAllTheSame) {
   EXPECT_THAT(StepsToRemove({{100, true}, {50, true}, {300, true}}, 100, 1), ElementsAre(50));
 }
 
-// Against what it promises, over random folders.
+// Checks the guarantees on random folders.
 TEST(StepsToRemove, RandomFolders_NeverRemovesTooMuch) {
   std::mt19937 random(11);
   for (int round = 0; round < 5000; ++round) {

@@ -1,4 +1,4 @@
-// Files that go between C++ and Python's safetensors, bit for bit.
+// Files are exchanged with Python's safetensors, bit for bit.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ at::Tensor Pattern(SafetensorsDtype dtype) {
   return raw.to(at::kByte).view(ToScalarType(dtype)).view({3, 5});
 }
 
-// What Python's _TYPES has; F8_E8M0 is written by C++ and Python's format, but not known to safetensors.torch 0.8.
+// Last dtype that safetensors.torch 0.8 knows; F8_E8M0 is in the format only.
 constexpr int kPythonKnows = static_cast<int>(SafetensorsDtype::kF8E5M2Fnuz);
 
 std::string Python(const std::string& what, const std::string& folder) {
@@ -64,7 +64,7 @@ TEST(Python, ReadsWhatCppWrote_AndTrainsOnWithTheSameBits) {
 
   EXPECT_EQ(Python("read", temp.path()), "read 18\n");
 
-  // Python went on from model, moments and random numbers; so do we.
+  // Python has continued from model, moments and random numbers, as does this step.
   TrainStep(net, optimizer, 3);
   SampleNet pythons;
   const absl::Status loaded = LoadModule(temp.File("python_went_on.safetensors"), pythons);

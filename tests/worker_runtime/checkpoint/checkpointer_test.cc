@@ -53,7 +53,7 @@ struct OptimizerCase {
   MakeOptimizer make;
 };
 
-// Two groups with options of their own.
+// Two groups with different options.
 template <typename Optimizer, typename Options>
 MakeOptimizer Grouped(std::function<Options(double lr)> options) {
   return [options](SampleNet& net) -> std::unique_ptr<torch::optim::Optimizer> {
@@ -91,7 +91,7 @@ std::vector<OptimizerCase> Optimizers() {
   };
 }
 
-// With dropout, so that the random numbers have to be right too.
+// The model has dropout, so the random numbers must be restored, too.
 TEST(Checkpointer, Resume_EachOptimizer_GoesOnBitForBit) {
   for (const OptimizerCase& test : Optimizers()) {
     for (const bool async : {false, true}) {
@@ -178,7 +178,7 @@ TEST(Checkpointer, Resume_OtherOptimizer_SaysWhatDiffers) {
   EXPECT_THAT(resume(strange), HasSubstr("is not a parameter of the module"));
   torch::optim::RMSprop another(net.parameters());
   EXPECT_THAT(resume(another), HasSubstr("saved from AdamW, but this is torch::optim::RMSprop"));
-  // And nothing of it in the model's own file: Python loads that as it is.
+  // The model's own file has no state of the optimizer, so that Python can load it.
   const auto model = LoadTensors(temp.File("step_00000001.safetensors"));
   EXPECT_THAT(model->tensors, SizeIs(8));
 }
@@ -201,7 +201,7 @@ TEST(Checkpointer, NewTrainingInAUsedFolder_KeepsToItself) {
     auto old = Make(old_net, nullptr, {.folder = temp.path()});
     for (const int64_t step : {800, 900, 1000}) ASSERT_TRUE(old->Save({.step = step}).ok());
   }
-  // It does not resume, and it is killed before it comes as far as the other.
+  // A training that does not resume, and stops at smaller steps than the old one.
   auto fresh = Make(net, nullptr, {.folder = temp.path(), .keep = 2});
   ::testing::internal::CaptureStderr();
   for (const int64_t step : {100, 200, 300}) ASSERT_TRUE(fresh->Save({.step = step}).ok());
@@ -244,7 +244,7 @@ TEST(Checkpointer, RunId_OnlyItsOwnAreResumed) {
   EXPECT_EQ(Bits(again), Bits(a));
 }
 
-// Two starts of the workers found the same checkpoint: the launcher's round tells which is later.
+// Two attempts resumed from the same checkpoint: the launcher's round says which one is newer.
 TEST(Checkpointer, ReplacedByALaterRound_CanNotSaveAnyMore) {
   TempDir temp;
   SampleNet net;
@@ -275,7 +275,7 @@ TEST(Checkpointer, Save_NotFinite_IsRefusedUnlessAllowed) {
   ASSERT_TRUE(checkpointer->Save({.step = 1}).ok());
   const at::NoGradGuard no_grad;
   at::Tensor weight = net.named_parameters()["blocks.0.weight"];
-  // Large values whose sum overflows are finite.
+  // Large values are finite even if their sum overflows.
   weight.fill_(3e38);
   EXPECT_TRUE(checkpointer->Save({.step = 2}).ok());
   weight[1][2] = std::numeric_limits<float>::infinity();
@@ -286,14 +286,14 @@ TEST(Checkpointer, Save_NotFinite_IsRefusedUnlessAllowed) {
   EXPECT_THAT(status.message(),
               HasSubstr("parameter \"blocks.0.weight\" has NaN or infinite values, as have 1 others"));
   EXPECT_TRUE(Make(net, &optimizer, {.folder = temp.File("all"), .allow_non_finite = true})->Save({.step = 3}).ok());
-  // In the background it is found when it is written.
+  // An asynchronous save finds it while writing.
   auto async = Make(net, &optimizer, {.folder = temp.File("async"), .async = true});
   EXPECT_TRUE(async->Save({.step = 3}).ok());
   EXPECT_EQ(async->Finish(), status);
   EXPECT_EQ(checkpointer->Resume()->progress.step, 2);
 }
 
-// A disk that stands still until it is told to go on.
+// A disk that blocks until Open is called.
 class Gate {
  public:
   absl::Status Pass() {

@@ -1,4 +1,4 @@
-// Each node has a folder on its own disk, and the ranks of two of them write every checkpoint.
+// Each node has a folder on its own disk; ranks of two nodes write each checkpoint.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ using Ids = std::vector<CheckpointId>;
 
 constexpr char kModel[] = "/step_00000002.safetensors";
 
-// A state of which parameters and moments are the same on all ranks, and nothing else is.
+// A state in which only parameters and moments are equal on all ranks.
 struct Training {
   explicit Training(int rank) : ema(at::full({3}, rank)), best(rank), state(*layer, &optimizer) {
     const at::NoGradGuard no_grad;
@@ -54,14 +54,14 @@ struct Training {
   TrainingState state;
 };
 
-// What rank 0 has after so many steps.
+// Rank 0's bits after `steps` steps.
 std::string Expected(int64_t steps) {
   Training training(0);
   for (int64_t step = 0; step < steps; ++step) training.Step();
   return training.Bits();
 }
 
-// Resumes at step `from` and goes on to `until`, saving each step.
+// Resumes at step `from`, and trains and saves each step until `until`.
 absl::Status Train(const Group& group, const CheckpointerOptions& options, int64_t from, int64_t until) {
   Training training(group->rank());
   DDPRUN_ASSIGN_OR_RETURN(auto checkpointer, Checkpointer::Create(group, training.state, options));
@@ -102,7 +102,7 @@ TEST(CheckpointCopies, NodeOfRankZeroIsLost_OthersResumeWithTheSameBits) {
     EXPECT_EQ(nodes.Saved(1), (Ids{{1, 3}, {1, 2}}));
     EXPECT_EQ(nodes.Saved(2), Ids());
     nodes.Lose(0);
-    // A new node has rank 0, and its folder and the survivor's get the copies; then the survivor is lost, too.
+    // A new node gets rank 0; its folder and that of the survivor get the copies. Then the survivor is lost, too.
     const int second[] = {3, 1, 2};
     ExpectRanksSucceed(3,
                        [&](int rank, Group group) { return Train(group, nodes.Options(second[rank], async), 3, 4); });
@@ -135,7 +135,7 @@ TEST(CheckpointCopies, NewerCopyWins_DamagedOneFallsBack) {
   train(0, 2);
   ASSERT_TRUE(std::filesystem::remove(nodes.Folder(0) + kModel));
   train(2, 2);
-  // Rank 0's is damaged, and the copy is not; then both are, and the step before is loaded.
+  // First only rank 0's file is damaged; then also the copy, and the previous step is loaded.
   for (const int64_t from : {2, 1}) {
     if (from == 2) std::filesystem::copy_file(nodes.Folder(1) + kModel, nodes.Folder(0) + kModel);
     const std::string path = nodes.Folder(from == 2 ? 0 : 1) + kModel;

@@ -68,7 +68,7 @@ TEST(Crash, AtEachOperation_TheOneBeforeOrTheNewOneIsWhole) {
     EXPECT_EQ(NewestSample(folder).value(), 4);
     ExpectNoLeftOvers(temp.path(), 4);
   }
-  // Two files with create, two writes of two halves, sync, rename, sync folder; then two removals.
+  // Per file: create, two writes of two halves, sync, rename, sync folder. Then two removals.
   EXPECT_GE(stops, 18);
 }
 
@@ -110,7 +110,7 @@ Losses SaveOn(int64_t saves) {
       ++losses.disks;
       Materialise(disk, after_loss.path());
       const auto newest = NewestSample(found);
-      // Nothing is promised before the first is saved.
+      // Before the first save there are no guarantees.
       losses.lost += reported > 0 && (!newest.ok() || *newest < reported);
     }
   });
@@ -153,7 +153,7 @@ TEST(Crash, PowerLossOfALyingDisk_IsSeen) {
   EXPECT_GT(SaveOn<NoFolderSync>(3).lost, 0);
 }
 
-// The step of the last whole line "saved STEP".
+// Step of the last complete line "saved STEP".
 int64_t LastReported(const std::string& out) {
   int64_t last = 0, step = 0;
   for (const absl::string_view line : absl::StrSplit(out.substr(0, out.rfind('\n') + 1), '\n')) {

@@ -28,7 +28,7 @@ TEST_F(CheckpointGpu, AsyncSave_TrainingGoesOnAtOnce_SavesTheMomentOfTheCall) {
   auto checkpointer = Checkpointer::Create(nullptr, *layer, &optimizer, {.folder = temp.path(), .async = true});
   const at::NoGradGuard no_grad;
   for (int64_t step = 1; step <= 5; ++step) {
-    // Work that is still under way when Save is called, and work that follows at once, on the trainer's stream.
+    // Work that is still running when Save is called, and work that follows at once, on the trainer's stream.
     for (int i = 0; i < 50; ++i) layer->weight.add_(1);
     layer->weight.fill_(static_cast<double>(step));
     ASSERT_TRUE((*checkpointer)->Save({.step = step}).ok());

@@ -34,7 +34,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// A layer of more than one piece of 32 MiB, and small ones.
+// A layer of more than 32 MiB, which is sent in several pieces.
 torch::nn::Linear Layer(int rank) {
   torch::nn::Linear layer(3000, 3000);
   const at::NoGradGuard no_grad;
@@ -73,8 +73,8 @@ TEST(CheckpointRanks, SaveAndResume_SharedOrSent_AllHaveRankZeros) {
   }
 }
 
-// Nodes without a shared folder, of which the one that saved comes back with another rank: its checkpoint is found,
-// also where others have an older one, and a damaged newer one is passed over.
+// Without a shared folder, the node that saved returns with another rank: its checkpoint is found although other nodes
+// have older ones and a damaged newer one.
 TEST(CheckpointRanks, Resume_NewestOnAnotherRank_IsSentToAll) {
   TempDir temp;
   const auto folder = [&temp](int node) { return temp.File(absl::StrCat("node", node)); };
@@ -99,7 +99,7 @@ TEST(CheckpointRanks, Resume_NewestOnAnotherRank_IsSentToAll) {
     EXPECT_EQ(Bits(*again), Bits(*expected));
     return checkpointer->Save({.step = 12});
   });
-  // Where rank 0 is, the run goes on.
+  // The run continues in rank 0's folder.
   EXPECT_EQ(CheckpointFolder(folder(0)).List().value(), (std::vector<CheckpointId>{{1, 12}, {1, 1}}));
 }
 
@@ -120,7 +120,7 @@ TEST(CheckpointRanks, Resume_AllThatAnyRankHasIsDamaged_IsAnError) {
   }
 }
 
-// Rank 1's has become NaN, for example in a part of the model that it does not share.
+// Rank 1 has NaN, for example in a part of the model that the ranks do not share.
 TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
   TempDir temp;
   std::vector<std::string> errors(2);
@@ -140,7 +140,7 @@ TEST(CheckpointRanks, Save_NotFiniteOnOneRank_NamesItAndKeepsTheLast) {
   EXPECT_EQ(CheckpointFolder(temp.path()).List().value(), (std::vector<CheckpointId>{{1, 1}}));
 }
 
-// Rank 1 was lost; rank 0 survives with its Checkpointer, and two new ones join it.
+// Rank 1 is lost; rank 0 survives with its Checkpointer, and two new ranks join.
 TEST(CheckpointRanks, Rebind_SurvivorAndNewcomers_ContinueTheRun) {
   TempDir temp;
   torch::nn::Linear survivor_layer(2, 2);
@@ -178,7 +178,7 @@ TEST(CheckpointRanks, Rebind_FormerRankZeroStillWrites_ItsCheckpointIsFinishedFi
       next_began = next_began || operation == "remove" || absl::StrContains(path, "step_00000002");
       if (operation != "sync" || !absl::StrContains(path, "step_00000001")) return absl::OkStatus();
       while (saving < 2) std::this_thread::yield();
-      // Long enough for the next save to do what it must not do yet.
+      // Gives the next save time for what it must not do yet.
       for (int i = 0; i < 200000 && !next_began; ++i) std::this_thread::yield();
       return disk_is_full ? absl::ResourceExhaustedError("No space left on device") : absl::OkStatus();
     });
@@ -317,7 +317,7 @@ TEST(CheckpointRanks, Save_DiskFullOnRankZero_AllGetTheError) {
   }
 }
 
-// A disk that comes back when a wait with the group's timeout, begun after the others', has timed out twice.
+// The disk blocks until a wait with the group's timeout, started after the others', has timed out twice.
 TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
   constexpr absl::Duration kTimeout = absl::Seconds(2);
   for (const bool async : {false, true}) {
@@ -337,7 +337,7 @@ TEST(CheckpointRanks, Save_DiskSlowerThanTheGroupsTimeout_OthersWait) {
       for (int64_t step = 1; step <= 2; ++step) {
         if (absl::Status saved = checkpointer->Save({.step = step}); !saved.ok()) return saved;
       }
-      // The group is still good, whatever rank waited.
+      // The group still works on all ranks.
       if (absl::Status sum = group->AllReduce(at::ones({1})); !sum.ok()) return sum;
       return checkpointer->Finish();
     });
@@ -359,7 +359,7 @@ TEST(CheckpointRanks, Save_OnRankZeroAlone_SaysThatAllRanksCallIt) {
   EXPECT_THAT(errors[1], HasSubstr("rank 0"));
 }
 
-// A buffer into which nothing can be copied, as several of its elements lie in the same place.
+// A buffer that can't be copied into, because its elements share memory.
 struct Unwritable : torch::nn::Module {
   explicit Unwritable(bool unwritable) {
     register_buffer("a", unwritable ? at::zeros({1}).expand({3000, 3000}) : at::zeros({3000, 3000}));

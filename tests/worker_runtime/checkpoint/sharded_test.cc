@@ -1,4 +1,4 @@
-// Checkpoints of a ZeroRedundancyOptimizer, of whose state each rank writes and reads its part.
+// Checkpoints of a ZeroRedundancyOptimizer: each rank writes and reads its part of the state.
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Six parameters of different sizes, with gradients that depend on the step alone.
+// Six parameters of different sizes, with gradients that depend on the step only.
 class Net : public torch::nn::Module {
  public:
   Net() {
@@ -58,7 +58,7 @@ std::unique_ptr<torch::optim::Optimizer> MakeZero(const Group& group, const Net&
                                                    });
 }
 
-// Steps 0 to `steps` of an optimizer that has all of the state.
+// Bits after `steps` steps of an optimizer with the whole state.
 std::string PlainBits(int64_t steps) {
   Net net;
   AdamW optimizer(net.parameters(), kOptions);
@@ -66,7 +66,7 @@ std::string PlainBits(int64_t steps) {
   return Bits(net);
 }
 
-// Resumes and goes on to step `until`, saving there.
+// Resumes, trains until step `until`, and saves.
 absl::Status Train(const Group& group, const CheckpointerOptions& options, int64_t until, int64_t expected_from = 0) {
   Net net;
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
@@ -81,7 +81,7 @@ absl::Status Train(const Group& group, const CheckpointerOptions& options, int64
   return status;
 }
 
-// Three ranks, then two, four, one, and one that knows nothing of sharding.
+// Three ranks, then two, four, one, and one without sharding.
 TEST(ShardedCheckpoint, OtherNumbersOfRanks_ContinueWithTheSameBits) {
   for (const bool async : {false, true}) {
     TempDir temp;
@@ -90,7 +90,7 @@ TEST(ShardedCheckpoint, OtherNumbersOfRanks_ContinueWithTheSameBits) {
     for (const int ranks : {3, 2, 4, 1}) {
       ExpectRanksSucceed(ranks, [&](int, Group group) { return Train(group, options, step + 3, step); });
       step += 3;
-      // The model, rank 0's part and the others'; nothing of the checkpoint before.
+      // The model and each rank's part; nothing of the previous checkpoint.
       EXPECT_EQ(NamesIn(temp.path()).size(), static_cast<size_t>(1 + ranks)) << "async " << async;
     }
     EXPECT_EQ(Train(nullptr, options, step + 3, step), absl::OkStatus());
@@ -103,11 +103,11 @@ TEST(ShardedCheckpoint, Plain_LoadsWhatThreeRanksSaved) {
   const CheckpointerOptions options = {.folder = temp.path(), .shared_folder = true};
   ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, options, 5); });
   EXPECT_EQ(Train(nullptr, options, 9, 5), absl::OkStatus());
-  // And what one process saved is shared out again.
+  // A checkpoint of one process is sharded again.
   ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, options, 12, 9); });
 }
 
-// Each moment is in one file, under its parameter's name.
+// Each moment is in one file, named after its parameter.
 TEST(ShardedCheckpoint, Files_TogetherHaveTheWholeState) {
   TempDir temp;
   ExpectRanksSucceed(3,
@@ -153,7 +153,7 @@ TEST(ShardedCheckpoint, DiskOfOneRankIsFull_AllSayItAndNothingIsLeft) {
           EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("rank ", failing)));
         }
       });
-      // What a rank wrote after rank 0 had given up is removed by the next save.
+      // The next save removes what a rank wrote after rank 0 failed.
       ExpectRanksSucceed(3, [&](int, Group group) { return Train(group, options, 3, 2); });
       EXPECT_EQ(NamesIn(temp.path()).size(), before.size() * 2) << "failing " << failing << ", async " << async;
     }

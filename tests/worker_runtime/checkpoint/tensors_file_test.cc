@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-// A tensor of each type, with bytes that are no round numbers.
+// A tensor of each type, with different bytes.
 NamedTensors OneOfEachType() {
   NamedTensors tensors;
   for (int i = 0; i <= static_cast<int>(SafetensorsDtype::kF8E8M0); ++i) {
