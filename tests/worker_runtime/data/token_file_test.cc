@@ -29,7 +29,7 @@ class TokenFileTest : public ::testing::Test {
     file.write(reinterpret_cast<const char*>(tokens.data()),
                static_cast<std::streamsize>(tokens.size() * sizeof(Token)));
   }
-  // 0, 1, 2, ...
+  // Writes 0, 1, 2, ...
   void WriteNumbers(int count) {
     std::vector<uint16_t> tokens;
     for (int i = 0; i < count; ++i) tokens.push_back(static_cast<uint16_t>(i));
@@ -44,7 +44,7 @@ class TokenFileTest : public ::testing::Test {
   const std::string path_;
 };
 
-// What reading throws, without LibTorch's stack.
+// Error of reading a sequence, without LibTorch's stack trace; empty if there is none.
 std::string ErrorOfGet(const TokenFile& file, size_t index) {
   return std::string(TorchTry("", [&] {
                        file.get(index);
@@ -93,7 +93,7 @@ TEST_F(TokenFileTest, DataLoader_WithSampler_GivesEachRankItsShare) {
   EXPECT_EQ(first_tokens, (std::multiset<int64_t>{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
 }
 
-// 64 GiB, of which the disk has a page: a copy of it would not fit into the memory of a test machine.
+// A sparse file of 64 GiB, which would not fit into the memory of a test machine.
 TEST_F(TokenFileTest, HugeFile_OnlyTheSequenceIsRead) {
   Write<uint16_t>({7});
   const int64_t tokens = int64_t{32} << 30;

@@ -119,7 +119,7 @@ TEST(DdpTest, NoSync_AddsUpLocally_ThenAveragesTheSum) {
   });
 }
 
-// The module's own forward instead of the wrapper's: without the error the ranks would drift apart.
+// Without the error, ranks that call the module's own forward would diverge.
 TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     for (const bool static_graph : {false, true}) {
@@ -131,7 +131,7 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
           return absl::OkStatus();
         });
       };
-      // A static graph counts its first gradients even so, and is of no more use then.
+      // With a static graph the first gradients are counted nevertheless, and the wrapper is unusable.
       if (!static_graph) {
         const absl::Status first = own_forward("first step");
         EXPECT_TRUE(absl::IsInvalidArgument(first)) << first;
@@ -141,14 +141,14 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
             absl::string_view::npos)
             << first;
       }
-      // After steps as they should be it is still an error, and the group and the wrapper go on.
+      // After correct steps it is an error, too; group and wrapper remain usable.
       for (int step = 0; step < 2; ++step) {
         (*ddp)->zero_grad();
         (*ddp)->forward(x).sum().backward();
         EXPECT_TRUE(at::equal((*ddp)->module()->weight.grad(), at::full({4}, 1.5)));
         EXPECT_TRUE(absl::IsInvalidArgument(own_forward("later step")));
       }
-      // A second backward of the same forward averages nothing either.
+      // A second backward of the same forward is an error, too.
       (*ddp)->zero_grad();
       at::Tensor loss = (*ddp)->forward(x).sum();
       loss.backward({}, /*keep_graph=*/true);
@@ -156,7 +156,7 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
         loss.backward();
         return absl::OkStatus();
       })));
-      // Under no_sync gradients stay on this rank, from whichever forward.
+      // Under no_sync gradients stay on this rank, so that either forward is allowed.
       (*ddp)->zero_grad();
       {
         const auto no_sync = (*ddp)->no_sync();
@@ -165,10 +165,10 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
       }
       loss.backward();  // of a forward under no_sync, as Python allows it
       EXPECT_TRUE(at::equal((*ddp)->module()->weight.grad(), at::full({4}, 2.0 * (rank + 1))));
-      // Gradients of the input reach no parameter.
+      // Gradients of the input do not involve parameters.
       at::Tensor input = at::ones({4}).requires_grad_();
       EXPECT_EQ(torch::autograd::grad({(*ddp)->module()->forward(input).sum()}, {input}).size(), 1u);
-      // The wrapper's hooks end with it.
+      // The wrapper removes its hooks when it is destroyed.
       const std::shared_ptr<Scale> module = (*ddp)->module();
       ddp = absl::UnknownError("");
       module->forward(x).sum().backward();
@@ -220,11 +220,10 @@ TEST(DdpTest, FindUnused_BranchUsedBySomeRanks_AveragedWithZeros) {
     EXPECT_TRUE(at::allclose(module->used->bias.grad(), at::full({2}, 1.0)));
     ddp->zero_grad();
     ddp->forward(at::ones({1, 3})).sum().backward();
-    EXPECT_FALSE(module->spare->bias.grad().defined()) << "used by nobody, so left alone";
+    EXPECT_FALSE(module->spare->bias.grad().defined()) << "unused on all ranks";
   });
 }
 
-// All kinds of outputs in one.
 struct Output {
   at::Tensor first, second;
   void VisitTensors(TensorVisitor visit) {
@@ -326,7 +325,7 @@ TEST(DdpTest, BucketLayout_RebuiltAfterTheFirstStep_CanBeGivenToANewOne) {
   });
 }
 
-// From three ranks on the order of additions depends on the buckets.
+// With three or more ranks, the order of additions depends on the buckets.
 TEST(DdpTest, InitialBucketLayout_NewWrapperGoesOnWithTheSameBits) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     const DdpOptions small{.bucket_cap_mb = 0.001};
@@ -379,7 +378,7 @@ TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
   EXPECT_TRUE(absl::IsCancelled(first)) << first;
 }
 
-// What NCCL aborted in the step before must not be trained on.
+// Results of a collective that NCCL aborted must not be used for training.
 TEST(DdpTest, Forward_OfAGroupThatFailed_Throws) {
   EXPECT_FALSE(RunRanks(1, [](int, Group group) -> absl::Status {
                  auto ddp = Wrap(std::make_shared<Scale>(), group);

@@ -60,7 +60,7 @@ TEST(CommHookTest, Bucket_TellsItsGradientsAndParameters_AlsoBehindAnOuterHook) 
                                   EXPECT_TRUE(gradients[i].is_alias_of(bucket.buffer()));
                                   length += gradients[i].numel();
                                   seen.push_back(bucket.parameters()[i]);
-                                  // Tells on which parameter it was written.
+                                  // Identifies the parameter.
                                   gradients[i].fill_(static_cast<double>(bucket.parameters()[i].numel()));
                                 }
                                 EXPECT_EQ(length, bucket.buffer().numel());
@@ -186,7 +186,7 @@ TEST(SharedMemoryAllReduceTest, Hook_TwoRanks_BitsOfGloo_MoreRanks_AllTheSame) {
   }
 }
 
-// The option alone, no hook: the same bits with two ranks. Where memory can't be used it has no effect.
+// DdpOptions::shared_memory without a hook: the same bits with two ranks; no effect if memory can't be used.
 TEST(SharedMemoryAllReduceTest, DdpOption_TakesTheHooksPlace_OrHasNoEffect) {
   ExpectRanksSucceed(2, [](int, Group group) {
     const auto train = [&](bool shared_memory, at::ScalarType dtype, bool* has_hook) -> at::Tensor {
@@ -215,7 +215,7 @@ TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {
     auto shared = SharedMemoryAllReduce::Create(group);
     if (!shared.ok()) return shared.status();
-    // Rank 1 fails, whereupon the group of rank 0 is aborted; rank 1's memory stays until then.
+    // Rank 1 fails, which aborts the group of rank 0; rank 1's memory must remain until then.
     static std::shared_ptr<SharedMemoryAllReduce> kept;
     if (rank == 1) {
       kept = *shared;

@@ -14,7 +14,7 @@ namespace {
 
 using Ddp = DistributedDataParallel<Scale>;
 
-// Rank r trains 2 + r steps, in each of which its gradient is 6 (rank + 1). Returns the gradients that were seen.
+// Rank r trains 2 + r steps with a local gradient of 6 (r + 1). Appends the averaged gradients.
 absl::Status TrainUnevenly(int rank, Ddp& ddp, const JoinOptions& options, std::vector<double>* gradients) {
   return ddp.Join(
       [&]() -> absl::Status {
@@ -39,7 +39,7 @@ TEST(JoinTest, UnevenInputs_OthersGoOn_AllHaveTheLastModel) {
       std::vector<double> gradients;
       absl::Status joined = TrainUnevenly(rank, *ddp, {.divide_by_initial_world_size = divide_by_all}, &gradients);
       if (!joined.ok()) return joined;
-      // 6 + 12 + 18 by three ranks, 12 + 18 by two, 18 by one.
+      // 6 + 12 + 18 with three ranks, 12 + 18 with two, 18 with one.
       const std::vector<double> all =
           divide_by_all ? std::vector<double>{12, 12, 10, 6} : std::vector<double>{12, 12, 15, 18};
       EXPECT_EQ(gradients, std::vector<double>(all.begin(), all.begin() + 2 + rank)) << divide_by_all;

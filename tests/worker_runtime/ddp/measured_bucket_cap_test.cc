@@ -14,7 +14,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Of all ranks.
+// Expects the same value on all ranks.
 void ExpectSame(ProcessGroup& group, double value) {
   const absl::StatusOr<double> least = AllReduceValue(group, value, ReduceOp::kMin);
   const absl::StatusOr<double> most = AllReduceValue(group, value, ReduceOp::kMax);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Two layers; `roots` puts between them a square root at 0, whose derivative is infinite.
+// Two layers. With `roots` a square root of 0, whose derivative is infinite, is between them.
 struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(3, 3))),
@@ -35,14 +35,14 @@ struct Net : torch::nn::Module {
 };
 
 struct Step {
-  int rank = 1;                  // on which it goes wrong
+  int rank = 1;                  // that has the fault
   float input = 1;               // of that rank
   bool roots = false;            // on that rank
   bool bad_parameter = false;    // on all
   bool accumulate_first = true;  // the bad backward is under no_sync, and a good one follows
 };
 
-// What Check says on the ranks, which must be the same on all: of one good step, then of `step`.
+// Error of Check for `step` after two good steps; it must be the same on all ranks.
 std::string CheckOf(const Step& step, int ranks = 3) {
   std::string message;
   ExpectRanksSucceed(ranks, [&](int rank, Group group) {
@@ -69,7 +69,7 @@ std::string CheckOf(const Step& step, int ranks = 3) {
     } else {
       loss = loss_of(rank == step.rank);
       loss.backward();
-      // This is why hooks are needed.
+      // The all-reduce makes the gradients NaN on all ranks, which is why hooks are needed.
       EXPECT_FALSE(net->first->weight.grad().isfinite().all().item<bool>());
     }
     const absl::Status status = detector.Check(loss, *group);

@@ -15,7 +15,7 @@
 namespace ddprun::testing {
 namespace {
 
-// The gradient of its weights is what it is called with.
+// The gradients of its weights are the arguments of forward.
 struct Weights : torch::nn::Module {
   Weights() {
     matrix = register_parameter("matrix", at::zeros({16, 12}));
@@ -31,7 +31,7 @@ struct Weights : torch::nn::Module {
 
 at::Tensor Ramp(int64_t length, double from) { return at::arange(length).to(at::kFloat) + from; }
 
-// The gradients of each of `steps` iterations with those given for this rank, compressed from the third on.
+// Averaged gradients of each of `steps` iterations, which are compressed from the third on.
 absl::StatusOr<std::vector<at::Tensor>> Average(Group group, const at::Tensor& of_matrix, int steps, bool feedback,
                                                 PowerSgd::Stats* stats) {
   auto weights = std::make_shared<Weights>();
@@ -63,7 +63,7 @@ TEST(PowerSgdTest, GradientsOfRankOne_AreAveraged_WithFewerBytes) {
   });
 }
 
-// The same gradient again and again: with error feedback, what compression leaves out is sent later.
+// With error feedback, the part that compression drops from a constant gradient is sent later.
 TEST(PowerSgdTest, ErrorFeedback_SendsTheRestLater) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const at::Tensor gradient = ((Ramp(192, 7 * rank) * 37).remainder(11) - 5).view({16, 12});

@@ -33,7 +33,7 @@ class ElasticNodesTest : public ::testing::Test {
     ASSERT_TRUE(server_->WaitForOut("listening")) << server_->Err();
   }
 
-  // One more launcher of the job, with the rest of its flags.
+  // Adds a launcher to the job; `program`: more flags of elastic_program.
   Launcher* Add(const std::string& nnodes, int workers, int steps, const std::vector<std::string>& program = {},
                 const std::string& conf = "last_call_timeout=100") {
     std::vector<std::string> flags = {absl::StrCat("--nnodes=", nnodes),
@@ -111,7 +111,7 @@ class ElasticNodesTest : public ::testing::Test {
   static void ExpectProcesses(Launcher* node, size_t processes) {
     EXPECT_EQ(ProcessesIn(node->Out()).size(), processes) << node->Out() << node->Err();
   }
-  // Each sample is part of a committed step exactly once in each epoch, of which the last may not be complete.
+  // Each sample is part of a committed step exactly once per epoch. The last epoch may be incomplete.
   void ExpectEachSampleOncePerEpoch() const {
     const auto samples = CommittedSamplesIn(Out());
     ASSERT_GE(samples.size(), 2);
@@ -221,7 +221,7 @@ TEST_P(NodeStoppedTest, TheOtherGoesOn_WokenItDoesNotDisturb) {
 
 INSTANTIATE_TEST_SUITE_P(GuardToo, NodeStoppedTest, ::testing::Bool());
 
-// The server has records, or not.
+// With and without a state folder of the server.
 class ServerKilledTest : public ElasticNodesTest, public ::testing::WithParamInterface<bool> {
  protected:
   void Start() {
@@ -273,7 +273,7 @@ TEST_P(ServerKilledTest, BetweenTwoRounds_SurvivorsKeepTheirProcesses) {
   ExpectSameBitsAsReference(4, 12);
 }
 
-// The survivor is sending its state to the newcomer of the next round, which dies as well.
+// The survivor sends its state to the newcomer of the next round, which dies, too.
 TEST_P(ServerKilledTest, WhileTheStateIsSent_TheSurvivorKeepsItsProcess) {
   Start();
   for (int i = 0; i < 2; ++i) Add("2", 1, 12, {GateAt(3, "gate"), "--hold=0:3:sending"});

@@ -155,7 +155,7 @@ TEST(Recovery, SecondDeath_InTheNextRound) {
   ElasticJob job(3, Arguments({"--hold=1:2:forward"}));
   job.KillHolding(1);
   job.NextRound();
-  // The newcomer dies before it can have formed its group: ranks 0 and 2 wait for it.
+  // The newcomer dies before its group is formed: ranks 0 and 2 wait for it.
   job.Kill(1);
   job.NextRound();
   EXPECT_EQ(job.held(), (std::map<int, std::optional<int64_t>>{{0, 2}, {2, 2}}));

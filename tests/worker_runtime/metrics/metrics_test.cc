@@ -68,7 +68,7 @@ TEST(Metrics, ManyRanksWithTheSameNames_Agree) {
   });
 }
 
-// The error is the same on all ranks, and the group goes on.
+// Error of Reduce, which must be the same on all ranks and leave the group usable.
 std::string ErrorOf(absl::FunctionRef<void(int rank, Metrics& metrics)> add) {
   std::string error;
   ExpectRanksSucceed(3, [&](int rank, Group group) {
@@ -82,7 +82,7 @@ std::string ErrorOf(absl::FunctionRef<void(int rank, Metrics& metrics)> add) {
   return error;
 }
 
-// As after the recovery of an elastic job: a new worker has added nothing yet.
+// After the recovery of an elastic job, a new worker has added nothing yet.
 TEST(Metrics, NamesDiffer_AllOfThemAreReduced) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     Metrics metrics;

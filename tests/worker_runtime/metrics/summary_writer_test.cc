@@ -25,7 +25,7 @@ constexpr size_t kTimeBytes = 9;  // wall_time, the first field of all events
 
 std::string WithoutTime(const std::string& event) { return event.substr(kTimeBytes); }
 
-// The events of a file, each without its time, which must be now.
+// Events of a file without their times, which must be recent.
 std::vector<std::string> EventsOf(const std::string& path) {
   std::vector<std::string> events;
   const std::string file = ReadFile(path);

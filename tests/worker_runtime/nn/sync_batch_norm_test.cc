@@ -1,5 +1,4 @@
-// Compared with torch::nn::BatchNorm on the whole batch, in double precision, by which an error of the formulas would
-// show.
+// Comparisons with torch::nn::BatchNorm on the whole batch, in double precision to detect errors of the formulas.
 #include "worker_runtime/nn/sync_batch_norm.h"
 
 #include <ATen/Functions.h>
@@ -21,7 +20,7 @@ namespace {
 constexpr int64_t kChannels = 3;
 using Options = torch::nn::BatchNormOptions;
 
-// Numbers of about 1, and a large mean, which a sum of squares would not survive in float.
+// Pseudo-random numbers between -2 and 4.
 at::Tensor Numbers(std::vector<int64_t> shape, int seed, at::ScalarType dtype = at::kDouble) {
   const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   return (at::sin((at::arange(count, at::kDouble) + 17 * seed) * 12.9898) * 2 + seed % 3).view(shape).to(dtype);
@@ -29,7 +28,7 @@ at::Tensor Numbers(std::vector<int64_t> shape, int seed, at::ScalarType dtype = 
 
 bool Close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-10, 1e-12); }
 
-// Both have other weights than at first.
+// Gives both modules the same new weights.
 template <typename A, typename B>
 void SetWeights(A& a, B& b) {
   const at::NoGradGuard no_grad;
@@ -40,7 +39,7 @@ void SetWeights(A& a, B& b) {
   }
 }
 
-// Forward, backward and buffers of `steps` steps with batches of these sizes on the ranks.
+// Compares forward, backward and buffers of `steps` steps; `batches` are the batch sizes of the ranks.
 template <typename Whole>
 void ExpectAsOneProcess(const std::vector<int64_t>& batches, const std::vector<int64_t>& rest, const Options& options,
                         int steps = 1) {
@@ -105,7 +104,7 @@ TEST(SyncBatchNorm, Options_AsInBatchNorm) {
   ExpectAsOneProcess<torch::nn::BatchNorm2dImpl>({5}, {2, 2}, Options(kChannels), 2);
 }
 
-// Sums of squares would lose all digits of the variance.
+// With sums of squares all digits of the variance would be lost.
 TEST(SyncBatchNorm, LargeMeanInFloat_KeepsTheVariance) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const at::Tensor inputs = Numbers({8, kChannels}, 1) + 10000;

@@ -47,7 +47,7 @@ std::shared_ptr<torch::nn::SequentialImpl> MakeNet() {
   return net;
 }
 
-// Weights, and biases with options of their own.
+// Weights, and biases with different options.
 Groups TwoGroups(const torch::nn::Module& net) {
   std::vector<at::Tensor> weights, biases;
   for (const at::Tensor& parameter : net.parameters()) (parameter.dim() > 1 ? weights : biases).push_back(parameter);
@@ -78,7 +78,7 @@ int64_t StateBytes(Optimizer& optimizer) {
   return bytes;
 }
 
-// What the body throws, without LibTorch's stack.
+// Error that the body throws, without LibTorch's stack trace.
 std::string ErrorOf(absl::FunctionRef<void()> body) {
   return std::string(TorchTry("", [&] {
                        body();
@@ -128,7 +128,7 @@ TEST(ZeroRedundancyOptimizer, SgdWithMomentum_BitsOfTheUnsharded) {
   }
 }
 
-// What ZeroRedundancyOptimizer of torch 2.11 gives for these shapes.
+// Partition by ZeroRedundancyOptimizer of torch 2.11 for these shapes.
 TEST(ZeroRedundancyOptimizer, Partition_IsPythons) {
   const std::map<int, std::vector<int>> expected = {{1, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
                                                     {2, {1, 1, 1, 0, 1, 1, 0, 1, 0, 0}},
@@ -155,7 +155,7 @@ TEST(ZeroRedundancyOptimizer, Partition_IsPythons) {
   }
 }
 
-// Steps without DistributedDataParallel: the owner's values must arrive in every element of the others.
+// Without DistributedDataParallel, the owner's values must arrive in every element of the others.
 TEST(ZeroRedundancyOptimizer, LargeMixedAndStridedParameters_ComeFromTheirOwners) {
   ExpectRanksSucceed(3, [](int rank, Group group) {
     std::vector<at::Tensor> parameters = {at::zeros({3 << 20})};  // 12 MiB: more than is sent at once

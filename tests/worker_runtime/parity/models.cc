@@ -27,7 +27,7 @@ uint32_t UpdateCrc(uint32_t crc, const at::Tensor& tensor) {
   return ~crc;
 }
 
-// Whole numbers below `modulus`, which look random enough.
+// Pseudo-random integers below `modulus`.
 at::Tensor Numbers(int64_t count, int64_t seed, int64_t modulus) {
   const at::Tensor index = at::arange(count, at::kLong);
   return ((index + seed * 131) * 7919 + (index + seed) * (index + 3) * 31).remainder(modulus);

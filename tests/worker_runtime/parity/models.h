@@ -72,16 +72,16 @@ struct Tied : torch::nn::Module {
   at::Tensor tied = register_parameter("tied", embedding->weight);
 };
 
-// Sets all parameters to numbers that are the same in both languages.
+// Sets all parameters to values that are equal in both languages.
 void FillParameters(torch::nn::Module& module);
 
 // CRC-32 of the bytes of all parameters and buffers.
 uint32_t Checksum(const torch::nn::Module& module);
 
-// The inputs and targets of one rank's batch of floats: [64, 5, 16] and [64, 5, 8].
+// Inputs and targets of a rank's batch: [64, 5, 16] and [64, 5, 8].
 std::pair<at::Tensor, at::Tensor> FloatBatch(int64_t number);
 
-// Tokens and the ones that come next: [4, length] each, below `vocabulary`.
+// Tokens and their next tokens: [4, length] each, below `vocabulary`.
 std::pair<at::Tensor, at::Tensor> TokenBatch(int64_t number, int64_t length, int64_t vocabulary);
 
 }  // namespace ddprun::testing

@@ -49,7 +49,7 @@ TEST(RankMeeting, ManyCalls_TextAndErrorOfAnyRankReachAll) {
   });
 }
 
-// What the trainer `if (rank == 0) Save()` does: the others go on to a collective.
+// A trainer with `if (rank == 0) Save()`: the other ranks continue with a collective.
 TEST(RankMeeting, OnlyRankZeroCalls_AllAreToldThatAllRanksMustCall) {
   std::vector<std::string> errors(3);
   const absl::Status status =
@@ -71,7 +71,7 @@ TEST(RankMeeting, AbortWhileWaiting_EndsTheWait) {
     RankMeeting meeting(group.get(), "Tests::Call");
     const absl::Status met = meeting.AwaitAll(absl::Minutes(1));
     if (rank == 0) return met.ok() ? absl::UnavailableError("a disk broke") : met;  // RunRanks aborts the other's group
-    // Rank 0 may be that far before rank 1 has read that all have come.
+    // Rank 0 may already fail before rank 1 has read that all have arrived.
     errors[1] = met.ok() ? meeting.AwaitOutcome(0, absl::OkStatus(), absl::Hours(1)) : met;
     return absl::OkStatus();
   }).IgnoreError();

@@ -36,7 +36,7 @@ TEST(AsyncCollectives, SeveralInFlight_WaitedForInAnyOrder) {
   });
 }
 
-// Rank 0 waits for what rank 1 sends only when it was told that rank 0 does not wait yet.
+// Rank 1 sends only after rank 0 has started to receive and reached the barrier.
 TEST(AsyncCollectives, StartingDoesNotBlock) {
   ExpectRanksSucceed(2, [](int rank, Group group) -> absl::Status {
     const at::Tensor received = at::zeros({2, 5});
@@ -64,7 +64,7 @@ TEST(AsyncCollectives, DroppedHandle_LetsTheOperationGoOn) {
   });
 }
 
-// Rank 1 never comes; the group is aborted while the operation is in flight.
+// Rank 1 never sends; the group is aborted while the operation is in flight.
 TEST(AsyncCollectives, Abort_EndsWait_WithItsReason) {
   absl::Status waited, next;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) -> absl::Status {

@@ -92,7 +92,7 @@ TEST(ProcessGroup, Try_TellsRankAndOperation_AndKeepsReturnedErrors) {
   });
 }
 
-// The words of a data loader that waits for its own server. The group has nothing to do with it and goes on.
+// An error of a data loader that is unrelated to the group.
 TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     const absl::Status status = group->Try("loading", [&]() -> absl::Status {
@@ -106,7 +106,7 @@ TEST(ProcessGroup, Try_TimeoutOfSomethingElse_IsNotTheGroups) {
   });
 }
 
-// NCCL does not say which rank it lost: the one that reports nothing is named.
+// NCCL does not name the lost rank; the error names the rank without a report.
 TEST(ProcessGroup, ErrorOfNccl_NamesTheRankThatIsSilent) {
   std::atomic<bool> over = false;
   const absl::Status first = RunRanks(3, [&](int rank, Group group) -> absl::Status {
@@ -155,8 +155,8 @@ TEST(ProcessGroup, Try_AbortedMeanwhile_IsNotOk) {
   EXPECT_EQ(status, absl::AbortedError("rank 0: step: aborted: enough"));
 }
 
-// Rank 0 is stuck, because rank 1 does not come, until another thread of its aborts the group. (Two ranks, as an abort
-// cuts all connections of the process, and these ranks are threads of one.)
+// Rank 0 waits for rank 1 until another of its threads aborts the group. (Only two ranks, because an abort cuts all
+// connections of the process, and the ranks are threads.)
 TEST(ProcessGroup, Abort_GetsOutOfAStuckCollective) {
   std::atomic<bool> out = false;
   const absl::Status first = RunRanks(2, [&](int rank, Group group) {
@@ -193,12 +193,12 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
     }
     const absl::Status status = group->Barrier(absl::Seconds(1));
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-    // Its own limit, not the group's.
+    // Barrier's timeout, not the group's.
     EXPECT_THAT(Message(status), AnyOf(HasSubstr(": timed out after 1s: "), HasSubstr(" timed out in barrier ")));
     EXPECT_THAT(Message(status), HasSubstr("rank 1 (host "));
     EXPECT_THAT(Message(status), HasSubstr(" and rank 3 (host "));
     EXPECT_THAT(Message(status), HasSubstr("did not enter this collective or are not responding"));
-    // From now on the group says what has happened, and does not wait again.
+    // From now on the group reports the failure without waiting.
     EXPECT_THAT(Message(group->Barrier()), HasSubstr("the group failed earlier"));
     ++over;
     EXPECT_TRUE(Eventually([&] { return over == 2; }));
@@ -207,7 +207,7 @@ TEST(ProcessGroup, Barrier_NamesAllMissingRanks_OnEveryRank) {
   EXPECT_FALSE(first.ok());
 }
 
-// The launcher of an elastic worker names the rank that died, but not the one that is stopped.
+// The launcher of an elastic worker names a dead rank, but not a stopped one.
 TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
   std::atomic<int> over = 0;
   const ProcessGroupOptions options{.timeout = absl::Seconds(1), .await_failure_reports = false};
@@ -247,7 +247,7 @@ TEST(ProcessGroup, Subgroups_TalkAmongThemselves_AndEndWithTheirParent) {
   EXPECT_FALSE(RunRanks(3, [&](int rank, Group group) {
                  EXPECT_EQ(group->NewSubgroup({2, 0}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
                  EXPECT_EQ(group->NewSubgroup({0, 3}, "bad").status().code(), absl::StatusCode::kInvalidArgument);
-                 // A name may come twice.
+                 // A name may be used twice.
                  for (int round = 0; round < 2; ++round) {
                    DDPRUN_ASSIGN_OR_RETURN(auto pair, group->NewSubgroup({0, 2}, "ends"));
                    EXPECT_EQ(pair == nullptr, rank == 1);
@@ -310,7 +310,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
   EXPECT_EQ(status, absl::CancelledError("rank 0: the creation of the process group was cancelled"));
 }
 
-// Nobody listens there, and c10d would try for an hour.
+// No store listens there, and c10d would retry for an hour.
 TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
   std::stop_source stop;
   ProcessGroupOptions options;
@@ -326,7 +326,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
   stopping.join();
 }
 
-// A survivor has given up attempts that a newcomer never made: the number that both were given brings them together.
+// A survivor has abandoned attempts that a newcomer never made; both meet at the attempt number that they were given.
 TEST(ProcessGroup, AttemptFromOutside_SurvivorsThird_MeetsTheNewcomersFirst) {
   WorkerEnv env;
   env.world_size = 2;

@@ -91,7 +91,7 @@ TEST(MakeFolder, NestedOrTaken_MakesOrSaysSo) {
   EXPECT_FALSE(MakeFolder(folder.File("file")).ok());
 }
 
-// Bytes at a page's beginning, none of them equal to the one a page before.
+// Page-aligned bytes, each different from the one a page earlier.
 absl::string_view PageAligned(std::vector<char>& memory, size_t bytes) {
   memory.resize(bytes + 4096);
   char* const begin = memory.data() + (4096 - reinterpret_cast<uintptr_t>(memory.data()) % 4096) % 4096;
@@ -99,7 +99,7 @@ absl::string_view PageAligned(std::vector<char>& memory, size_t bytes) {
   return {begin, bytes};
 }
 
-// How much of a file is in the page cache.
+// Number of pages of a file in the page cache.
 size_t CachedPages(const std::string& path, size_t bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   void* const mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);

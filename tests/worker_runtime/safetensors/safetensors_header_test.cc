@@ -135,7 +135,7 @@ TEST(SafetensorsHeader, Parse_HostileTexts_AreRefusedWithTheReason) {
   }
 }
 
-// What must hold of every header that is accepted, whatever was in the file.
+// Invariants of every accepted header.
 void ExpectFits(const SafetensorsHeader& header, uint64_t file_bytes) {
   uint64_t end = 0;
   for (const SafetensorsTensor& tensor : header.tensors) {
@@ -173,15 +173,15 @@ std::string DamagedCopy(std::string file, std::mt19937& random) {
   return file;
 }
 
-// Thousands of damaged files: each is refused with its name in one line, or what is accepted fits. With a seal, no
-// damage to the header goes unseen.
+// Thousands of damaged files: each is refused with one line that names it, or satisfies the invariants. With a seal all
+// damage to the header is detected.
 TEST(SafetensorsHeader, Parse_RandomDamage_NeverAcceptsWhatDoesNotFit) {
   const auto layout = LayOutSafetensors(
       {Tensor("layer.0.weight", SafetensorsDtype::kF32, {2, 3}), Tensor("layer.0.bias", SafetensorsDtype::kF32, {3}),
        Tensor("steps", SafetensorsDtype::kI64, {}), Tensor("mask", SafetensorsDtype::kBool, {5})},
       {{"ddprun.step", "12"}});
   const std::string sealed = SealHeader(*layout, std::vector<uint64_t>(4, 77)).text;
-  // Without the padding, so that most of the damage is not in it.
+  // Without the padding, which most of the damage would hit.
   std::string plain = SafetensorsHeaderText(*layout);
   plain.resize(plain.find_last_not_of(' ') + 1);
   std::mt19937 random(20240517);

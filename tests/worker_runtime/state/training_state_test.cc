@@ -42,7 +42,7 @@ using ::testing::HasSubstr;
 
 using Scope = TrainingState::Scope;
 
-// What trainers have beside a module: everything that can be added, and a loop that uses all of it.
+// A training that uses every kind of state that can be added.
 struct Job {
   explicit Job(int replicas = 1, int rank = 0)
       : optimizer(UniqueParameters(net), torch::optim::AdamWOptions(0.05)),
@@ -68,7 +68,7 @@ struct Job {
                     .ok());
   }
 
-  // The indices that the sampler gives decide the batch.
+  // The sampler's indices determine the batch.
   void Step() {
     const auto indices = sampler.next(6);
     TrainStep(net, optimizer, static_cast<int64_t>((*indices)[0]));
@@ -101,7 +101,7 @@ struct Job {
   TrainingState state;
 };
 
-// Saved in the middle of an epoch; what comes after is the same bits.
+// Saved in the middle of an epoch; the later steps have the same bits.
 TEST(TrainingState, SavedAndResumed_GoesOnBitForBit) {
   TempDir temp;
   torch::manual_seed(3);
@@ -186,8 +186,8 @@ TEST(TrainingState, Sampler_OtherNumberOfRanks_ContinuesAtTheSamePlace) {
   });
 }
 
-// A step that is interrupted after forward and backward, in a loop that accumulates gradients: made again, it has the
-// result that it would have had.
+// A step that is interrupted after forward and backward, in a loop that accumulates gradients, has the same result when
+// it is repeated.
 TEST(TrainingState, Rollback_HalfAStep_LeavesNoTrace) {
   torch::manual_seed(3);
   Job whole, job;
@@ -300,7 +300,7 @@ TEST(TrainingState, Rollback_OptimizerStepHadBegun_IsSaidOrUndone) {
   }
 }
 
-// The same under DistributedDataParallel, whose gradients are views of its buckets.
+// DistributedDataParallel, with and without gradients that are views of its buckets.
 TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
   for (const bool views : {false, true}) {
     std::vector<std::string> bits(4);
@@ -352,7 +352,7 @@ TEST(TrainingState, RollbackUnderDdp_MicroBatchOfNoSync_IsMadeAgain) {
   }
 }
 
-// Rank 2 is the most advanced; the others have other values everywhere.
+// Rank 2 is the most advanced; the other ranks have different values.
 TEST(TrainingState, Broadcast_FromAnyRank_AllGoOnTheSame) {
   std::vector<std::string> after(3);
   const absl::Status status = RunRanks(3, [&](int rank, Group group) -> absl::Status {

@@ -11,15 +11,14 @@
 namespace ddprun::testing {
 namespace {
 
-// The ranks' groups and the first error among them.
+// Groups of the ranks and the first error.
 class Ranks {
  public:
   Ranks(int n, const ProcessGroupOptions& options)
       : size_(n), options_(options), store_(c10::make_intrusive<c10d::HashStore>()), groups_(n) {}
 
   void Run(int rank, RankBody body) {
-    absl::StatusOr<Group> group =
-        ProcessGroup::CreateWithStore(store_, "test", rank, size_, options_);
+    absl::StatusOr<Group> group = ProcessGroup::CreateWithStore(store_, "test", rank, size_, options_);
     if (!group.ok()) return Fail(rank, group.status());
     if (!Join(rank, *group)) return;
     absl::Status status = TorchTry("", [&] { return body(rank, *group); });
@@ -33,7 +32,7 @@ class Ranks {
   }
 
  private:
-  // False if another rank has failed already.
+  // Returns false if another rank has already failed.
   bool Join(int rank, Group group) {
     MutexLock lock(&mutex_);
     groups_[rank] = std::move(group);
