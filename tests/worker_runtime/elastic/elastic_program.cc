@@ -12,18 +12,18 @@
 //   elastic_program --steps=N [--folder=F] [--every=N] [--samples=N] [--async] [--ledger] [--require-checkpoint=BOOL]
 //     --gate=STEP:FILE ...       from step STEP on, waits in each step until the file exists, the round ends, or the
 //                                process is to stop
-//     --hold=RANK:STEP:PLACE ... a process of round 1 waits there until it is killed or its group is aborted. In round 1:
-//                                "forward", "backward" (some gradients have been reduced), "reduced" (before the buffers
-//                                are set to rank 0's), "committed", "evaluation" (after STEP steps), "save" (while it
-//                                writes a checkpoint). In round 2: "sending" (as the source of the state)
+//     --hold=RANK:STEP:PLACE ... a process of round 1 waits there until it is killed or its group is aborted. In round
+//                                1: "forward", "backward" (some gradients have been reduced), "reduced" (before the
+//                                buffers are set to rank 0's), "committed", "evaluation" (after STEP steps), "save"
+//                                (while writing a checkpoint). In round 2: "sending" (as the source of the state)
 //     --fail=RANK:STEP           the step returns an error of the trainer
 //     --crash=RANK:STEP          SIGKILL in this step, in every round
 //     --evaluate=N               evaluates every N steps
 //     --pause=MS                 added to each step
 //     --linger=S                 rank 0 exits S seconds after its training
-//     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects to
-//                                another rank
-//     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), or also the scheduler ("both")
+//     --die-connecting=ROUND:RANK ...  a process that starts in this round and rank kills itself when it first connects
+//                                to another rank
+//     --update=OF                ElasticTraining::update steps the optimizer ("optimizer"), and the scheduler ("both")
 //     --diverge=RANK             from round 2 on, the rank has another learning rate
 //     --full-disk=FROM:TO        checkpoints of these steps can't be written
 #include <ATen/Functions.h>

@@ -75,7 +75,7 @@ TEST(RankOfPort, AsksOnce_ForTheRanksOfThatHost) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      // The same ports on both hosts.
+      // Both hosts use the same ports.
       const std::vector<int> ports = {3000 + rank / 2, 4000 + rank / 2};
       EXPECT_EQ(AwaitConnections(*store, rank, peers, ports, absl::Minutes(1)), absl::OkStatus());
     });

@@ -45,7 +45,7 @@ TEST(ProcessGroup, Collectives_GiveEveryRankTheSame) {
     if (absl::Status status = group->Broadcast(from_two, 2); !status.ok()) return status;
     EXPECT_EQ(from_two[1][1].item<int>(), 2);
     DDPRUN_ASSIGN_OR_RETURN(auto all, group->AllGather(at::full({1}, rank * 10)));
-    for (int other = 0; other < 3; ++other) EXPECT_EQ((all)[other].item<int>(), other * 10);
+    for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other].item<int>(), other * 10);
     for (const std::string text : {"from one", "", "zwölf\0drei"}) {
       DDPRUN_ASSIGN_OR_RETURN(auto heard, group->BroadcastText(rank == 1 ? text : "other", 1));
       EXPECT_EQ(heard, text);

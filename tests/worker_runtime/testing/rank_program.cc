@@ -78,7 +78,7 @@ absl::Status Reform(Worker& worker) {
   DDPRUN_ASSIGN_OR_RETURN(auto group, ProcessGroup::Create(env, {.timeout = absl::Seconds(30)}));
   worker.group = group;
   at::Tensor tensor = at::full({1}, 1.0f);
-  if (absl::Status status = worker.group.AllReduce(tensor); !status.ok()) return status;
+  if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
   Say(absl::StrCat("new sum ", tensor.item<float>()));
   return absl::OkStatus();
 }
