@@ -8,13 +8,12 @@ turn, and ratios are taken within a turn, so that other load on the machine affe
 Builds its programs with Bazel ($BAZEL, default "bazel") unless --programs names their folder.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import sys
 import tempfile
 
-from programs import ROOT, build, need
+from programs import ROOT, build, flags, need, read_flags
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "ddp"))
 import other_sections  # noqa: E402
@@ -69,7 +68,7 @@ class Setup:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument(
         "--runs", type=int, default=7, metavar="N", help="runs of each program; rounds of steps are 2 N + 1"
     )
@@ -79,9 +78,7 @@ def main():
     )
     parser.add_argument("--programs", type=pathlib.Path, help="folder of the compiled programs")
     parser.add_argument("--ddprun", type=pathlib.Path, default=ROOT / "bin/ddprun", help="another build of ddprun")
-    args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    args = read_flags(parser, runs=1)
     need(PYTHON, args.ddprun)
     programs = (args.programs or build("//benchmarks/ddp/...") / "benchmarks/ddp").resolve()
     with tempfile.TemporaryDirectory(prefix="ddprun_bench_") as folder:

@@ -12,11 +12,9 @@ the page does and another one scraping the metrics. All processes are killed at 
 builds the launchers' program, or --fleet names it.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
-import resource
 import select
 import signal
 import statistics
@@ -27,7 +25,7 @@ import threading
 import time
 import urllib.request
 
-from programs import ROOT, build, die, need
+from programs import build, die, flags, need, print_table, raise_file_limit, server
 
 PORT_BYTES = 8  # as text, padded with spaces
 # Servers of --watched with their flags; the others are compared with the first one.
@@ -84,26 +82,22 @@ class Watchers:
 
 
 @contextlib.contextmanager
-def server(args, flags=()):
-    """Runs a rendezvousd with these flags; yields its process, its address, and with --http its Watchers."""
+def watched_server(args, options=()):
+    """Runs a rendezvousd with these options; yields its process, its address, and with --http its Watchers."""
     with tempfile.TemporaryDirectory(prefix="ddprun_fleet_") as folder:
-        command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING"]
+        options = [option.format(folder=folder) for option in options]
         if args.state_dir:
-            command.append(f"--state-dir={folder}")
-        command += [flag.format(folder=folder) for flag in flags]
-        watched = any(flag.startswith("--http") for flag in flags)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            options.append(f"--state-dir={folder}")
         watchers = None
         try:
-            lines = [process.stdout.readline().split() for _ in range(2 if watched else 1)]
-            address = next(line[-1] for line in lines if "HTTP" not in line)
-            if watched:
-                port = next(line[-1] for line in lines if "HTTP" in line)
-                watchers = Watchers(f"http://127.0.0.1:{port}", args.scrape_every)
-            yield process, address, watchers
+            with server(args.rendezvousd, "--log-level=WARNING", *options) as (process, first):
+                ends = [first]
+                if any(option.startswith("--http") for option in options):
+                    ends.append(process.stdout.readline().split()[-1])
+                    port = next(end for end in ends if ":" not in end)
+                    watchers = Watchers(f"http://127.0.0.1:{port}", args.scrape_every)
+                yield process, next(end for end in ends if ":" in end), watchers
         finally:
-            process.kill()
-            process.wait()
             if watchers:
                 watchers.join()
 
@@ -113,8 +107,8 @@ def read_cpu_ms(pid):
     return sum(int(file.read_text().split()[0]) for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
-def run_fleet(args, nodes, flags=()):
-    with server(args, flags) as (process, address, watchers):
+def run_fleet(args, nodes, options=()):
+    with watched_server(args, options) as (process, address, watchers):
         command = [args.fleet, f"--server={address}", f"--nodes={nodes}", f"--pid={process.pid}"]
         command += [f"--hold={args.hold}", f"--limit={args.limit}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -231,36 +225,28 @@ def run_c10d(nodes, limit):
             os.close(fd)
 
 
-def print_table(rows):
-    print("| " + " | ".join(title for _, title, _ in COLUMNS) + " |")
-    print("|" + "---|" * len(COLUMNS))
-    for row in rows:
-        cells = [shape.format(row[key]) if key in row else "-" for key, _, shape in COLUMNS]
-        print("| " + " | ".join(cells) + " |")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "rendezvousd")
     parser.add_argument("--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (200, 1000)")
     parser.add_argument("--c10d", type=int, action="append", default=[], metavar="N", help="also torchrun's rendezvous")
     parser.add_argument("--hold", type=float, default=20, metavar="S", help="seconds of heartbeats alone (default 20)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="timeout of a row (default 120)")
     parser.add_argument("--state-dir", action="store_true", help="run the server with --state-dir")
     parser.add_argument("--watched", type=int, metavar="ROUNDS", help="measure the cost of page, metrics and event log")
-    parser.add_argument("--scrape-every", type=float, default=1, metavar="S", help="scrape interval (1; Prometheus: 15)")
+    parser.add_argument("--scrape-every", type=float, default=1, help="scrape interval in s (1; Prometheus: 15)")
     parser.add_argument("--fleet", metavar="FILE", help="the launchers' program, instead of building it")
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     args = parser.parse_args()
     need(args.rendezvousd)
     args.fleet = args.fleet or str(build("//benchmarks/fleet") / "benchmarks/fleet/fleet")
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    raise_file_limit()
     if args.watched:
         print("| launchers | | server | median | of plain (quartiles) | rounds |\n|---|---|---|---|---|---|")
         for nodes in args.nodes or [200, 1000]:
             compare_watched(args, nodes)
         return
-    print_table([run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]])
+    rows = [run_fleet(args, nodes) for nodes in args.nodes or [200, 1000]]
+    cells = [[shape.format(row[key]) if key in row else "-" for key, _, shape in COLUMNS] for row in rows]
+    print_table([title for _, title, _ in COLUMNS], cells)
     for nodes in args.c10d:
         result = run_c10d(nodes, args.limit)
         print(f"torchrun's rendezvous (c10d), {nodes} agents: all begin to all have ranks: {result}")

@@ -20,7 +20,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ import threading
 import time
 
 import scripted_jobs
-from programs import build, need
+from programs import build, free_port, need, print_table
 
 SERVERS = 3
 REMEMBERED = 1000  # ended jobs that a server keeps
@@ -42,12 +41,6 @@ ENDS_WITH = {"killed": -signal.SIGKILL, "paused": 1, "told to end": 0}
 
 class TimedOut(Exception):
     pass
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def log_of(process):
@@ -259,11 +252,10 @@ def judge(cluster, jobs):
 def report(times, jobs, cluster, options):
     print(f"{options.kills} takeovers, {options.jobs} jobs of 2 nodes at a time, lease {options.lease_ttl} s, "
           f"seed {options.seed}:")
-    print("| leader | takeovers | another led after, s: median | worst | all launchers back after, s: median | worst |")
-    print("|---|---|---|---|---|---|")
-    for kind, pairs in times.items():
-        cells = [f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)]
-        print(f"| {kind} | {len(pairs)} | " + " | ".join(cells) + " |")
+    print_table(
+        ("leader", "takeovers", "another led after, s: median", "worst", "all launchers back after, s: median", "worst"),
+        [(kind, len(pairs), *(f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)))
+         for kind, pairs in times.items()])
     kinds = collections.Counter(job.script.kind for job in jobs)
     print(f"{len(jobs)} jobs ended: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) +
           f"; {sum(job.script.charges for job in jobs)} restarts, {sum(job.extra_rounds for job in jobs)} rounds that "

@@ -8,7 +8,6 @@ of them in turn. The table shows medians, and the median difference to the plain
 folders are in $TMPDIR: put that on a real disk. Needs scripts/setup and the openssl command.
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, flags, need, print_table, stop
 
 GIVE_UP = 120.0  # seconds; timeout of each job
 
@@ -48,17 +47,9 @@ class Kind:
         self.seconds = []
 
     def launch(self, job):
-        command = [
-            str(ROOT / "bin/ddprun"),
-            "--nnodes=2",
-            "--nproc-per-node=2",
-            f"--rdzv-endpoint={self.endpoint}",
-            f"--rdzv-id={job}",
-            "--rdzv-conf=is_host=false",
-            *self.launcher_flags,
-            "--no-python",
-            "true",
-        ]
+        rendezvous = [f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={job}", "--rdzv-conf=is_host=false"]
+        command = [str(ROOT / "bin/ddprun"), "--nnodes=2", "--nproc-per-node=2", *rendezvous, *self.launcher_flags]
+        command += ["--no-python", "true"]
         began = time.monotonic()
         nodes = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(2)]
         codes = [node.wait(timeout=GIVE_UP) for node in nodes]
@@ -68,7 +59,7 @@ class Kind:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument("--runs", type=int, default=50, help="jobs on each server")
     runs = parser.parse_args().runs
     need(ROOT / "bin/ddprun", ROOT / "bin/rendezvousd")
@@ -92,16 +83,12 @@ def main():
                 for kind in kinds[run % len(kinds) :] + kinds[: run % len(kinds)]:
                     kind.launch(f"job{run}")
         finally:
-            for kind in kinds:
-                kind.server.terminate()
-                kind.server.wait()
-    print("| two nodes x 2 `true` on one host, median of", runs, "| ms | more than nothing, ms |")
-    print("|---|---|---|")
-    plain = kinds[0].seconds[1:]
+            stop([kind.server for kind in kinds])
+    rows = []
     for kind in kinds:
-        seconds = kind.seconds[1:]
-        more = statistics.median(a - b for a, b in zip(seconds, plain))
-        print(f"| {kind.name} | {statistics.median(seconds) * 1e3:.1f} | {more * 1e3:+.1f} |")
+        more = statistics.median(a - b for a, b in zip(kind.seconds[1:], kinds[0].seconds[1:]))
+        rows.append((kind.name, f"{statistics.median(kind.seconds[1:]) * 1e3:.1f}", f"{more * 1e3:+.1f}"))
+    print_table((f"two nodes x 2 `true` on one host, median of {runs}", "ms", "more than nothing, ms"), rows)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, need, print_row, print_table, read_starts, stop
 
 PYTHON = ROOT / ".venv/bin/python"
 DDPRUN = os.environ.get("DDPRUN", str(ROOT / "bin/ddprun"))
@@ -75,9 +75,7 @@ class Job:
         )
 
     def steps(self):
-        """[(ns, pid, rank)] of every worker that has completed its first step."""
-        lines = self.steps_file.read_text().splitlines()
-        return [tuple(map(int, line.split())) for line in lines if len(line.split()) == 3]
+        return read_starts(self.steps_file)
 
     def wait_for_round(self, number):
         """Steady-clock time at which the last worker of this round completed its step."""
@@ -116,14 +114,6 @@ class Job:
                 total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         return total / 1024
 
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
 
 def import_alone():
     began = time.monotonic()
@@ -142,8 +132,7 @@ def main():
     parser.add_argument("--workers", type=int, action="append", help="workers on this node (2 and 8)")
     arguments = parser.parse_args()
     need(PYTHON, DDPRUN, *[command[0] for command in LAUNCHERS.values()])
-    print("| workers | " + " | ".join(LAUNCHERS) + " | import alone |")
-    print("|---" * (len(LAUNCHERS) + 2) + "|")
+    print_table(("workers", *LAUNCHERS, "import alone"), [])
     with tempfile.TemporaryDirectory() as folder:
         import_alone()  # warms the page cache
         for workers in arguments.workers or [2, 8]:
@@ -159,7 +148,7 @@ def main():
                         for kill in range(KILLS_PER_JOB):
                             restarts[name].append(job.restart(kill + 2))
                     finally:
-                        job.end()
+                        stop([job.process], 60)
                     print(f"round {run + 1} of {arguments.runs}: {workers} workers, {name}", file=sys.stderr)
             rows = {
                 "to the first step": (starts, "s", 2, text(imports, "s", 2)),
@@ -167,8 +156,7 @@ def main():
                 "PSS": (memory, "MB", 0, ""),
             }
             for row, (values, unit, digits, last) in rows.items():
-                cells = " | ".join(text(values[name], unit, digits) for name in LAUNCHERS)
-                print(f"| {workers}: {row} | {cells} | {last} |", flush=True)
+                print_row((f"{workers}: {row}", *(text(values[name], unit, digits) for name in LAUNCHERS), last))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 
-from programs import ROOT, build, need
+from programs import ROOT, build, need, print_row, print_table, stop
 
 DDPRUN = ROOT / "bin/ddprun"
 GIVE_UP = 120.0  # seconds; timeout of each step
@@ -84,17 +84,6 @@ class Job:
             if found := STEP.search(line):
                 self.step = max(self.step, int(found[1]))
 
-    def end(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self.processes:
-            try:
-                process.wait(timeout=40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
 
 @contextlib.contextmanager
 def job(commands=()):
@@ -105,7 +94,7 @@ def job(commands=()):
             started.start(command)
         yield started
     finally:
-        started.end()
+        stop(started.processes)
 
 
 class Injection:
@@ -228,7 +217,7 @@ def row(name, results):
             before = at
     lost = [r.lost for r in results]
     cells.append(f"{statistics.median(lost):.0f} ({max(lost)})")
-    print("| " + " | ".join(cells) + " |", flush=True)
+    print_row(cells)
 
 
 def main():
@@ -274,8 +263,7 @@ def main():
                 injections,
                 False,
             )
-        print("| case | kills | kill to next step, ms | kill to suspend | " + " | ".join(PARTS) + " | steps lost |")
-        print("|---" * (5 + len(PARTS)) + "|")
+        print_table(("case", "kills", "kill to next step, ms", "kill to suspend", *PARTS, "steps lost"), [])
         for name, run in cases.items():
             if arguments.only and not any(word in name for word in arguments.only):
                 continue

@@ -9,23 +9,20 @@ row for each N. All processes are killed at the end in any case. Needs scripts/s
 each launcher.
 """
 
-import argparse
 import contextlib
 import ctypes
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import compile_c, cpu_seconds, flags, need, print_table, raise_file_limit
 
 MB_PER_LAUNCHER = 15
-TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 COLUMNS = (
@@ -71,14 +68,6 @@ def kill_everything():
                 os.waitpid(pid, 0)
 
 
-def cpu_seconds(pid):
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 class Job:
     """A job of `nodes` launchers and its server. Use as a context manager."""
 
@@ -110,17 +99,9 @@ class Job:
         self.endpoint = line.split()[-1]
 
     def start_launchers(self):
-        command = [
-            self.args.ddprun,
-            f"--nnodes={self.nodes}",
-            "--nproc-per-node=1",
-            "--max-restarts=3",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={self.endpoint}",
-            "--rdzv-id=scale",
-            "--no-python",
-            self.worker,
-        ]
+        rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=scale"]
+        command = [self.args.ddprun, f"--nnodes={self.nodes}", "--nproc-per-node=1", "--max-restarts=3", *rendezvous]
+        command += ["--no-python", self.worker]
         env = dict(os.environ, BENCH_FILE=str(self.began), OMP_NUM_THREADS="1")
         with self.launcher_log.open("ab") as log:
             for _ in range(self.nodes):
@@ -227,13 +208,6 @@ def run_one(args, nodes, worker):
         return job.row
 
 
-def print_table(rows):
-    print("| " + " | ".join(title for _, title in COLUMNS) + " |")
-    print("|" + "---|" * len(COLUMNS))
-    for row in rows:
-        print("| " + " | ".join(str(row.get(key, "")) for key, _ in COLUMNS) + " |")
-
-
 def check_memory(nodes):
     lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
@@ -242,7 +216,7 @@ def check_memory(nodes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "ddprun", "rendezvousd")
     parser.add_argument(
         "--nodes", type=int, action="append", metavar="N", help="launchers; repeatable (300, 600, 1000)"
     )
@@ -251,28 +225,23 @@ def main():
     )
     parser.add_argument("--hold", type=float, default=5, metavar="S", help="seconds to leave the job alone (default 5)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="timeout of a row (default 120)")
-    parser.add_argument("--ddprun", default=str(ROOT / "bin/ddprun"), help="another build of ddprun")
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"), help="another build of rendezvousd")
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the logs of server and launchers there")
     args = parser.parse_args()
     need(args.ddprun, args.rendezvousd)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    raise_file_limit()
     rows = []
     try:
         with tempfile.TemporaryDirectory(prefix="ddprun_scale_") as folder:
-            worker = f"{folder}/worker"
-            source = ROOT / "benchmarks/first_instruction.c"
-            subprocess.run(["cc", "-O2", "-static", "-o", worker, source], check=True)
+            worker = compile_c("first_instruction", folder)
             for nodes in args.nodes or [300, 600, 1000]:
                 check_memory(nodes)
                 rows.append(run_one(args, nodes, worker))
     finally:
         kill_everything()
         if rows:
-            print_table(rows)
+            print_table([title for _, title in COLUMNS], [[row.get(key, "") for key, _ in COLUMNS] for row in rows])
 
 
 if __name__ == "__main__":

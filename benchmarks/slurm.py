@@ -11,7 +11,6 @@ starts a temporary one for the command:
 Runs alternate between the launchers, so that both see the same machine; the table shows medians.
 """
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -20,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from programs import ROOT, need
+from programs import ROOT, flags, need, print_table, read_flags
 
 WORKERS = 4
 GIVE_UP = 300.0  # seconds for a job
@@ -85,11 +84,9 @@ def run(launcher, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__)
     parser.add_argument("--runs", type=int, default=7, metavar="N", help="runs of each (default 7)")
-    args = parser.parse_args()
-    if args.runs < 1:
-        parser.error("--runs must be at least 1")
+    args = read_flags(parser, runs=1)
     need(ROOT / "bin/ddprun", ROOT / ".venv/bin/torchrun")
     figures = {launcher: [] for launcher in SCRIPTS}
     # All nodes must see the working folder.
@@ -99,13 +96,13 @@ def main():
                 print(f"\rrun {i + 1} of {args.runs}, {launcher}        ", end="", file=sys.stderr, flush=True)
                 figures[launcher].append(run(launcher, folder))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
-    print("| medians of sbatch until ... | " + " | ".join(SCRIPTS) + " |")
-    print("| --- " * (len(SCRIPTS) + 1) + "|")
+    rows = []
     for i, what in enumerate(["all workers run", "all workers have made their first step"]):
         medians = [statistics.median(run[i] for run in figures[launcher]) for launcher in SCRIPTS]
-        print(f"| {what} | " + " | ".join(f"{median:.2f} s" for median in medians) + " |")
-    lines = [str(len(script.splitlines())) for script in SCRIPTS.values()]
-    print("| lines that the user writes, without those for SLURM | " + " | ".join(lines) + " |")
+        rows.append((what, *(f"{median:.2f} s" for median in medians)))
+    lines = [len(script.splitlines()) for script in SCRIPTS.values()]
+    rows.append(("lines that the user writes, without those for SLURM", *lines))
+    print_table(("medians of sbatch until ...", *SCRIPTS), rows)
 
 
 if __name__ == "__main__":

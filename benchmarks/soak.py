@@ -10,14 +10,13 @@ have ended: exit code 1 if something does. Only the history in the state folder 
 of some 33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
 """
 
-import argparse
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-from programs import ROOT, build, need
+from programs import build, flags, need, print_row, print_table, server
 
 SETTLED = 2000  # jobs
 WINDOW = 5  # samples
@@ -45,34 +44,26 @@ def find_growth(samples, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = flags(__doc__, "rendezvousd")
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--rendezvousd", default=str(ROOT / "bin/rendezvousd"))
     parser.add_argument("--soak", help="the launchers' program, already built")
     args = parser.parse_args()
     need(args.rendezvousd)
     soak = args.soak or build("//benchmarks/fleet:soak") / "benchmarks/fleet/soak"
     samples = []
     with tempfile.TemporaryDirectory(prefix="ddprun_soak_") as folder:
-        command = [args.rendezvousd, "--listen=127.0.0.1:0", "--log-level=WARNING", f"--state-dir={folder}"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            address = server.stdout.readline().split()[-1]
-            launchers = subprocess.Popen(
-                [soak, f"--server={address}", f"--jobs={args.jobs}"], stdout=subprocess.PIPE, text=True
-            )
-            print("| jobs ended | memory (KB) | descriptors | threads | state folder (KB) |\n|---|---|---|---|---|")
+        with server(args.rendezvousd, "--log-level=WARNING", f"--state-dir={folder}") as (process, address):
+            command = [soak, f"--server={address}", f"--jobs={args.jobs}"]
+            launchers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            print_table(("jobs ended", "memory (KB)", "descriptors", "threads", "state folder (KB)"), [])
             shown = 0
             for line in launchers.stdout:
                 jobs = int(line.split()[1])
-                samples.append((jobs, look_at(server.pid, folder)))
+                samples.append((jobs, look_at(process.pid, folder)))
                 if jobs >= shown + args.jobs / 10 or jobs >= args.jobs:
                     shown = jobs
-                    print(f"| {jobs} | " + " | ".join(str(value) for value in samples[-1][1]) + " |", flush=True)
+                    print_row((jobs, *samples[-1][1]))
             failed = launchers.wait() != 0
-        finally:
-            server.kill()
-            server.wait()
     growth = find_growth(samples, args.jobs)
     for line in growth:
         print(f"soak.py: growth: {line}", file=sys.stderr)

@@ -14,10 +14,8 @@
 #include <torch/nn/parallel/data_parallel.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>

@@ -1,7 +1,6 @@
 #include "examples/cpp/example_main.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -113,7 +113,7 @@ class Training:
         model = DDP(self.model)
         while self.step < steps and worker.suspend_requested() is None:
             worker.report_progress(self.step)
-            # The same numbers for any process with this rank in this step.
+            # Any process with this rank draws these numbers in this step.
             numbers = torch.Generator().manual_seed(self.step * 1000 + dist.get_rank())
             inputs = torch.randn(32, 64, generator=numbers)
             self.optimizer.zero_grad()

@@ -1,4 +1,4 @@
-// How a client finds its server and finds it again, without any network.
+// The logic by which a client finds its server and reconnects, without a network.
 #include "rendezvous/client/reconnector.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class ReconnectorTest : public ::testing::Test {
     EXPECT_EQ(Take(), "resolve");
   }
 
-  // One word or two per effect.
+  // Describes the effects in one or two words each, and clears them.
   std::string Take() {
     std::vector<std::string> words;
     for (const ReconnectEffect& e : effects_) {
@@ -67,7 +67,7 @@ class ReconnectorTest : public ::testing::Test {
     client_.OnEnd(stream, {progress, status}, now_, &effects_);
     return Take();
   }
-  // A follower answers that `epoch` is the latest, and who leads.
+  // A follower answers with the latest epoch and the leader.
   std::string Follower(uint64_t stream, int64_t epoch, const std::string& leader) {
     client_.OnEnd(stream, {StreamProgress::kFollower, absl::FailedPreconditionError("not here"), {leader, epoch}}, now_,
                   &effects_);
@@ -82,7 +82,7 @@ class ReconnectorTest : public ::testing::Test {
     client_.OnDeadline(now_, &effects_);
     return Take();
   }
-  // Stream 1 works, at kA.
+  // Opens stream 1 to kA.
   void Work() {
     Resolved({kA});
     Open(1);
@@ -148,7 +148,7 @@ TEST_F(ReconnectorTest, TriesAfterALoss_LastHalfOfTheTimeSinceIt) {
   EXPECT_LT(timeout_, absl::Seconds(5.6));
 }
 
-// Evidence that the server is gone (protocol 4.5): what the kernel says of a connection that is begun after the loss.
+// Evidence that the server is gone (protocol 4.5): the kernel refuses a connection that was started after the loss.
 TEST_F(ReconnectorTest, TryFailsAtOnceWhereTheServerWas_TheProbeDecides) {
   Work();
   End(1, StreamProgress::kOpen);
@@ -174,7 +174,7 @@ TEST_F(ReconnectorTest, TryThatIsNotAnsweredOrFailsElsewhere_IsNotProbed) {
   EXPECT_EQ(End(4, StreamProgress::kTimedOut), "lost");
   Due();
   End(5, StreamProgress::kNone);
-  EXPECT_EQ(End(6, StreamProgress::kNone, absl::UnimplementedError("HTTP 404")), "lost") << "somebody is there";
+  EXPECT_EQ(End(6, StreamProgress::kNone, absl::UnimplementedError("HTTP 404")), "lost") << "another program listens";
 }
 
 TEST_F(ReconnectorTest, AnswersOfAnOlderProbe_AreDropped) {

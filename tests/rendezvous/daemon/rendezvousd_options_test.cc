@@ -1,4 +1,6 @@
-// Flags and the configuration file of rendezvousd, and what --check-config looks at.
+// Flags and configuration file of rendezvousd, and the checks of --check-config.
+
+#include "rendezvous/daemon/rendezvousd_options.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/daemon/config_text.h"
-#include "rendezvous/daemon/rendezvousd_options.h"
 #include "rendezvous/wire/credential_files.h"
 #include "tests/testing/process.h"
 
@@ -78,7 +79,7 @@ class OptionsTest : public ::testing::Test {
   static std::string Error(const Strings& arguments) {
     return std::string(ParseRendezvousdOptions(arguments).status().message());
   }
-  // What --check-config says.
+  // Error of --check-config.
   static std::string CheckError(const RendezvousdOptions& options) {
     Strings warnings;
     return std::string(CheckRendezvousdOptions(options, &warnings).message());
@@ -187,7 +188,7 @@ TEST_F(OptionsTest, EventLog_MustBeWritable) {
   const std::string no_folder = dir_.File("none/events");
   EXPECT_EQ(error(no_folder),
             absl::StrCat("--event-log ", no_folder, ": there is no directory ", dir_.File("none"), "; create it"));
-  if (geteuid() == 0) return;  // who may write everywhere
+  if (geteuid() == 0) return;  // root may write everywhere
   EXPECT_EQ(error("/etc/passwd"), "--event-log /etc/passwd: Permission denied");
   EXPECT_EQ(error("/etc/events"), "--event-log /etc/events: can't create it in /etc: Permission denied");
 }

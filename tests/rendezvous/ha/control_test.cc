@@ -1,5 +1,5 @@
-// ddprunctl and several rendezvousd on a real etcd: whichever server is named, the one that leads is commanded, and
-// knows what was before it.
+// ddprunctl and several rendezvousd on a real etcd: commands reach the leader through any server, and the leader knows
+// the history of the servers before it.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -23,32 +23,17 @@
 namespace ddprun::testing {
 namespace {
 
-struct Answer {
-  int exit = 0;
-  std::string out, err;
-};
-
-Answer Ctl(const std::string& servers, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", absl::StrCat("--server=", servers)});
-  Process ctl(std::move(arguments));
-  const int exit = ctl.Wait();
-  return {exit, ctl.Out(), ctl.Err()};
-}
-
-class ControlTest : public ::testing::Test {
+class ControlTest : public ServersTest {
  protected:
+  ControlTest() : ServersTest(2) {}
+
   // Server 0 leads, 1 follows.
   void SetUp() override {
-    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
-    etcd_ = std::make_unique<EtcdCluster>();
-    servers_ = std::make_unique<Servers>(2, etcd_->Endpoints());
-    servers_->StartAll();
+    ServersTest::SetUp();
+    if (servers_ != nullptr) servers_->StartAll();
   }
 
   std::string Address(int server) const { return servers_->Address(server); }
-
-  std::unique_ptr<EtcdCluster> etcd_;
-  std::unique_ptr<Servers> servers_;
 };
 
 TEST_F(ControlTest, FollowerIsNamed_LeaderIsCommanded) {
@@ -77,8 +62,7 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
   EXPECT_EQ(Ctl(Address(1), {"drain", "broken"}).exit, 0);
   Process watch({"ddprunctl/ddprunctl", "--server=" + Address(1), "events", "--follow"});
   ASSERT_TRUE(watch.WaitForOut("host.drained")) << watch.Err();
-  (*servers_)[0].Signal(SIGKILL);
-  (*servers_)[0].Wait();
+  servers_->Kill(0);
   ASSERT_TRUE(servers_->AwaitLead(1)) << (*servers_)[1].Err();
   const std::string all = Address(0) + "," + Address(1);
   Answer hosts;
@@ -93,17 +77,16 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
   EXPECT_TRUE(watch.WaitForOut("host.undrained")) << watch.Err();
   EXPECT_EQ(Count(watch.Out(), "host.drained"), 1) << watch.Out();
 
-  // Nobody leads: one line that names all that were asked.
-  (*servers_)[1].Signal(SIGKILL);
-  (*servers_)[1].Wait();
+  // Without a leader: one line that names all servers that were asked.
+  servers_->Kill(1);
   const Answer none = Ctl(all, {"stop", "job"});
   EXPECT_EQ(none.exit, 1);
   EXPECT_EQ(Lines(none.err), 1) << none.err;
   EXPECT_TRUE(absl::StrContains(none.err, Address(0)) && absl::StrContains(none.err, Address(1))) << none.err;
 }
 
-// Reports steps. Each of its first two starts fails when the file of its number is there; the second one makes steps of
-// the first one again.
+// Reports steps. Each of its first two attempts fails once the file with its number exists; the second one repeats steps
+// of the first one.
 constexpr char kTrain[] = R"(
 import os, sys, time
 from ddprun import worker
@@ -118,12 +101,13 @@ while not os.path.exists(f"{folder}/end"):
 )";
 
 // A job of two nodes that trains, with three servers.
-class HistoryTest : public ::testing::Test {
+class HistoryTest : public ServersTest {
  protected:
+  HistoryTest() : ServersTest(3) {}
+
   void SetUp() override {
-    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
-    etcd_ = std::make_unique<EtcdCluster>();
-    servers_ = std::make_unique<Servers>(3, etcd_->Endpoints());
+    ServersTest::SetUp();
+    if (servers_ == nullptr) return;
     servers_->StartAll();
     std::ofstream(dir_.File("train.py")) << kTrain;
     for (auto& node : nodes_) {
@@ -139,21 +123,21 @@ class HistoryTest : public ::testing::Test {
     arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", "--server=" + servers_->Endpoints(), "--output=json"});
     return arguments;
   }
-  // What it prints; nothing before the job is there, or while nobody leads.
+  // Output of ddprunctl; empty before the job exists and while no server leads.
   std::string Ctl(std::vector<std::string> arguments) const {
     Process ctl(CtlCommand(std::move(arguments)));
     ctl.Wait();
     return ctl.Out();
   }
   nlohmann::json Show() const { return nlohmann::json::parse(Ctl({"show", "job"}), nullptr, false); }
-  // The job is in this round, and more seconds than these have gone to `what`.
+  // Waits until the job is in this round, with more than `seconds` of `what`.
   bool Await(int round, const char* what, double seconds) const {
     return Eventually([&] {
       const nlohmann::json job = Show();
       return job.is_object() && job["round"] == round && job["goodput"][what] > seconds;
     });
   }
-  // How often each event is among these, whatever its number.
+  // Number of times that each event occurs, without its number.
   static std::map<std::string, int> Counts(const std::string& lines) {
     std::map<std::string, int> counts;
     for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
@@ -164,23 +148,20 @@ class HistoryTest : public ::testing::Test {
     return counts;
   }
 
-  const TempDir dir_;
-  std::unique_ptr<EtcdCluster> etcd_;
-  std::unique_ptr<Servers> servers_;
   std::unique_ptr<Launcher> nodes_[2];
 };
 
 TEST_F(HistoryTest, LeadersAreReplaced_GoodputGoesOnAndEachEventIsToldOnce) {
   Process all(CtlCommand({"events", "--follow"}));
   std::unique_ptr<Process> later;
-  std::string first;                    // events that it is not to tell
-  std::map<std::string, double> least;  // seconds by what they went to
+  std::string first;                    // events that it must not report
+  std::map<std::string, double> least;  // minimum of goodput's seconds
   for (int round = 1; round <= 3; ++round) {
-    // Launchers report steps once a second, and the time of one is known from two reports.
+    // Launchers report steps once a second; the time of a step follows from two reports.
     ASSERT_TRUE(round == 2 ? Await(2, "lost", 0) : Await(round, "training", round == 1 ? 1.1 : least["training"]));
     const nlohmann::json goodput = Show()["goodput"];
     for (const char* what : {"waiting", "starting", "training", "lost"}) least[what] = goodput[what];
-    // When the third round's start ended is not in its record, so that it counts as training afterwards.
+    // The third round's record lacks the end of its start, which later counts as training.
     if (round < 3) least["re_forming"] = goodput["re_forming"];
     if (round == 1) {
       first = Ctl({"events"});

@@ -16,7 +16,19 @@ namespace {
 constexpr char kEtcd[] = "/usr/bin/etcd";
 constexpr char kEtcdctl[] = "/usr/bin/etcdctl";
 
-// What follows `"NAME" : ` in the output of etcdctl.
+std::vector<std::string> Command(const std::string& name, const std::string& client_url, const std::string& peer_url,
+                                 const std::string& cluster, const std::string& data_dir,
+                                 const std::vector<std::string>& more) {
+  const std::string flags = absl::StrCat("--listen-client-urls=", client_url, " --advertise-client-urls=", client_url,
+                                         " --listen-peer-urls=", peer_url, " --initial-advertise-peer-urls=", peer_url,
+                                         " --logger=zap --log-level=warn");
+  std::vector<std::string> command = absl::StrSplit(flags, ' ');
+  command.insert(command.begin(), {kEtcd, "--name=" + name, "--data-dir=" + data_dir, "--initial-cluster=" + cluster});
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+// Returns the text after `"NAME" : ` in the output of etcdctl.
 std::string Field(const std::string& text, const std::string& name) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(" : ", 1));
@@ -31,19 +43,8 @@ bool EtcdCluster::IsInstalled() { return access(kEtcd, X_OK) == 0 && access(kEtc
 
 std::vector<std::string> EtcdCluster::SoleMember(const std::string& client, const std::string& data_dir,
                                                  const std::vector<std::string>& more, const std::string& scheme) {
-  const std::string url = absl::StrCat(scheme, "://", client), peer = absl::StrCat("http://127.0.0.1:", FreePort());
-  std::vector<std::string> command = {kEtcd,
-                                      "--name=sole",
-                                      absl::StrCat("--data-dir=", data_dir),
-                                      absl::StrCat("--listen-client-urls=", url),
-                                      absl::StrCat("--advertise-client-urls=", url),
-                                      absl::StrCat("--listen-peer-urls=", peer),
-                                      absl::StrCat("--initial-advertise-peer-urls=", peer),
-                                      absl::StrCat("--initial-cluster=sole=", peer),
-                                      "--logger=zap",
-                                      "--log-level=warn"};
-  command.insert(command.end(), more.begin(), more.end());
-  return command;
+  const std::string peer = absl::StrCat("http://127.0.0.1:", FreePort());
+  return Command("sole", absl::StrCat(scheme, "://", client), peer, "sole=" + peer, data_dir, more);
 }
 
 EtcdCluster::EtcdCluster() {
@@ -64,35 +65,11 @@ void EtcdCluster::Start(int member) {
   for (int i = 0; i < kMembers; ++i) {
     absl::StrAppend(&cluster, i == 0 ? "" : ",", "e", i, "=http://127.0.0.1:", peer_ports_[i]);
   }
-  const std::string client = absl::StrCat("http://", Endpoint(member));
-  const std::string peer = absl::StrCat("http://127.0.0.1:", peer_ports_[member]);
-  members_[member] =
-      std::make_unique<Process>(std::vector<std::string>{kEtcd,
-                                                         "--name",
-                                                         absl::StrCat("e", member),
-                                                         "--data-dir",
-                                                         dir_.File(absl::StrCat("data", member)),
-                                                         "--listen-client-urls",
-                                                         client,
-                                                         "--advertise-client-urls",
-                                                         client,
-                                                         "--listen-peer-urls",
-                                                         peer,
-                                                         "--initial-advertise-peer-urls",
-                                                         peer,
-                                                         "--initial-cluster",
-                                                         cluster,
-                                                         "--initial-cluster-token",
-                                                         dir_.path(),
-                                                         "--heartbeat-interval",
-                                                         "50",
-                                                         "--election-timeout",
-                                                         "500",
-                                                         "--logger",
-                                                         "zap",
-                                                         "--log-level",
-                                                         "warn"},
-                                std::map<std::string, std::string>{{"ETCDCTL_API", ""}, {"ETCDCTL_ENDPOINTS", ""}});
+  const std::string peer = absl::StrCat("http://127.0.0.1:", peer_ports_[member]), name = absl::StrCat("e", member);
+  members_[member] = std::make_unique<Process>(
+      Command(name, "http://" + Endpoint(member), peer, cluster, dir_.File(name),
+              {"--initial-cluster-token=" + dir_.path(), "--heartbeat-interval=50", "--election-timeout=500"}),
+      std::map<std::string, std::string>{{"ETCDCTL_API", ""}, {"ETCDCTL_ENDPOINTS", ""}});
 }
 
 void EtcdCluster::Kill(int member) {

@@ -15,16 +15,15 @@ class EtcdCluster {
  public:
   static constexpr int kMembers = 3;
 
-  // Whether this host has etcd; tests without it are skipped.
+  // True if this host has etcd; otherwise the tests are skipped.
   static bool IsInstalled();
 
-  // The command of an etcd of one member, without a cluster: clients reach it at `client` (HOST:PORT), with TLS if
-  // `scheme` says so.
+  // Command of an etcd with one member, which clients reach at `client` (HOST:PORT).
   static std::vector<std::string> SoleMember(const std::string& client, const std::string& data_dir,
                                              const std::vector<std::string>& more = {},
                                              const std::string& scheme = "http");
 
-  // Ready when it returns, or a failed test.
+  // Returns when the cluster is ready; otherwise fails the test.
   EtcdCluster();
 
   std::string Endpoint(int member) const;
@@ -32,10 +31,10 @@ class EtcdCluster {
 
   void Kill(int member);
   void Restart(int member);
-  // Which member leads; -1: none, for long.
+  // The member that leads; -1 if none does within Process::kPatience.
   int Leader();
 
-  // The values of the keys that begin so.
+  // Values of the keys with this prefix.
   std::string Get(const std::string& prefix) { return Ctl({"get", "--prefix", prefix}); }
   std::string Ctl(std::vector<std::string> arguments, const std::string& endpoints = "") const;
 

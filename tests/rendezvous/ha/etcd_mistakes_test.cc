@@ -1,4 +1,4 @@
-// What operators get wrong with etcd: each time one line says what and what to do. With a real etcd and real servers.
+// Mistakes of operators with etcd: one line names each and says what to do. With a real etcd and real servers.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -41,7 +41,7 @@ class EtcdMistakesTest : public ::testing::Test {
     EXPECT_TRUE(server->WaitForOut("listening on")) << server->Err();
     return server;
   }
-  // It says that, and tries on.
+  // Expects that the server logs the line and keeps running.
   void ExpectLine(Process* server, const std::string& line) {
     EXPECT_TRUE(server->WaitForErr(line)) << line << "\n" << server->Err();
     EXPECT_TRUE(Alive(server->pid()));
@@ -68,7 +68,7 @@ TEST(EtcdProblemTest, SaysWhatToDo) {
   EXPECT_TRUE(absl::StartsWith(describe("Ssl handshake failed: SSL routines::certificate verify failed"),
                                "etcd's certificate is not valid here; check --etcd-cacert"));
   EXPECT_EQ(describe("etcdserver: no leader"), "no leader");
-  // Which of the two gRPC says depends on how far the other side came.
+  // gRPC reports one of these, depending on the progress of the other side.
   for (const char* text : {"Ssl handshake failed: wrong version number", "Handshake read failed"}) {
     EXPECT_TRUE(absl::StartsWith(rendezvous::DescribeEtcdProblem(text, true), "the TLS handshake failed; ")) << text;
   }
@@ -127,7 +127,7 @@ TEST_F(EtcdMistakesTest, UserPasswordAndPermissions) {
   ExpectLine(reader.get(), "This server can't lead; retrying");
   const auto reader_again = Server({}, {{"DDPRUN_ETCD_USER", "reader:r"}});
   ExpectLine(reader_again.get(), "This server can't lead; retrying");
-  // The first one has tried all the time.
+  // The first server has retried since then.
   EXPECT_EQ(Count(reader->Err(), "permission denied"), 1) << reader->Err();
 }
 

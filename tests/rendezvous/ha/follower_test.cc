@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/ha/etcd_client.h"
@@ -16,17 +15,15 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// While no server leads, launchers that get no answer from a follower in time stop their workers.
+// While no server leads, launchers stop their workers unless a follower answers in time.
 TEST(FollowerTest, ManyLaunchersOfOneAddress_AreAllAnswered) {
   const auto client = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .patience = absl::Milliseconds(10)});
-  ASSERT_TRUE(client.ok()) << client.status();
   LeaderLookup lookup(client->get(), EtcdKeys("/follower_test/"));
-  // One connection, and no other for an hour, of an address that has not shown that it may ask.
+  // An unauthenticated address may open one connection an hour.
   ServerOptions options;
   options.connections.entries = 1;
   options.connections.entry_interval = absl::Hours(1);
   const auto follower = FollowerServer::Start(&lookup, {"127.0.0.1:0"}, options);
-  ASSERT_TRUE(follower.ok()) << follower.status();
 
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < 5; ++i) {

@@ -1,5 +1,5 @@
-// benchmarks/leader_kills.py, shortly: jobs that form, fail and end, and lose launchers, while the leader is killed,
-// paused and told to end. It checks what must hold; its times are not looked at.
+// A short run of benchmarks/leader_kills.py: jobs that form, fail, end and lose launchers, while the leader is killed,
+// paused and terminated. The script checks its invariants; its times are ignored.
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"

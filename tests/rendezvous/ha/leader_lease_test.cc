@@ -1,5 +1,5 @@
-// Who leads, by a lease: the steps of one server, then several servers on simulated time while requests and answers are
-// lost or late, servers are paused, and etcd lets leases expire at the earliest moment it may.
+// Leader election by a lease: the steps of one server, then several servers on simulated time while requests and answers
+// are lost or late, servers are paused, and etcd lets leases expire as early as it may.
 #include "rendezvous/ha/leader_lease.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class LeaderLeaseTest : public ::testing::Test {
     return Take();
   }
   void After(absl::Duration time) { now_ = now_ + time; }
-  // Asked for its lease at kStart, leads since a tenth of a second later.
+  // Requests its lease at kStart and leads 0.1 s later.
   void Lead() {
     lease_.Start(now_, &effects_);
     lease_.OnObserved(false, now_, &effects_);
@@ -134,7 +134,7 @@ TEST_F(LeaderLeaseTest, OthersSawItRunOut_StepsDown) {
   EXPECT_FALSE(lease_.leads(now_));
 }
 
-// What became of the key is not known without an answer: it must not stay, as nobody would lead then.
+// Without an answer the state of the key is unknown. It must not remain, as no server could lead then.
 TEST_F(LeaderLeaseTest, CampaignLostUnansweredOrTooLate_GivesTheLeaseBackAndFollows) {
   for (const auto result :
        {LeaderLease::Campaigned::kLost, LeaderLease::Campaigned::kNoAnswer, LeaderLease::Campaigned::kWon}) {
@@ -182,9 +182,9 @@ class World {
   struct Server {
     std::unique_ptr<LeaderLease> lease;
     std::optional<LeaseEffect> question;
-    int64_t arrives = 0;   // at etcd; never if it is lost
-    int64_t answered = 0;  // the answer, or that there is none, is here
-    bool reached = false;  // etcd has dealt with it
+    int64_t arrives = 0;   // at etcd, unless it is lost
+    int64_t answered = 0;  // when the answer or the timeout arrives
+    bool reached = false;  // etcd has processed it
     bool lost_request = false;
     bool lost_answer = false;
     std::optional<bool> observed;
@@ -267,7 +267,7 @@ class World {
   }
 
   void Step(int id, Server* server) {
-    // What is on its way arrives even while the server is paused.
+    // A request in flight arrives even while the server is paused.
     if (server->question && !server->reached && !server->lost_request && now_ms_ >= server->arrives) {
       server->reached = true;
       AtEtcd(server);
@@ -299,7 +299,7 @@ class World {
   std::mt19937 random_;
   int64_t now_ms_ = 0;
   std::map<int, Server> servers_;
-  std::map<int64_t, int64_t> leases_;  // until when
+  std::map<int64_t, int64_t> leases_;  // lease: expiry, in ms
   int64_t last_lease_ = 0;
   int64_t key_lease_ = 0;
   int64_t revision_ = 0;
@@ -322,7 +322,7 @@ TEST(LeaderLeaseSimulation, NeverTwoLeaders_AndMostOfTheTimeOne) {
     led_ms += world.led_ms();
   }
   EXPECT_GT(terms, 2 * kSeeds) << "leaders change";
-  EXPECT_GT(led_ms, kSeeds * kMs / 4) << "somebody leads";
+  EXPECT_GT(led_ms, kSeeds * kMs / 4) << "there is a leader";
 }
 
 }  // namespace

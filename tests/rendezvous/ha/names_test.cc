@@ -1,5 +1,5 @@
-// One name with the addresses of several rendezvousd, each on a host of its own: what launchers find by it is the one
-// that leads, also after a takeover, and the certificate has to be for the name.
+// One name with the addresses of several rendezvousd on different hosts: launchers find the leader by this name, also
+// after a takeover, and the certificate must be valid for the name.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -84,7 +83,7 @@ TEST_F(NamesTest, NameOfAllServers_LeadsToTheLeader_AndToTheNextOne) {
   AwaitLeaderAfter(first);
   ASSERT_TRUE(a->WaitForErr("reached the rendezvous server")) << a->Err();
   ASSERT_TRUE(b->WaitForErr("reached the rendezvous server")) << b->Err();
-  // The same host by a name that is not in its certificate.
+  // A name of the same host that is not in its certificate.
   const auto wrong = Node(absl::StrCat(Hosts::Name(first == 1 ? 2 : 1), kPort), "echo ran");
   EXPECT_EQ(wrong->Wait(), 1);
   EXPECT_TRUE(absl::StrContains(wrong->Err(), "TLS handshake failed")) << wrong->Err();

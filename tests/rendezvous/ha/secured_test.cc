@@ -1,10 +1,9 @@
-// Several rendezvousd that ask for credentials: launchers and ddprunctl that name a follower first reach the leader and
-// the next one, and a follower refuses strangers as the leader does.
+// Several rendezvousd that require credentials: launchers and ddprunctl that name a follower first reach the leader and
+// the next one, and a follower refuses unauthenticated clients as the leader does.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,11 +21,12 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-class SecuredTest : public ::testing::Test {
+class SecuredTest : public ServersTest {
  protected:
+  SecuredTest() : ServersTest(0) {}
+
   void SetUp() override {
-    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
-    etcd_ = std::make_unique<EtcdCluster>();
+    ServersTest::SetUp();
     ca_.Issue("server", "IP:127.0.0.1");
     for (const char* name : {"node", "alice", "mallory"}) ca_.Issue(name, absl::StrCat("DNS:", name, ".example"));
   }
@@ -49,20 +49,13 @@ class SecuredTest : public ::testing::Test {
     return std::make_unique<Launcher>(std::move(flags));
   }
 
-  struct Answer {
-    int exit = 0;
-    std::string out, err;
-  };
-  static Answer Ctl(const std::string& endpoints, const std::string& command, const Flags& credentials) {
-    Flags line = {"ddprunctl/ddprunctl", "--server=" + endpoints, command};
-    line.insert(line.end(), credentials.begin(), credentials.end());
-    Process ctl(std::move(line));
-    const int exit = ctl.Wait();
-    return {exit, ctl.Out(), ctl.Err()};
+  static Flags Jobs(Flags credentials) {
+    credentials.insert(credentials.begin(), "jobs");
+    return credentials;
   }
 
-  // A job whose launchers name followers first forms, outlives its leader, and is shown; who shows `wrong` is told
-  // `why` by a follower.
+  // A job whose launchers name followers first forms, outlives its leader, and is listed; a follower refuses clients with
+  // `wrong` credentials and tells them `why`.
   void Run(const Flags& server, const Flags& node, const Flags& operators, const Flags& wrong, const std::string& why) {
     Servers servers(3, etcd_->Endpoints(), server);
     servers.StartAll();
@@ -74,10 +67,10 @@ class SecuredTest : public ::testing::Test {
     ASSERT_TRUE(b->WaitForOut("/2 local=")) << b->Err();
 
     for (const std::string& endpoints : {follower, all}) {
-      const Answer jobs = Ctl(endpoints, "jobs", operators);
+      const Answer jobs = Ctl(endpoints, Jobs(operators));
       EXPECT_EQ(jobs.exit, 0) << jobs.err;
       EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
-      const Answer refused = Ctl(endpoints, "jobs", wrong);
+      const Answer refused = Ctl(endpoints, Jobs(wrong));
       EXPECT_EQ(refused.exit, 1) << refused.out;
       EXPECT_TRUE(absl::StrContains(refused.err, why)) << refused.err;
     }
@@ -91,7 +84,7 @@ class SecuredTest : public ::testing::Test {
     for (Launcher* launcher : {a.get(), b.get()}) {
       ASSERT_TRUE(launcher->WaitForErr("reached the rendezvous server")) << launcher->Err();
     }
-    const Answer jobs = Ctl(all, "jobs", operators);
+    const Answer jobs = Ctl(all, Jobs(operators));
     EXPECT_EQ(jobs.exit, 0) << jobs.err;
     EXPECT_TRUE(absl::StrContains(jobs.out, "running")) << jobs.out;
     ASSERT_EQ(std::system(absl::StrCat("touch ", go).c_str()), 0);
@@ -101,9 +94,7 @@ class SecuredTest : public ::testing::Test {
     }
   }
 
-  const TempDir dir_;
   TestCa ca_{NewFolder("ca")};
-  std::unique_ptr<EtcdCluster> etcd_;
 };
 
 TEST_F(SecuredTest, ClientCertificates) {

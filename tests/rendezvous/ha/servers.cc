@@ -1,6 +1,6 @@
 #include "tests/rendezvous/ha/servers.h"
 
-#include <gtest/gtest.h>
+#include <signal.h>
 
 #include <utility>
 
@@ -37,6 +37,11 @@ void Servers::StartAll() {
   }
 }
 
+void Servers::Kill(int server) {
+  processes_[server]->Signal(SIGKILL);
+  processes_[server]->Wait();
+}
+
 bool Servers::AwaitLead(int server) { return processes_[server]->WaitForErr(kLeads); }
 
 int Servers::AwaitLeaderAfter(int last) {
@@ -63,6 +68,13 @@ std::string Servers::Endpoints() const {
   std::string endpoints = Address(0);
   for (int server = 1; server < count(); ++server) absl::StrAppend(&endpoints, ",", Address(server));
   return endpoints;
+}
+
+Answer Ctl(const std::string& servers, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"ddprunctl/ddprunctl", absl::StrCat("--server=", servers)});
+  Process ctl(std::move(arguments));
+  const int exit = ctl.Wait();
+  return {exit, ctl.Out(), ctl.Err()};
 }
 
 }  // namespace ddprun::testing

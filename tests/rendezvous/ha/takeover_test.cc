@@ -1,6 +1,6 @@
 // Several rendezvousd on a real etcd, with real launchers and workers, while leaders are killed, paused and cut off,
-// and members of etcd die. Whatever happens: every launcher ends with its job's code, rounds only grow, no charge is
-// lost or counted twice, and no worker of a round starts before all workers of the one before have ended.
+// and members of etcd die. In every case all launchers exit with the job's code, round numbers only grow, no restart is
+// lost or counted twice, and no worker of a round starts before all workers of the previous one have ended.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,14 +28,12 @@ namespace {
 constexpr int kNodes = 2;
 constexpr int kServers = 3;
 
-// What the workers of a job do. $LINE is "rank round attempt". A worker goes on until the file $GO is there, so that a
-// test decides when the job may end; Say writes a line to the job's file.
+// Scripts of the workers. A worker runs until the file $GO exists; Say writes a line to the job's file.
 constexpr char kUntilTold[] = "while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
-// Rank 0 fails in its first two attempts, each time when the test says so.
+// Rank 0 fails in its first two attempts, once $GO.0 and $GO.1 exist.
 constexpr char kFailsTwice[] =
-    "if [ $RANK = 0 ] && [ $ATTEMPT -lt 2 ]; then while [ ! -e $GO.$ATTEMPT ]; do sleep 0.05; done; Say fail; Say "
-    "stop; "
-    "exit 3; fi; while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
+    "if [ $RANK = 0 ] && [ $ATTEMPT -lt 2 ]; then while [ ! -e $GO.$ATTEMPT ]; do sleep 0.05; done; Say fail; "
+    "Say stop; exit 3; fi; while [ ! -e $GO ]; do sleep 0.05; done; Say stop; exit 0";
 
 class Job {
  public:
@@ -56,7 +54,7 @@ class Job {
   bool AwaitSaid(const std::string& what, int count) {
     return Eventually([&] { return Said(what) >= count; });
   }
-  // Both launchers have reached a leader after each loss.
+  // Waits until both launchers have reached a leader after each loss.
   bool AwaitConnected(int times) {
     return Eventually([&] {
       for (const auto& launcher : launchers_) {
@@ -69,7 +67,7 @@ class Job {
     return absl::StrCat(launchers_[0]->Err(), "\n--\n", launchers_[1]->Err(), "\n--\n", ReadFile(out_));
   }
 
-  // Waits for the end.
+  // Waits for the end of the job and checks its workers' lines.
   void Check(int exit_code) {
     for (const auto& launcher : launchers_) EXPECT_EQ(launcher->Wait(), exit_code);
     SCOPED_TRACE(Logs());
@@ -84,7 +82,7 @@ class Job {
       if (what == "stop") running[round].erase(rank);
       if (what == "fail") failed.insert(round);
       if (what != "start") continue;
-      EXPECT_TRUE(started.insert({round, rank}).second) << "round " << round << " came twice";
+      EXPECT_TRUE(started.insert({round, rank}).second) << "round " << round << " started twice";
       running[round].insert(rank);
       EXPECT_EQ(attempts.try_emplace(round, attempt).first->second, attempt);
       for (const auto& [other, ranks] : running) {
@@ -106,21 +104,13 @@ class Job {
   int rounds_ = 0;
 };
 
-class TakeoverTest : public ::testing::Test {
+class TakeoverTest : public ServersTest {
  protected:
-  void SetUp() override {
-    if (!EtcdCluster::IsInstalled()) GTEST_SKIP() << "etcd is not installed";
-    etcd_ = std::make_unique<EtcdCluster>();
-    servers_ = std::make_unique<Servers>(kServers, etcd_->Endpoints());
-  }
+  TakeoverTest() : ServersTest(kServers) {}
 
   std::unique_ptr<Job> NewJob(const std::string& name, const std::string& script) {
     return std::make_unique<Job>(name, servers_->Endpoints(), dir_, script);
   }
-
-  TempDir dir_;
-  std::unique_ptr<EtcdCluster> etcd_;
-  std::unique_ptr<Servers> servers_;
 };
 
 TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsForm) {
@@ -130,7 +120,7 @@ TEST_F(TakeoverTest, LeadersAreKilled_WorkersRunOn_FailuresAreCharged_NewJobsFor
   ASSERT_TRUE(steady->AwaitSaid("start", 2)) << steady->Logs();
   ASSERT_TRUE(failing->AwaitSaid("start", 2)) << failing->Logs();
   (*servers_)[0].Signal(SIGKILL);
-  failing->Tell(".0");  // while nobody leads
+  failing->Tell(".0");  // while no server leads
   const int second = servers_->AwaitLeaderAfter(0);
   ASSERT_TRUE(failing->AwaitSaid("start", 4)) << failing->Logs();
   servers_->Start(0);
@@ -217,7 +207,7 @@ TEST_F(TakeoverTest, EtcdLosesItsLeaderThenItsMajority_JobsGoOnAfterwards) {
   job->Tell(".0");
   ASSERT_TRUE(job->AwaitSaid("fail", 1)) << job->Logs();
   etcd_->Kill(other);
-  // Nobody can lead: who did so ends.
+  // No server can lead: the leader exits.
   ASSERT_TRUE(Eventually([&] {
     for (int server = 0; server < kServers; ++server) {
       if (!Alive((*servers_)[server].pid())) return true;

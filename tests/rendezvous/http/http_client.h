@@ -12,8 +12,7 @@
 
 namespace ddprun::testing {
 
-// A blocking TCP connection to an HTTP server on this host. Whoever waits for what does not come gives up after a
-// minute.
+// A blocking TCP connection to an HTTP server on this host, with a timeout of one minute.
 class HttpClient {
  public:
   explicit HttpClient(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -37,7 +36,7 @@ class HttpClient {
   }
   void Send(const std::string& text) { (void)!send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
 
-  // The next response with a Content-Length: status line, headers, body. Shorter if the connection ends before.
+  // Returns the next response with a Content-Length: status line, headers, body. Shorter if the connection ends early.
   std::string Response(bool head = false) {
     if (!ReadUntil("\r\n\r\n")) return std::exchange(input_, "");
     const size_t header = input_.find("\r\n\r\n") + 4;
@@ -56,16 +55,16 @@ class HttpClient {
     return Ask("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
   }
 
-  // False: the connection ends, or a minute passes, without it.
+  // Returns false if the connection ends, or times out, first.
   bool ReadUntil(const std::string& text) {
     while (input_.find(text) == std::string::npos) {
       if (!ReadMore()) return false;
     }
     return true;
   }
-  // What was read and not taken by Response.
+  // Bytes that were read but not returned by Response.
   const std::string& input() const { return input_; }
-  // Reads to the end; false: it does not come.
+  // Reads until the connection ends. Returns false on a timeout.
   bool AwaitClosed() {
     while (ReadMore()) continue;
     return ended_;
@@ -86,7 +85,7 @@ class HttpClient {
   bool ended_ = false;
 };
 
-// 200 of "HTTP/1.1 200 OK"; 0: nothing came.
+// 200 for "HTTP/1.1 200 OK"; 0 without a response.
 inline int StatusOf(const std::string& response) { return response.size() < 12 ? 0 : atoi(response.c_str() + 9); }
 
 }  // namespace ddprun::testing

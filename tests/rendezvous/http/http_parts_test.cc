@@ -1,4 +1,4 @@
-// The pure parts of rendezvous/http, and which request gets which answer.
+// The pure parts of rendezvous/http, and the answers to requests.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -126,7 +126,7 @@ TEST(MetricsTextTest, SeriesAreBounded) {
   EXPECT_FALSE(absl::StrContains(text, "{job_id=\"job200\"}"));
 }
 
-// The words in `text` that begin like one of our metrics, or a process's.
+// Names of ddprun_* and process_* metrics in `text`.
 std::set<std::string> MetricNamesIn(const std::string& text) {
   std::set<std::string> names;
   const std::regex name("(ddprun|process)_[a-z0-9_]+");
@@ -189,7 +189,7 @@ TEST(EventCounterTest, CountsKindsFailuresAndRestarts) {
   counter.Add(RoundEvent(Event::Kind::kRoundStopped, "a", 1, 1));
   counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "a", 2, 1));
   counter.Add({.kind = Event::Kind::kNodeLost, .job_id = "old"});
-  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "old", 9, 5));  // of a server before this one
+  counter.Add(RoundEvent(Event::Kind::kRoundAssigned, "old", 9, 5));  // began under an earlier server
   counter.Add(RoundEvent(Event::Kind::kRoundStopped, "old", 9, 7));
   EXPECT_EQ(counter.counts().restarts, 3);
   counter.Add(RoundEvent(Event::Kind::kJobFailed, "old", 9, 7));
@@ -385,7 +385,7 @@ TEST_F(HttpApiTest, Token_SchemeInAnyCase) {
   }
 }
 
-// A browser has one cookie of a name for all ports of a host.
+// A browser shares cookies among all ports of a host.
 TEST_F(HttpApiTest, Login_ServersAtOneHostName_HaveCookiesOfTheirOwn) {
   HttpApi a = Api(kToken), b = Api(kToken);
   std::map<std::string, std::string> jar;

@@ -1,4 +1,4 @@
-// rendezvous/http/http_server: a real server over sockets, and clients that behave badly.
+// A real HTTP server over sockets, with misbehaving clients.
 #include "rendezvous/http/http_server.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <deque>
 #include <memory>
 #include <thread>
 
@@ -20,7 +19,7 @@
 
 namespace {
 
-// Stands in for the kernel when it has no descriptors.
+// Makes accept() fail as if there were no file descriptors.
 struct {
   std::atomic<bool> no_descriptors = false;
   std::atomic<int> failed = 0;
@@ -42,7 +41,8 @@ using testing::Eventually;
 using testing::HttpClient;
 using testing::StatusOf;
 
-// Shows what it was asked. "/large": 8 MiB. "/stream": parts without end of "/stream" + what PushPart gave.
+// The server echoes requests. "/large": 8 MiB. "/stream": a stream of the parts given to PushPart. "/flood": an endless
+// stream.
 class HttpServerTest : public ::testing::Test {
  protected:
   void Start(ServerLimits limits = {}, const rendezvous::Credentials& credentials = {}) {
@@ -218,7 +218,7 @@ TEST_F(HttpServerTest, NoDescriptors_ListenersTryAgainAfterAPause) {
   EXPECT_EQ(StatusOf(ipv4.Get("/a")), 200);
   close(ipv6);
   if (!both) GTEST_SKIP() << "localhost has one address";
-  // Four times both, with three pauses between.
+  // Both listeners failed four times, with three pauses.
   EXPECT_GE(took, absl::Milliseconds(500));
 }
 
@@ -252,7 +252,7 @@ TEST_F(HttpServerTest, SamePort_IsRefused) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-// The response over TLS and the common name of the server's certificate; empty if there is no connection.
+// The response over TLS and the serial number of the server's certificate; empty without a connection.
 std::pair<std::string, std::string> AskOverTls(int port, const std::string& ca) {
   std::pair<std::string, std::string> answer;
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());

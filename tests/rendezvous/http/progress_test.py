@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What real workers report is shown by the server's API: rendezvousd, ddprun, and workers of the Python module.
+"""The server's API shows the reports of real workers, which use the Python module.
 
-The event log's disk is full, which the metrics tell.
+The disk of the event log is full, which the metrics show.
 """
 
 import json
@@ -48,7 +48,7 @@ def start_server(environment):
 
 
 def await_job(port, condition):
-    """The job's JSON as soon as the condition holds."""
+    """Waits until the condition holds; returns the job's JSON."""
     end = time.monotonic() + PATIENCE
     job = None
     while time.monotonic() < end:
@@ -62,7 +62,7 @@ def await_job(port, condition):
 
 
 def await_lost_events(port):
-    """No event could be written to a full disk."""
+    """Waits until all events are counted as lost, because the disk is full."""
     end = time.monotonic() + PATIENCE
     while True:
         metrics = fetch(port, "/metrics")

@@ -61,7 +61,7 @@ class Browser:
         return self.call("POST", "/execute/sync", {"script": code, "args": list(arguments)})
 
     def wait(self, expression):
-        """Until the JavaScript expression holds; its value."""
+        """Waits until the JavaScript expression is true; returns its value."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             value = self.js("return " + expression)
@@ -75,7 +75,7 @@ class Browser:
         self.call("POST", f"/element/{element}/click")
 
     def type(self, text):
-        """Presses keys, wherever the focus is."""
+        """Sends keys to the focused element."""
         keys = [KEYS[text]] if text in KEYS else list(text)
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
@@ -92,7 +92,7 @@ class Browser:
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def complaints(self):
-        """What the browser's console has said since the last call."""
+        """Messages of the browser's console since the last call."""
         return [entry["message"] for entry in self.call("POST", "/se/log", {"type": "browser"})]
 
     def close(self):

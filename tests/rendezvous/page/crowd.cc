@@ -1,4 +1,4 @@
-// Nodes without workers: the page has a job of any size to show.
+// Simulates a job of any size for the page: nodes without workers.
 //
 //   crowd SERVER JOB NODES SLOTS
 //
@@ -31,7 +31,7 @@ namespace {
 std::atomic<int> in_round{0};
 int all_nodes = 0;
 
-// Calls that come from the client's thread and from main.
+// Called by the client's thread and by main.
 class Node {
  public:
   Node(const Endpoint& server, const std::string& job, int number, int slots) {

@@ -43,7 +43,7 @@ def skip(why):
 
 
 def enter_namespace():
-    """Runs this program again where there is only a loopback."""
+    """Runs this program again in a network namespace with only a loopback interface."""
     for options in (["--net"], ["--net", "--user", "--map-root-user"]):
         if subprocess.run(["unshare", *options, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
             command = ["unshare", *options, sys.executable, "-B", __file__, *sys.argv[1:]]
@@ -52,13 +52,13 @@ def enter_namespace():
 
 
 def free_port():
-    with socket.socket() as probe:  # in this namespace nobody else takes it
+    with socket.socket() as probe:  # no other program runs in this namespace
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 class Server:
-    """rendezvousd, which can be started again at the same ports."""
+    """A rendezvousd that can be restarted on the same ports."""
 
     def __init__(self, folder, token=""):
         self.folder, self.token = folder, token
@@ -89,7 +89,7 @@ class Server:
 
 
 class Crowd:
-    """A job whose launchers are one program."""
+    """A job whose launchers run in one program."""
 
     def __init__(self, server, job, nodes, slots):
         self.process = subprocess.Popen(
@@ -112,7 +112,7 @@ class Crowd:
 
 
 def show_jobs(page, server):
-    """A job appears, trains, fails and trains on without anybody touching the page."""
+    """A new job appears on the page without a reload."""
     page.open(server.url())
     page.wait("document.getElementById('link').textContent === 'live'")
     page.wait("!document.getElementById('list-empty').hidden")
@@ -157,13 +157,13 @@ def show_failure(page, job):
 
 
 def timeline(page):
-    """The events in sight, with their times, the newest first."""
+    """The visible events with their times, newest first."""
     return page.js("return [...document.querySelectorAll('#timeline li')]"
                    ".map(e => e.querySelector('time').dateTime + e.textContent)")
 
 
 def reconnect(page, server, job):
-    """The server is killed and started again; the page goes on by itself, as do the launchers."""
+    """The server is killed and restarted; the page and the launchers reconnect."""
     before = timeline(page)
     assert sum("round." in line for line in before) == 3, before
     server.stop()
@@ -215,7 +215,7 @@ def follow_system_theme(page, server):
 
 
 def crowd_of_nodes(page, server):
-    """500 nodes with 8 ranks each: only rows in sight exist, and an update costs little."""
+    """500 nodes with 8 ranks each: only visible rows exist, and an update is cheap."""
     job = Crowd(server, "large", NODES, SLOTS)
     job.await_round()
     began = time.monotonic()
@@ -254,7 +254,7 @@ def phone(page, server):
 
 
 def follow(page, server):
-    """A server that follows shows no empty list of jobs, but where the leader is."""
+    """A follower shows the leader's address instead of an empty list of jobs."""
     page.open(server.url())
     page.wait("document.getElementById('link').textContent === 'live'")
     page.js("""
@@ -268,7 +268,7 @@ def follow(page, server):
 
 
 def log_in(page, folder):
-    """With a token the page asks for it, and tells nothing before."""
+    """With a token the page asks for it, and shows nothing before."""
     server = Server(folder, TOKEN)
     page.open(server.url())
     page.wait("!document.getElementById('login').hidden")

@@ -1,4 +1,4 @@
-// Against a real LinkServer. Sections are those of docs/worker_protocol.md.
+// Uses a real LinkServer. Section numbers refer to docs/worker_protocol.md.
 #include "worker_runtime/base/launcher_link.h"
 
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ class LauncherLinkTest : public ::testing::Test {
     server_->Add(getpid(), kRank);
   }
 
-  // Runs the launcher's loop for what is ready now.
+  // Runs the launcher's loop for the events that are ready.
   void Turn() {
     for (int i = 0; i < 3; ++i) {
       loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); });
@@ -83,7 +83,7 @@ TEST_F(LauncherLinkTest, Section4_1_StopAt_HasTheDeadline) {
   server_->NotifyStop(getpid(), deadline, "");
   ASSERT_TRUE(link.StopAt());
   EXPECT_GE(*link.StopAt(), deadline);
-  EXPECT_LT(*link.StopAt(), deadline + absl::Seconds(100)) << "but for what passed between sending and reading";
+  EXPECT_LT(*link.StopAt(), deadline + absl::Seconds(100)) << "plus the time between sending and reading";
 }
 
 TEST_F(LauncherLinkTest, Section2_5_TheLauncherIsGone_NothingHappens) {

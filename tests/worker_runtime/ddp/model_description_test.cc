@@ -16,7 +16,6 @@ std::string DifferenceTo(const ModelDescription& other) { return FirstDifference
 
 TEST(ModelDescriptionTest, EncodeDecode_KeepsEverything) {
   absl::StatusOr<ModelDescription> decoded = DecodeDescription(EncodeDescription(Model()));
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(DifferenceTo(*decoded), "");
   EXPECT_EQ(EncodeDescription(*decoded), EncodeDescription(Model()));
   EXPECT_TRUE(decoded->entries[1].shape.empty());

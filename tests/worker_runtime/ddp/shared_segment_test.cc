@@ -68,7 +68,7 @@ TEST(SharedSegmentTest, Meet_SomebodyMissing_DeadlineExceededNamesIt) {
   const absl::Status status = first->EnterBarrier(absl::Milliseconds(50), nullptr);
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_EQ(status.message(), "timed out after 50ms waiting for rank 1, 2");
-  // It gave up, so nobody else waits for it.
+  // It gave up, so the other ranks do not wait for it.
   EXPECT_TRUE(absl::IsUnavailable(second->EnterBarrier(kLong, nullptr)));
 }
 

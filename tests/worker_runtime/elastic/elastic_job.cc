@@ -43,11 +43,16 @@ void ElasticJob::Kill(int rank) {
   members_[rank].dead = true;
 }
 
+void ElasticJob::KillHolding(int rank, const std::string& place) {
+  EXPECT_TRUE(members_[rank].process->WaitForOut("holding " + place)) << Err();
+  Kill(rank);
+}
+
 void ElasticJob::Suspend(bool at_step_end) {
   held_.clear();
+  const LinkSuspend suspend{round_, at_step_end, "a test ends the round", std::nullopt};
   for (Member& member : members_) {
-    if (!member.dead)
-      member.launcher->SendToLauncher(LinkSuspend{round_, at_step_end, "a test ends the round", std::nullopt});
+    if (!member.dead) member.launcher->SendToLauncher(suspend);
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (members_[rank].dead) continue;

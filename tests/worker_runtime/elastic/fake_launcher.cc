@@ -1,6 +1,5 @@
 #include "tests/worker_runtime/elastic/fake_launcher.h"
 
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -73,10 +72,6 @@ void FakeLauncher::SendToLauncher(const worker_contract::LauncherLinkMessage& li
   if (!Accept()) return;
   const std::string text = EncodeMessage(line);
   EXPECT_EQ(send(connection_, text.data(), text.size(), MSG_NOSIGNAL), text.size());
-}
-
-void ReportUnexpectedLine(const std::optional<WorkerLinkMessage>& line) {
-  ADD_FAILURE() << "the worker said " << (line.has_value() ? EncodeMessage(*line) : "nothing");
 }
 
 }  // namespace ddprun::testing

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains on an elastic job while its processes are killed, stopped and started again, and checks what must hold.
+"""Trains an elastic job while its processes are killed, stopped and restarted, and checks invariants.
 
 usage: tests/worker_runtime/elastic/soak.py [--minutes M | --faults N] [--seed S] [--only KIND]...
 
 The job is elastic_gpt on several launchers of this machine, which may run with one node less, and a rendezvousd with a
-state folder. The next fault comes a random number of steps after the whole job has trained on. First a job without
-faults is measured; until the other one reaches its last step only faults come that keep the number of workers, and
-losses must be the same bits. At the end the job is stopped by SIGTERM, and resumed from its snapshot for some last
-steps. Exit code 1: something did not hold; the last lines say what.
+state folder. Each fault is injected a random number of steps after the recovery from the previous one. First a job
+without faults is measured; up to its last step, faults keep the number of workers, and losses must have the same bits.
+At the end the job is stopped by SIGTERM and resumed from its snapshot for a few steps. Exit code 1: an invariant was
+violated; the last lines name it.
 Build //examples/cpp:elastic_gpt, //launcher:ddprun and //rendezvous/daemon:rendezvousd first. Linux, standard library.
 """
 
@@ -28,10 +28,10 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
-# As a test, the programs lie beside the script's folders.
+# In a test, the programs are below ROOT.
 BUILT = ROOT if (ROOT / "launcher/ddprun").exists() else ROOT / ".bazel/bin"
-MARK = "DDPRUN_SOAK"  # in the environment of everything that is started
-STALL = 240.0  # seconds in which the job must make a step, or be whole again: much more than a loaded machine takes
+MARK = "DDPRUN_SOAK"  # in the environment of all started processes
+STALL = 240.0  # seconds; timeout of a step or a recovery, also for a loaded machine
 HEARTBEAT = 3.0  # seconds; the default of heartbeat_timeout
 
 FRESH = re.compile(r"\[default(\d+)\]:rank \d+ of \d+: pid (\d+)")
@@ -44,19 +44,19 @@ class Violation(Exception):
 
 
 class History:
-    """What the workers have said of their steps, checked as it comes. Only the thread that reads the lines uses it."""
+    """Checks the steps that workers report. Used only by the thread that reads the lines."""
 
     def __init__(self):
-        self.steps = 0  # the largest that was committed
-        self.again = 0  # steps that had to be made again
-        self.compared = 0  # losses that were compared with others
+        self.steps = 0  # the largest committed step
+        self.again = 0  # repeated steps
+        self.compared = 0  # compared losses
         self.reference = {}  # (step, rank) -> loss, of the job without faults
-        self.world = None  # of all rounds so far, if it has always been the same; else 0
-        self.last = {}  # (node, local rank) -> the last (step, round) of the process there
-        self.first_steps = {}  # round -> the step that its ranks began with
+        self.world = None  # world size of all rounds so far; 0 if it has changed
+        self.last = {}  # (node, local rank) -> last (step, round) of the process
+        self.first_steps = {}  # round -> first step of its ranks
         self.worlds = {}  # round -> world size
-        self.ranks = collections.defaultdict(set)  # round -> the ranks that made a step in it
-        self.losses = {}  # (step, rank) -> (round, loss), of the last time
+        self.ranks = collections.defaultdict(set)  # round -> ranks that made a step
+        self.losses = {}  # (step, rank) -> (round, loss), the newest
         self.evaluations = {}  # steps -> loss
 
     def fresh(self, node, local_rank):
@@ -74,7 +74,7 @@ class History:
             raise Violation(f"{where}: the step before was {before[0]}")
         if round_ not in self.first_steps:
             if round_ < max(self.first_steps, default=0):
-                return  # it was stopped, and is in a round that the others have left
+                return  # the process was stopped, and the others have left its round
             # All ranks take part in each step: none is more than one ahead of a survivor.
             if step < self.steps:
                 raise Violation(f"{where}: step {self.steps} had been committed, only that one may be lost")
@@ -90,7 +90,7 @@ class History:
         self.compare(where, step, round_, rank, world, loss)
 
     def evaluation(self, steps, world, loss):
-        """If a rank dies in one it is made again, with the same result."""
+        """An evaluation in which a rank dies is repeated, with the same result."""
         expected = self.evaluations.setdefault(steps, loss) if self.world == world else loss
         if expected != loss:
             raise Violation(f"after {steps} steps: an evaluation has {loss}, and another {expected}")
@@ -111,18 +111,18 @@ class History:
             self.losses = {key: value for key, value in self.losses.items() if key[0] > step - 1000}
 
     def whole(self, world):
-        """The newest round, if all of `world` ranks have made a step in it."""
+        """Returns the newest round if all of `world` ranks have made a step in it."""
         newest = max(self.first_steps, default=0)
         return newest if len(self.ranks[newest]) == world else None
 
 
 class Process:
-    """One launcher or the server; its output arrives in `lines` as (its name, the process, line)."""
+    """A launcher or the server; `lines` receives its output as (self, line)."""
 
     def __init__(self, name, command, env, lines):
         self.name = name
         self.began = time.monotonic()
-        self.expected = None  # the exit code, once it is known that it ends
+        self.expected = None  # exit code, once the process is to end
         self.workers = {}  # local rank -> pid
         self.process = subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -165,7 +165,7 @@ class Job:
         self.env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="INFO")
         self.env[MARK] = self.mark
         self.id = "soak"
-        self.steps = 10**6  # more than any soak makes
+        self.steps = 10**6  # more than any run makes
         self.port = 0
         self.start_server()
         self.nodes = [self.start_node(number) for number in range(arguments.nodes)]
@@ -188,14 +188,14 @@ class Job:
         command += [f"--nproc-per-node={self.arguments.nproc}", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
         command += [f"--rdzv-id={self.id}", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1"]
         command += ["--max-failures-at-step=0"]
-        command += ["--node-cooldown=0"]  # chance may hit one node again and again
+        command += ["--node-cooldown=0"]  # the same node may fail repeatedly
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
         steps, folder = str(self.steps), str(self.folder)
         command += [word.replace("{folder}", folder).replace("{steps}", steps) for word in self.arguments.command]
         return Process(f"node {number}", command, self.env, self.lines)
 
     def take(self, deadline):
-        """Takes note of one line. False: there is none until `deadline`."""
+        """Processes one line. Returns False if there is none until `deadline`."""
         try:
             source, line = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -235,7 +235,7 @@ class Job:
             self.run_until(f"a step after {reached}", lambda: self.history.steps > reached)
 
     def recover(self, since, dead):
-        """Waits for a whole round after round `since`, and checks that nothing else is left."""
+        """Waits for a complete round after round `since`, and for the end of the dead workers."""
         self.run_until(
             f"{self.world} ranks in a round after {since}",
             lambda: (self.history.whole(self.world) or 0) > since,
@@ -249,7 +249,7 @@ class Job:
         self.wait_for(self.nodes)
 
     def finish(self):
-        """Resumes what stop() has stopped, until a last step."""
+        """Resumes the stopped job for a few steps."""
         before, self.history = self.history.steps, History()
         self.id, self.steps = "finish", before + 20
         self.nodes = [self.start_node(number) for number in range(len(self.nodes))]
@@ -281,7 +281,7 @@ class Job:
 
 
 def alive(pid, mark):
-    """Whether it is a process of this job, and no zombie that its parent is about to reap."""
+    """Returns True if the process belongs to this job and is not a zombie."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -303,13 +303,13 @@ def name(pid):
 
 
 class Faults:
-    """Each does one kind of harm and returns the workers that must be gone when the job is whole again."""
+    """Each method injects one kind of fault and returns the workers that must have ended after the recovery."""
 
     def __init__(self, job, rng):
         self.job = job
         self.rng = rng
-        self.spared = 0  # the number of the node that lives long, so that what it holds can be compared
-        self.left = []  # kinds of this pass: all come before one comes again
+        self.spared = 0  # node that is spared for some time, so that its resources can be compared
+        self.left = []  # kinds that are not used yet in this pass
 
     KEEPING = ("worker", "two workers", "second while recovering", "worker stopped", "server", "worker and server")
     ALL = (*KEEPING, "node stopped", "launcher", "node leaves", "storm")
@@ -328,7 +328,7 @@ class Faults:
         return self.rng.choice([n for n in range(len(self.job.nodes)) if n != self.spared])
 
     def workers(self, count):
-        """Of those that may die. One holds the state and lives on: that of the node that is spared, local rank 0."""
+        """Draws workers, except local rank 0 of the spared node, which keeps the state."""
         all_ = [(n, r) for n, node in enumerate(self.job.nodes) for r in node.workers if (n, r) != (self.spared, 0)]
         chosen = self.rng.sample(all_, min(count, len(all_)))
         return [self.job.nodes[n].workers[r] for n, r in chosen]
@@ -384,7 +384,7 @@ class Faults:
         return self.end_launcher(signal.SIGTERM)
 
     def storm(self):
-        """Several faults at once, of which none waits for a recovery. The first one ends the round."""
+        """Injects several faults without waiting for a recovery. The first one ends the round."""
         gone = self.inject(self.rng.choice(("worker", "two workers", "launcher")))
         for _ in range(self.rng.randint(2, 4)):
             self.job.run_for(self.rng.uniform(0.0, 1.0))
@@ -402,7 +402,7 @@ class Faults:
 
 
 def send(pids, number, mark):
-    """To those that are processes of the job: one that died of an earlier fault may have left its pid to a stranger."""
+    """Signals processes of the job only: the pid of a dead worker may have been reused."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             if alive(pid, mark):
@@ -411,10 +411,10 @@ def send(pids, number, mark):
 
 
 class Resources:
-    """Descriptors, threads and memory of each process while the job is whole."""
+    """Descriptors, threads and memory of each process while the job is complete."""
 
-    WARM = 3  # samples after the first one; then what grows is a leak
-    ENOUGH = 8  # samples of one process
+    WARM = 3  # samples of the warm-up; later growth is a leak
+    ENOUGH = 8  # samples of a process to detect leaks
 
     def __init__(self):
         self.samples = collections.defaultdict(list)  # (what, pid) -> [(fds, threads, RSS in KiB)]
@@ -430,7 +430,7 @@ class Resources:
                 self.samples[what, pid].append((len(os.listdir(f"/proc/{pid}/fd")), number["Threads"], number["VmRSS"]))
 
     def check(self):
-        """Prints the longest lived of each kind; returns what grew. Some descriptors and threads come and go."""
+        """Prints the longest lived processes of each kind; returns those that grew."""
         grown = []
         print(f"{'process':12} {'pid':>8} {'faults lived':>12} {'fds':>12} {'threads':>12} {'RSS, MiB':>16}")
         for kind in ("rendezvousd", "launcher", "worker"):
@@ -444,7 +444,7 @@ class Resources:
             for count, pid in of_kind:
                 if count < self.ENOUGH:
                     continue
-                # The least of the samples after the warm-up, and of the last third: what comes and goes is not counted.
+                # Minima of the first and the last third after the warm-up ignore temporary descriptors and threads.
                 all_ = self.samples[kind, pid][self.WARM :]
                 then = [min(column) for column in zip(*all_[: max(1, len(all_) // 3)])]
                 now = [min(column) for column in zip(*all_[-max(1, len(all_) // 3) :])]
@@ -455,7 +455,7 @@ class Resources:
 
 
 def measure(arguments, log):
-    """A job without faults: its losses, and steps per second of its second half."""
+    """Runs a job without faults: its losses, and steps per second of its second half."""
     with tempfile.TemporaryDirectory() as folder:
         job = Job(arguments, pathlib.Path(folder), log)
         try:
@@ -492,14 +492,14 @@ def soak(arguments, folder, log):
             if sum(counts.values()) % 20 == 0:
                 faults.spared = rng.randrange(len(job.nodes))
             job.train(rng.randint(1, arguments.steps_between))
-            # In a run of few faults there must be some left for the other kinds.
+            # In a short run some faults must remain for the other kinds.
             keep = history.steps < arguments.reference and (not arguments.faults or sum(counts.values()) < len(keeping))
             kind = faults.draw(keeping if keep and keeping else allowed)
             counts[kind] += 1
             round_, at = history.whole(job.world) or 0, time.monotonic()
             print(f"{at - began:8.1f} s  step {history.steps}  round {round_}  {kind}", flush=True)
             gone = faults.inject(kind)
-            # Neither a short stop nor the death of the server has to end the round.
+            # A short stop or the death of the server need not end the round.
             if kind in ("worker stopped", "server"):
                 job.train(3)
                 job.recover(0, gone)
@@ -567,7 +567,7 @@ def read_arguments():
 def main():
     arguments = read_arguments()
     print(f"seed {arguments.seed}", flush=True)
-    # Bazel keeps what a failed test leaves in its outputs.
+    # Bazel keeps the outputs of failed tests.
     outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="soak-", dir=os.environ.get("TEST_TMPDIR")))
     log = pathlib.Path(outputs or folder) / "soak.log"

@@ -1,5 +1,5 @@
-// The same training in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits
-// in every step and on every rank. runs.txt says what is trained.
+// Trains in C++ and in Python, with real processes over Gloo: losses and parameters must have the same bits in every
+// step and on every rank. runs.txt lists the trainings.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 constexpr char kRuns[] = "tests/worker_runtime/parity/runs.txt";
 constexpr int kMaxRanks = 4;
 
-// What one language wrote: by name of the run and number of ranks, the lines of all ranks.
+// Output of one language: lines of all ranks, by name of the run and number of ranks.
 using Record = std::map<std::pair<std::string, int>, std::string>;
 
 Record ReadRecord(const std::string& prefix) {

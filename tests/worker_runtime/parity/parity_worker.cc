@@ -1,9 +1,6 @@
 // Trains all runs of a file with C++ and writes what twin.py writes: worker SETTINGS OUTPUT_PREFIX, under the
-// launcher's environment variables. A line is "RUN STEP LOSS CHECKSUM", the two last ones as bits in hexadecimal; with
-// a GradScaler, those of the scale follow.
-#include "worker_runtime/worker.h"
-
-#include <ATen/core/grad_mode.h>
+// launcher's environment variables. A line is "RUN STEP LOSS CHECKSUM", with the bits of the last two in hexadecimal;
+// with a GradScaler, the bits of the scale follow.
 #include <ATen/ops/mse_loss.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -30,11 +27,12 @@
 #include "worker_runtime/nn/parameters.h"
 #include "worker_runtime/optim/adamw.h"
 #include "worker_runtime/optim/lambda_lr.h"
+#include "worker_runtime/worker.h"
 
 namespace ddprun::testing {
 namespace {
 
-constexpr int kVocabulary = 64;
+constexpr int64_t kVocabulary = Tied::kVocabulary;
 
 uint32_t BitsOf(float value) {
   uint32_t bits;
@@ -100,7 +98,7 @@ PowerSgdOptions PowerSgdOptionsOf(const Settings& settings) {
   return options;
 }
 
-// One run of one model. `loss` does a forward and computes the loss of batch `number`.
+// One run of one model. `loss` runs forward and computes the loss of batch `number`.
 template <typename M>
 class Run {
  public:
@@ -238,9 +236,7 @@ absl::Status Train(const Settings& settings, Worker& worker, std::ostream& out) 
   if (model == "normed") return TrainPlain<Normed>(settings, worker, out);
   if (model == "cnn") return TrainPlain<Cnn>(settings, worker, out);
   if (model == "tied") {
-    auto module = std::make_shared<Tied>(kVocabulary);
-    FillParameters(*module);
-    return Run<Tied>(settings, worker, out).Train(module, [](DistributedDataParallel<Tied>& ddp, int, int number) {
+    return TrainFilled<Tied>(settings, worker, out, [](DistributedDataParallel<Tied>& ddp, int, int number) {
       const auto [tokens, targets] = TokenBatch(number, 16, kVocabulary);
       return gpt::Loss(ddp.forward(tokens), targets);
     });

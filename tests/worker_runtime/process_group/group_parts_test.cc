@@ -118,7 +118,7 @@ TEST(NcclPolicy, SetNcclDefaults_TheWatchdogDoesNotSleepBeforeItAborts) {
   }
 }
 
-// Ranks in a ring 0-1-2-3-4: rank 2 died, its neighbours saw it, theirs saw only them.
+// Ranks in a ring 0-1-2-3-4: rank 2 died; only its neighbours lost their connection to it.
 TEST(FailureReport, ChainOfLostConnections_LeadsToTheSilentRank) {
   const FailureReports reports = {{1, {.operation = "all_reduce", .lost = 2}},
                                   {0, {.operation = "all_reduce", .lost = 1}},
@@ -162,7 +162,7 @@ TEST(FailureReport, Timeout_NamesAllThatDidNotCome) {
       Explained(0, own, reports),
       HasSubstr("rank 0: barrier (collective #3): timed out after 5s: rank 2 (host node-c, pid 102) and rank 3 (host "
                 "node-d, pid 103) did not enter this collective or are not responding"));
-  // The rank that was woken by the one that gave up says the same.
+  // A rank that is woken by the rank that timed out reports the same.
   EXPECT_THAT(Explained(1, reports.at(1), reports),
               HasSubstr("rank 0 (host node-a, pid 100) timed out in barrier (collective #3): rank 2 (host"));
 }

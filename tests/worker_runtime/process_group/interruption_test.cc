@@ -18,19 +18,18 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
 #include "worker_runtime/process_group/async_collectives.h"
 #include "worker_runtime/process_group/operation_watch.h"
 
-// Connections that break in the middle of a message: rank 0 sends more than the sockets hold to rank 1, which stops
+// Connections break in the middle of a message: rank 0 sends more than the socket buffers hold to rank 1, which stops
 // when the first bytes have arrived.
 namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr int kHour = 3600;  // the groups' timeout: a test that has to wait for it fails
+constexpr int kHour = 3600;  // timeout of the groups; a test that waits for it fails
 
 class MidMessage : public ::testing::TestWithParam<const char*> {};
 
@@ -39,8 +38,7 @@ TEST_P(MidMessage, KilledPeer_IsNamed_ThoughNobodyTellsTheOther) {
   ASSERT_TRUE(ranks[1].WaitForOut("half a message has come"));
   ranks[1].Signal(SIGKILL);
   EXPECT_EQ(ranks[0].Wait(), 1);
-  EXPECT_THAT(ranks[0].Err(),
-              HasSubstr(absl::StrCat("rank 1 (host ", HostName(), ", pid ", ranks[1].pid(), ") exited or was killed")));
+  EXPECT_THAT(ranks[0].Err(), HasSubstr(ranks.NameOf(1) + " exited or was killed"));
 }
 
 TEST_P(MidMessage, Abort_EndsTheOperation) {
@@ -62,7 +60,7 @@ int Entries(const char* folder_name) {
   return count;
 }
 
-// The ranks are threads; both abort their groups in the middle of a broadcast, and form the next ones at once.
+// The ranks are threads; both abort their groups in the middle of a broadcast and form the next groups at once.
 TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
   constexpr int kGroups = 100, kElements = 4 << 20;
   const at::Tensor sent = at::full({kElements}, 1.0f), received = at::zeros({kElements});
@@ -96,7 +94,7 @@ TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
       << " descriptors, " << Entries("/proc/self/task") << " threads; at first " << descriptors << " and " << threads;
 }
 
-// Calls `published` when Gloo has told the other ranks where it listens.
+// Calls `published` when Gloo has published its address.
 class HookedStore : public c10d::PrefixStore {
  public:
   HookedStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> published)
@@ -111,7 +109,7 @@ class HookedStore : public c10d::PrefixStore {
   const std::function<void()> published_;
 };
 
-// Rank 1 is gone before it has connected to rank 0, for which Gloo waits without looking at anything else.
+// Rank 1 exits before it has connected to rank 0; Gloo waits for the connection and can't be interrupted.
 TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHasTimedOut) {
   constexpr int kGroups = 20;
   const int descriptors = Entries("/proc/self/fd"), threads = Entries("/proc/self/task");

@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/process.h"
@@ -16,7 +14,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Under a sanitizer each group costs ten times as much, and the leak checker sees more in few.
+// Under a sanitizer each group costs ten times as much, and a few suffice for the leak checker.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kGroups = 200;
 #else
@@ -45,7 +43,7 @@ int64_t ResidentKilobytes() {
   return -1;
 }
 
-// One rank's life in the `number`th group: makes it, uses it with a subgroup, and ends it in one of four ways.
+// One rank of a group: creates it, uses it, and ends it in one of four ways.
 void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
   ProcessGroupOptions options;
   options.timeout = absl::Minutes(1);
@@ -64,7 +62,7 @@ void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
     case 0: EXPECT_EQ((*group)->Shutdown(), absl::OkStatus()); break;
     case 1: (*group)->Abort("the test is over"); break;
     case 2: group->reset(); break;
-    // One leaves while the other is about to wait for it.
+    // Rank 1 leaves while rank 0 waits for it.
     case 3:
       if (rank == 0) {
         EXPECT_FALSE((*group)->Barrier().ok());
@@ -74,7 +72,7 @@ void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
 }
 
 void MakeGroup(int number) {
-  // A fresh one each time, as it keeps every key.
+  // A store keeps all keys.
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::thread other([&] { Live(store, number, 1); });
   Live(store, number, 0);
@@ -95,7 +93,7 @@ TEST(ManyGroups, LeaveNothingBehind) {
   }
   malloc_trim(0);
 #if !defined(__SANITIZE_ADDRESS__)
-  // A leak of one kilobyte per group would be 1 MB; a forgotten thread or epoll buffer is far more.
+  // A leak of one kilobyte per group would be 1 MB; a leaked thread or epoll buffer is far larger.
   EXPECT_LT(ResidentKilobytes() - kilobytes, 4 * 1024);
 #endif
   RecordProperty("kilobytes_more", static_cast<int>(ResidentKilobytes() - kilobytes));

@@ -1,4 +1,4 @@
-// What Spawn is made of, without LibTorch: a worker's environment, and processes that are waited for together.
+// Parts of Spawn without LibTorch: the environment of workers, and sets of processes.
 #include <gtest/gtest.h>
 #include <signal.h>
 

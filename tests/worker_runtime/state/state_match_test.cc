@@ -25,7 +25,6 @@ SafetensorsHeader File(std::vector<std::pair<std::string, std::vector<int64_t>>>
 
 TEST(MatchState, SameNames_MatchWhateverTheOrder) {
   const auto match = MatchState("f", {{{"a"}, {2}}, {{"b"}, {}}}, File({{"b", {}}, {"a", {2}}}));
-  ASSERT_TRUE(match.ok()) << match.status();
   EXPECT_THAT(*match, ElementsAre(ElementsAre(1), ElementsAre(0)));
 }
 
@@ -41,7 +40,6 @@ TEST(MatchState, TiedHere_TakesEitherName) {
 TEST(MatchState, TiedInTheFileOnly_FillsBoth) {
   const auto match = MatchState("f", {{{"head.weight"}, {3}}, {{"wte.weight"}, {3}}},
                                 File({{"wte.weight", {3}}}, {{"head.weight", "wte.weight"}}));
-  ASSERT_TRUE(match.ok()) << match.status();
   EXPECT_THAT(*match, ElementsAre(ElementsAre(0, 1)));
 }
 
