@@ -1,9 +1,9 @@
 """The distribution's libraries, as pkg-config describes them.
 
-Their headers and archives lie in the compiler's own search path, where Bazel does not see them change. So each library's
-version is part of every command that compiles or links with it: after an upgrade these run again, and a disk cache
-returns nothing that was built with another version. The versions are read when Bazel starts: call `bazel shutdown`
-after an upgrade.
+Their headers and archives lie in the compiler's own search path, where Bazel does not see them change. So each
+library's version is part of every command that compiles or links with it: after an upgrade these run again, and a disk
+cache returns nothing that was built with another version. The versions are read when Bazel starts: call
+`bazel shutdown` after an upgrade.
 
 PKG_CONFIG names another pkg-config, and PKG_CONFIG_PATH folders to search first. With a cross compiler in CC, its
 architecture's packages are taken.
