@@ -93,7 +93,7 @@ def _system_libraries_impl(ctx):
     if ctx.path(_BOOST).exists:
         versions["boost"] = ctx.read(_BOOST).split('#define BOOST_LIB_VERSION "')[1].split('"')[0]
 
-    links, directories = {}, []
+    links, directories = {}, {}
     for name, packages in _LINKED.items():
         if name == "absl":
             # All that the others need of it is in one list, in one order.
@@ -101,13 +101,13 @@ def _system_libraries_impl(ctx):
         flags = _pkg_config(ctx, ["--static", "--libs"] + packages)
         if flags == None:
             fail("pkg-config does not know all of %s: call scripts/setup" % " ".join(packages))
-        directories += [flag for flag in flags.split(" ") if flag.startswith("-L") and flag not in directories]
+        directories.update({flag: True for flag in flags.split(" ") if flag.startswith("-L")})
         links[name] = [n for n in _names(flags) if n.startswith("absl_") == (name == "absl")]
 
     ctx.symlink(ctx.attr.build_file, "BUILD")
     ctx.file("packages.bzl", "".join([
         "%s = %s\n" % (name, repr(value))
-        for name, value in {"DIRECTORIES": directories, "LINKS": links, "VERSIONS": versions}.items()
+        for name, value in {"DIRECTORIES": directories.keys(), "LINKS": links, "VERSIONS": versions}.items()
     ]))
 
 system_libraries = repository_rule(
