@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ddprun beside torchrun: times and memory of launching, of replacing a killed worker, and of doing nothing.
+"""Compares ddprun with torchrun: time and memory of launching, of replacing a killed worker, and of idling.
 
 usage: benchmarks/launch.py [--runs N] [--only WORD]...
 
@@ -24,7 +24,7 @@ from programs import ROOT, need
 LAUNCHERS = {"torchrun": [str(ROOT / ".venv/bin/torchrun")], "ddprun": [str(ROOT / "bin/ddprun")]}
 KILLS_PER_JOB = 3
 IDLE_SECONDS = 10.0
-GIVE_UP = 120.0  # seconds for anything that should take less
+GIVE_UP = 120.0  # seconds; timeout of each step
 
 
 class Bench:
@@ -34,7 +34,7 @@ class Bench:
         self.rows = []
         self.measure = self.compile("measure")
         self.worker = self.compile("first_instruction")
-        # torchrun warns about this variable if it is unset.
+        # torchrun warns if OMP_NUM_THREADS is unset.
         self.env = dict(os.environ, OMP_NUM_THREADS="1", LOGLEVEL="ERROR")
 
     def compile(self, name):
@@ -54,7 +54,7 @@ class Bench:
         return int(wall) / 1e9, int(resident) / 1024
 
     def launch_two_nodes(self, launcher):
-        """Both nodes of a job on this host, started together: seconds until both have ended."""
+        """Runs both nodes of a job on this host, started together: seconds until both have exited."""
         flags = self.two_node_flags()
         command = [*LAUNCHERS[launcher], *flags, "--no-python", "true"]
         began = time.monotonic()
@@ -81,7 +81,7 @@ class Bench:
 
     @contextlib.contextmanager
     def job(self, launcher, nodes):
-        """Starts a job of 2 workers a node and yields (launchers, file of first instructions)."""
+        """Starts a job with 2 workers per node and yields (launchers, file of first instructions)."""
         path = self.folder / f"begun_{launcher}_{time.monotonic_ns()}"
         path.touch()
         flags = ["--standalone", "--nproc-per-node=2"] if nodes == 1 else self.two_node_flags()
@@ -106,7 +106,7 @@ class Bench:
 
     @staticmethod
     def read(path):
-        """[(ns, pid, rank)] of every worker that has begun."""
+        """[(ns, pid, rank)] of every worker that has started."""
         return [tuple(map(int, line.split())) for line in path.read_text().splitlines() if len(line.split()) == 3]
 
     def wait_for(self, path, enough, launchers):
@@ -129,15 +129,15 @@ class Bench:
                 killed = time.monotonic_ns()
                 os.kill(pid, signal.SIGKILL)
                 begun = self.wait_for(path, lambda b: len(b) >= world * (attempt + 1), launchers)
-                # By a new rank number or the old one: the replacement is the one that has the killed worker's rank.
+                # Its rank identifies the replacement, whether ranks were renumbered or not.
                 again = next(ns for ns, _, rank in begun[world * attempt :] if rank == world - 1)
                 result.append((again - killed) / 1e9)
         return result
 
     def wake_ups(self, launcher):
-        """Voluntary context switches a second of all the launcher's threads, while its workers sleep."""
+        """Voluntary context switches per second of all the launcher's threads while its workers sleep."""
         with self.job(launcher, 1) as (launchers, _):
-            time.sleep(1.0)  # the start is over
+            time.sleep(1.0)  # let the start settle
             began = self.voluntary_switches(launchers[0].pid)
             time.sleep(IDLE_SECONDS)
             return (self.voluntary_switches(launchers[0].pid) - began) / IDLE_SECONDS
@@ -223,7 +223,7 @@ def print_table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs a row (default 7)")
+    parser.add_argument("--runs", type=int, default=7, metavar="N", help="pairs of runs per row (default 7)")
     parser.add_argument(
         "--only", action="append", choices=["start", "64", "two", "kill", "idle"], help="only these rows"
     )

@@ -1,4 +1,4 @@
-"""The programs that a benchmark runs: there before it begins, or it ends with a line that says how to get them."""
+"""Programs that benchmarks run. A missing program ends the benchmark with a message on how to build it."""
 
 import os
 import pathlib
@@ -15,11 +15,11 @@ def die(text):
 def need(*programs):
     for program in programs:
         if not os.access(program, os.X_OK):
-            die(f"there is no {program}: call scripts/setup first")
+            die(f"missing {program}: call scripts/setup first")
 
 
 def build(*targets):
-    """Lets Bazel bring the targets up to date. Returns the folder of its outputs."""
+    """Builds the targets with Bazel. Returns the folder of its outputs."""
     bazel = os.environ.get("BAZEL", "bazel").split()
     cache = os.environ.get("DDPRUN_BAZEL_CACHE")
     options = ["--color=no", "--curses=no", *([f"--disk_cache={cache}"] if cache else [])]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What credentials and a state folder add to the launch of a job.
+"""Measures what credentials and a state folder add to the launch of a job.
 
 usage: benchmarks/protection.py [--runs N]
 
-One rendezvousd of each kind serves at the same time. In turn, a job of two nodes on this host, which runs `true`, is
-launched on each of them. The table shows medians, and the median difference to the plain server of the same turn. The
-state folders lie in $TMPDIR: put that on a real disk. Needs scripts/setup and the openssl command.
+One rendezvousd of each kind runs at the same time. A job of two nodes on this host, running `true`, is launched on each
+of them in turn. The table shows medians, and the median difference to the plain server in the same turn. The state
+folders are in $TMPDIR: put that on a real disk. Needs scripts/setup and the openssl command.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import time
 
 from programs import ROOT, need
 
-GIVE_UP = 120.0  # seconds for anything that should take less
+GIVE_UP = 120.0  # seconds; timeout of each job
 
 
 def make_certificates(folder):
-    """ca.crt, and node.crt with node.key for 127.0.0.1, both for servers and for launchers."""
+    """Creates ca.crt, and node.crt with node.key for 127.0.0.1, used by servers and launchers."""
 
     def openssl(*arguments):
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -37,7 +37,7 @@ def make_certificates(folder):
 
 
 class Kind:
-    """A running rendezvousd, and what launchers need to talk to it."""
+    """A running rendezvousd, with the credentials that launchers need for it."""
 
     def __init__(self, name, launcher_flags=(), server_flags=()):
         self.name = name

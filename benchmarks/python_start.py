@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A plain DDP script under torchrun, ddprun and ddprun --preload: to the first optimizer step, and from kill -9 of a
-worker to the next one; proportional memory (PSS) of the whole job.
+"""Measures a plain DDP script under torchrun, ddprun and ddprun --preload: time to the first optimizer step, time from
+kill -9 of a worker to the next step, and proportional memory (PSS) of the whole job.
 
 usage: benchmarks/python_start.py [--runs N] [--workers N]...
 
-Every round starts each of the three once, one after the other, so that all see the same machine; the table shows
-medians and the range. Needs scripts/setup; the Python standard library is enough.
+Every round runs each of the three once, one after the other, so that all see the same machine; the table shows medians
+and the range. Needs scripts/setup; the Python standard library is enough.
 """
 
 import argparse
@@ -28,7 +28,7 @@ LAUNCHERS = {
     "ddprun --preload": [DDPRUN, "--preload=auto"],
 }
 KILLS_PER_JOB = 2
-GIVE_UP = 300.0  # seconds for anything that should take less
+GIVE_UP = 300.0  # seconds; timeout of each wait
 
 TRAINER = """
 import os
@@ -65,7 +65,7 @@ class Job:
             LOGLEVEL="ERROR",
             PYTHON_EXEC=str(PYTHON),
             BENCH_FILE=str(self.steps_file),
-            # Without it torchrun's next attempt reads the addresses of the one that was killed.
+            # Without it torchrun's next attempt reads the addresses of the killed one.
             TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
         )
         flags = ["--standalone", f"--nproc-per-node={workers}", "--max-restarts=100", str(script)]
@@ -75,12 +75,12 @@ class Job:
         )
 
     def steps(self):
-        """[(ns, pid, rank)] of every worker that has made its first step."""
+        """[(ns, pid, rank)] of every worker that has completed its first step."""
         lines = self.steps_file.read_text().splitlines()
         return [tuple(map(int, line.split())) for line in lines if len(line.split()) == 3]
 
     def wait_for_round(self, number):
-        """Seconds on the steady clock at which the last worker of this round had made its step."""
+        """Steady-clock time at which the last worker of this round completed its step."""
         end = time.monotonic() + GIVE_UP
         while len(self.steps()) < self.workers * number:
             if time.monotonic() > end or self.process.poll() is not None:
@@ -92,14 +92,14 @@ class Job:
         return (self.wait_for_round(1) - self.began) / 1e9
 
     def restart(self, number):
-        time.sleep(1.0)  # let the last one settle
+        time.sleep(1.0)  # let the last restart settle
         pid = next(pid for _, pid, rank in self.steps()[-self.workers :] if rank == self.workers - 1)
         killed = time.monotonic_ns()
         os.kill(pid, signal.SIGKILL)
         return (self.wait_for_round(number) - killed) / 1e9
 
     def memory(self):
-        """Proportional set size in MB of the launcher and everything that it has started."""
+        """Proportional set size in MB of the launcher and all its descendants."""
         parents = {}
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -145,7 +145,7 @@ def main():
     print("| workers | " + " | ".join(LAUNCHERS) + " | import alone |")
     print("|---" * (len(LAUNCHERS) + 2) + "|")
     with tempfile.TemporaryDirectory() as folder:
-        import_alone()  # from a cold page cache
+        import_alone()  # warms the page cache
         for workers in arguments.workers or [2, 8]:
             starts, restarts, memory = ({name: [] for name in LAUNCHERS} for _ in range(3))
             imports = []

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""ddprun beside torchrun on SLURM: from sbatch to the first optimizer step, on 2 nodes with 2 workers each.
+"""Compares ddprun with torchrun on SLURM: from sbatch to the first optimizer step, on 2 nodes with 2 workers each.
 
 usage: benchmarks/slurm.py [--runs N]
 
-Needs a SLURM with two free nodes, and scripts/setup. There is one for the time of a command on any machine where the
-tests of tests/slurm run:
+Needs a SLURM cluster with two free nodes, and scripts/setup. On any machine where the tests of tests/slurm run, this
+starts a temporary one for the command:
 
     ON_CLUSTER='.venv/bin/python benchmarks/slurm.py' bazel run //tests/slurm:on_cluster
 
@@ -30,7 +30,7 @@ SBATCH = """#!/bin/bash
 #SBATCH --ntasks-per-node=1
 """
 
-# What the user writes after these lines. torchrun's is the way of PyTorch's tutorial, as one script.
+# The script lines below the #SBATCH lines. torchrun's follow PyTorch's tutorial, as one script.
 SCRIPTS = {
     "torchrun": """export MASTER_ADDR=$(scontrol show hostname ${SLURM_NODELIST} | head -n 1)
 srun torchrun --nnodes=2 --nproc_per_node=2 \\
@@ -44,7 +44,7 @@ srun torchrun --nnodes=2 --nproc_per_node=2 \\
 """,
 }
 
-# The smallest training, which notes when its process began and when its first step is done.
+# A minimal training, which records when its process started and when its first step is done.
 TRAIN = """
 import os, time
 import torch
@@ -67,7 +67,7 @@ dist.destroy_process_group()
 
 
 def run(launcher, folder):
-    """One job: seconds from sbatch to the last worker's process, and to the last one's first step."""
+    """One job: seconds from sbatch to the start of the last worker's process, and to the end of the last first step."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     (folder / "train.py").write_text(TRAIN)
     script = folder / "job.sh"

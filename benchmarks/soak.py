@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Ten thousand jobs, one after another, at one rendezvousd with --state-dir: does anything of it grow?
+"""Checks that one rendezvousd with --state-dir does not grow while ten thousand jobs run one after another.
 
 usage: benchmarks/soak.py [--jobs N]
 
-Jobs have two launchers, all of them in one process with real gRPC streams (benchmarks/fleet/soak_main.cc); 50 jobs run
-at a time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its
-state folder ten times. What the server remembers of ended jobs is bounded (1,000 jobs), so nothing may grow once twice
-as many have ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000
-events, those of some 33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
+Jobs have two launchers, all in one process with real gRPC streams (benchmarks/fleet/soak_main.cc); 50 jobs run at a
+time, and every second one restarts once. Prints the server's memory, descriptors, threads and the size of its state
+folder ten times. The server remembers a bounded number of ended jobs (1,000), so nothing may grow once twice as many
+have ended: exit code 1 if something does. Only the history in the state folder fills until it has 100,000 events, those
+of some 33,000 jobs. Needs scripts/setup; Bazel builds the launchers' program, or --soak names it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 from programs import ROOT, build, need
 
 SETTLED = 2000  # jobs
-WINDOW = 5  # looks
+WINDOW = 5  # samples
 
 
 def look_at(pid, folder):
@@ -32,11 +32,11 @@ def look_at(pid, folder):
 
 
 def find_growth(samples, jobs):
-    """What grew after the server had settled, beyond what may vary. `samples`: (jobs ended, values)."""
+    """Lists what grew after the server had settled, beyond normal variation. `samples`: (jobs ended, values)."""
     settled = [values for ended, values in samples if ended >= min(SETTLED, jobs // 2)]
     if len(settled) < 2 * WINDOW:
         return ["too few jobs to tell"]
-    # Some connections are just being closed whenever one looks.
+    # Minima, because some connections may just be closing in a sample.
     first, last = (tuple(map(min, zip(*part))) for part in (settled[:WINDOW], settled[-WINDOW:]))
     history = 0.5 * min(jobs, 33_000)
     allowed = (first[0] * 1.1 + 4096, first[1] + 8, first[2] + 4, first[3] + history + 1024)
@@ -75,7 +75,7 @@ def main():
             server.wait()
     growth = find_growth(samples, args.jobs)
     for line in growth:
-        print(f"soak.py: it grows: {line}", file=sys.stderr)
+        print(f"soak.py: growth: {line}", file=sys.stderr)
     sys.exit(1 if failed or growth else 0)
 
 

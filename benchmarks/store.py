@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""1,024 workers of one launcher use their round's store: what it costs the launcher, and how long an answer takes.
+"""Measures the store of one round used by 1,024 workers of one launcher: the launcher's CPU time and the response
+times.
 
 usage: benchmarks/store.py [--workers N] [--operations N] [--ddprun FILE]
 
-Each worker sets and reads keys of its own; rank 0 sends PINGs meanwhile. The longest answer to one is the longest turn
-of the launcher's loop, and the time until the launcher gets a CPU. Needs scripts/setup and a C compiler.
+Each worker sets and reads its own keys; rank 0 sends PINGs meanwhile. The longest response to a PING is the longest
+iteration of the launcher's event loop, plus the time until the launcher gets a CPU. Needs scripts/setup and a C
+compiler.
 """
 
 import argparse
@@ -32,7 +34,7 @@ def run(ddprun, workers, operations, folder):
     figures.touch()
     source = ROOT / "benchmarks/store_worker.c"
     subprocess.run(["cc", "-O2", "-static", "-o", program, source], check=True)
-    per_worker = -(-operations // (2 * (workers - 1)))  # a SET and a GET each time
+    per_worker = -(-operations // (2 * (workers - 1)))  # each iteration is a SET and a GET
     env = dict(os.environ, BENCH_FILE=str(figures), BENCH_OPERATIONS=str(per_worker), OMP_NUM_THREADS="1")
     command = [ddprun, "--standalone", f"--nproc-per-node={workers}", "--no-python", str(program)]
     launcher = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
@@ -44,7 +46,7 @@ def run(ddprun, workers, operations, folder):
             cpu = cpu_seconds(launcher.pid)
             time.sleep(0.05)
     finally:
-        launcher.kill()  # its workers end with it
+        launcher.kill()  # its workers exit with it
         launcher.wait()
     if launcher.returncode != 0:
         sys.exit(f"store.py: ddprun ended with {launcher.returncode}")

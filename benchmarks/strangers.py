@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Strangers open idle connections and streams at one rendezvousd: its memory, and how fast launchers get in meanwhile.
+"""Measures one rendezvousd while unauthenticated clients hold idle connections: its memory, and how fast launchers
+join.
 
 usage: benchmarks/strangers.py [--connections N] [--streams N] [--plain N] [--seconds S]
 
-N connections with some idle HTTP/2 streams of Rendezvous.Session each, and some on which nothing is ever said, all from
-127.0.0.2; what the server closes is opened again at once, for as long as the benchmark runs. Meanwhile jobs of one real
-launcher each are started, one after the other. Needs scripts/setup, and an open-files limit above all the connections.
+Opens N connections with some idle HTTP/2 streams of Rendezvous.Session each, and some that never send anything, all
+from 127.0.0.2. Connections that the server closes are reopened at once, as long as the benchmark runs. Meanwhile jobs
+of one real launcher each are started one after the other. Needs scripts/setup, and an open-files limit above the number
+of connections.
 """
 
 import argparse
@@ -38,7 +40,7 @@ def text(value):
 
 
 def session_streams(count):
-    """What opens `count` calls of Rendezvous.Session, each field a literal that changes no table (RFC 7541, 6.2.2)."""
+    """Bytes that open `count` calls of Rendezvous.Session; fields are literals without indexing (RFC 7541, 6.2.2)."""
     block = b"\x83\x86"  # :method POST, :scheme http
     block += b"\x04" + text(b"/ddprun.v1.Rendezvous/Session")
     block += b"\x01" + text(b"localhost")
@@ -48,7 +50,7 @@ def session_streams(count):
 
 
 class Strangers(multiprocessing.Process):
-    """Holds the connections: a process of its own, as another host's would be, and with less right to the CPU."""
+    """Holds the connections, in a separate low-priority process, as another host's would be."""
 
     def __init__(self, port, connections, streams, plain):
         super().__init__(daemon=True)
@@ -66,7 +68,7 @@ class Strangers(multiprocessing.Process):
         self.opened.value += 1
 
     def serve(self, s, events, greeting, greeted):
-        """False: the server has closed it."""
+        """Returns False if the server has closed the connection."""
         try:
             if events & selectors.EVENT_WRITE and not greeted:
                 if greeting:
@@ -108,7 +110,7 @@ def cpu_seconds(pid):
 
 
 def launch(args, port, number):
-    """Seconds from the start of a launcher to its end, whose worker does nothing; None: it failed."""
+    """Seconds from a launcher's start to its exit, with a worker that does nothing; None if it failed."""
     command = [args.ddprun, "--nnodes=1", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{port}"]
     command += ["--rdzv-conf=is_host=0", f"--rdzv-id=good{number}", "--no-python", "true"]
     began = time.monotonic()

@@ -9,18 +9,18 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/signal_name.h"
 #include "launcher/cluster/slurm_text.h"
-#include "launcher/core/error_file.h"
-#include "launcher/core/failure_summary.h"
 #include "launcher/interpreter.h"
 #include "launcher/os/background_call.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/net.h"
 #include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/resolve_program.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/secret.h"
-#include "rendezvous/base/signal_name.h"
+#include "launcher/report/error_file_format.h"
+#include "launcher/report/failure_summary.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
@@ -30,23 +30,23 @@ extern char** environ;
 namespace ddprun::launcher {
 namespace {
 
-// Time for the other launchers to fetch the verdict from a server that this one hosts: those whose network is cut for
-// a moment count for so long.
+// How long the other launchers may take to fetch the verdict from a server hosted here. Covers a launcher that briefly
+// lost its network: it still counts as connected for the fence time.
 absl::Duration Linger(const rendezvous::JobSettings& settings) {
   return std::clamp(rendezvous::FenceTime(rendezvous::LongestTimeout(settings)), absl::Seconds(2), absl::Seconds(30));
 }
-// Who stays for longer says so.
-constexpr absl::Duration kUnnoticed = absl::Seconds(1);
-// Between two questions for the endpoint's name, where it may appear late.
+// Log a warning when the launcher stays longer than this.
+constexpr absl::Duration kLogStayAfter = absl::Seconds(1);
+// Interval between lookups of the endpoint's name, if it may become resolvable late.
 constexpr absl::Duration kNameInterval = absl::Seconds(1);
-// Time for output that workers left in their pipes.
+// Limit for reading output that workers left in their pipes.
 constexpr absl::Duration kDrain = absl::Seconds(2);
-// For orphans to die of SIGKILL.
-constexpr absl::Duration kSweepPatience = absl::Seconds(2);
-// Of a batch system's tool, until it answers.
-constexpr absl::Duration kToolPatience = absl::Seconds(10);
-// In a job of more nodes none asks: that many questions in one instant are a burden to who answers them.
-constexpr int kMostNodesThatAsk = 64;
+// Limit for orphans to exit after SIGKILL.
+constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
+// Limit for a batch system's tool to answer.
+constexpr absl::Duration kToolTimeout = absl::Seconds(10);
+// Jobs with more nodes do not query squeue, to avoid overloading slurmctld.
+constexpr int kMaxNodesForQueue = 64;
 
 std::vector<std::string> Environment() {
   std::vector<std::string> result;
@@ -54,8 +54,8 @@ std::vector<std::string> Environment() {
   return result;
 }
 
-// Whoever started this launcher as a worker of his own reads the root cause there, as torchrun leaves it.
-void TellOuterLauncher(const rendezvous::Verdict& verdict) {
+// If an outer launcher started this one as a worker, reports the root cause to it in its error file, as torchrun does.
+void WriteOuterErrorFile(const rendezvous::Verdict& verdict) {
   const char* path = getenv(worker_contract::kErrorFile);
   if (path == nullptr || *path == '\0' || !verdict.first_cause) return;
   const absl::Status status = WriteErrorFile(path, FormatErrorFile(*verdict.first_cause));
@@ -94,7 +94,7 @@ absl::Status Agent::SetUp() {
     return status;
   }
   if (absl::Status status = settings_.guard->Watch(loop_.get()); !status.ok()) return status;
-  if (absl::Status status = FindPlace(); !status.ok()) return status;
+  if (absl::Status status = FindAddresses(); !status.ok()) return status;
   if (config.server_place != ServerPlace::kInProcess) {
     Log(LogLevel::kInfo,
         absl::StrCat("this node is ", host_, ", address ", place_.address,
@@ -152,7 +152,7 @@ absl::Status Agent::SetUp() {
                               config.settings.max_nodes > 1 ? InterfaceOf(place_.address) : ""};
   WorkerGroup::Events events;
   events.on_ended = [this](const std::vector<WorkerEnd>& ends) {
-    // Whoever sent a signal to workers and launcher alike is the cause of what it did to the workers.
+    // Read pending signals first, so that a signal sent to both workers and launcher is reported as the cause.
     signals_->ReadAll();
     for (const WorkerEnd& end : ends) {
       hangs_->OnEnded(end.local_rank);
@@ -181,7 +181,7 @@ absl::Status Agent::SetUp() {
   if (!workers.ok()) return workers.status();
   workers_ = *std::move(workers);
 
-  AskForEndTime();
+  QueryEndTime();
   Step([](auto& m, auto now, auto* e) { m.Start(now, e); });
   absl::StatusOr<std::unique_ptr<RendezvousLink>> link = RendezvousLink::Open(
       &config, place_, loop_.get(), [this](const rendezvous::ClientEvent& event) { Handle(event); });
@@ -191,17 +191,17 @@ absl::Status Agent::SetUp() {
   return absl::OkStatus();
 }
 
-absl::Status Agent::FindPlace() {
+absl::Status Agent::FindAddresses() {
   const LaunchConfig& config = settings_.config;
   const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
   const SteadyTime give_up = SteadyNow() + patience;
   for (bool first = true;; first = false) {
-    std::optional<absl::StatusOr<HostPlace>> found;
+    std::optional<absl::StatusOr<HostAddresses>> found;
     {
-      // The thread may outlive this object: it has a configuration of its own.
-      const BackgroundCall<absl::StatusOr<HostPlace>> look_up(
-          loop_.get(), [config] { return LookUpHostPlace(config); },
-          [&](absl::StatusOr<HostPlace> result) {
+      // The thread may outlive this object, so it owns a copy of the configuration.
+      const BackgroundCall<absl::StatusOr<HostAddresses>> look_up(
+          loop_.get(), [config] { return LookUpHostAddresses(config); },
+          [&](absl::StatusOr<HostAddresses> result) {
             found = std::move(result);
             loop_->Quit();
           });
@@ -238,7 +238,6 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
       may_take_over_ = welcome->by_launcher;
-      reports_.OnWelcome(*welcome);
     }
     return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
   }
@@ -252,7 +251,7 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
 
 void Agent::OnSignal(const ReceivedSignal& signal) {
   if (machine_ == nullptr) {
-    // Nothing has begun: there is nobody to warn, and nothing to stop.
+    // Nothing has started yet, so there are no workers to warn or stop.
     const std::vector<int>& stopping = settings_.config.signals_to_handle;
     const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
     if (stops) Do(effect::Exit{128 + signal.number, std::nullopt, {}});
@@ -260,7 +259,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   }
   if (signal.number == SIGCHLD) {
     if (!sweeping()) {
-      // A worker may come from the fork server and end before anybody has told its pid.
+      // A worker of the fork server may exit before its pid is known here.
       if (workers_->all_started()) ReapDeadOrphans(KnownChildren());
       return;
     }
@@ -270,8 +269,8 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
   if (staying_) {
     const auto& warnings = settings_.config.warning_signals;
     const bool stops = std::find(warnings.begin(), warnings.end(), signal.number) == warnings.end();
-    // A batch system sends its signal to all nodes, and those of the others may still need the server.
-    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopStaying();
+    // A batch system signals all nodes at once, and the other launchers may still need the server while they stop.
+    if (stops && !(settings_.config.batch && signal.FromSlurm())) link_->StopLingering();
     return;
   }
   Signal told;
@@ -284,8 +283,8 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
 
 void Agent::WatchHangs() {
   HangMonitor::Events events;
-  events.at_work = [this] { return machine_->state() == AgentMachine::State::kRunning; };
-  events.process_of = [this](int32_t local_rank) { return workers_->SpeakerOf(local_rank); };
+  events.workers_running = [this] { return machine_->state() == AgentMachine::State::kRunning; };
+  events.process_of = [this](int32_t local_rank) { return workers_->ReporterOf(local_rank); };
   events.read_reports = [this] { workers_->ReadReports(); };
   events.warn = [this](const std::string& line) { Do(effect::Print{LogLevel::kWarning, line}); };
   events.print = [this](const std::string& lines) { status_line_.Around([&] { LogVerbatim(lines); }); };
@@ -296,7 +295,7 @@ void Agent::WatchHangs() {
   hangs_ = std::make_unique<HangMonitor>(settings_.config.hang, loop_.get(), std::move(events));
 }
 
-void Agent::AskForEndTime() {
+void Agent::QueryEndTime() {
   const LaunchConfig& config = settings_.config;
   if (!config.batch) return;
   const auto note = [this](absl::Time end) {
@@ -304,7 +303,7 @@ void Agent::AskForEndTime() {
     workers_->SetJobEnd(end);
   };
   if (config.batch->end_time) return note(*config.batch->end_time);
-  if (config.settings.max_nodes > kMostNodesThatAsk) return;
+  if (config.settings.max_nodes > kMaxNodesForQueue) return;
   absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return;
   SpawnRequest request;
@@ -313,11 +312,11 @@ void Agent::AskForEndTime() {
   request.environment = Environment();
   request.environment.push_back("SLURM_TIME_FORMAT=standard");
   absl::StatusOr<std::unique_ptr<Command>> command =
-      Command::Run(loop_.get(), request, kToolPatience, [this, note](const std::string& answer) {
+      Command::Run(loop_.get(), request, kToolTimeout, [this, note](const std::string& answer) {
         const std::optional<absl::Time> end = ReadEndTime(answer, settings_.config.batch->job, absl::LocalTimeZone());
         if (end) note(*end);
       });
-  // Good to know, and not worth a failure.
+  // The end time is optional: not a reason to fail.
   if (command.ok()) end_time_command_ = *std::move(command);
 }
 
@@ -330,7 +329,8 @@ void Agent::Step(Call call) {
     settings_.guard->KillWorkersAt(until);
   }
   for (AgentEffect& effect : effects) {
-    // The server must not take a node for lost while it sweeps. A heartbeat has no order with anything else.
+    // Heartbeats are sent during a sweep too, or the server would count this node as lost. Their order relative to
+    // other effects does not matter.
     const auto* const send = std::get_if<effect::Send>(&effect);
     const bool beat = send != nullptr && std::holds_alternative<rendezvous::Heartbeat>(send->message);
     if (beat && sweeping()) {
@@ -343,7 +343,7 @@ void Agent::Step(Call call) {
 }
 
 void Agent::ExecutePending() {
-  // Carrying out an effect may lead to another step: its effects come after those that are under way.
+  // Executing an effect may lead to another Step: its effects are executed after the pending ones.
   if (executing_) return;
   executing_ = true;
   while (!pending_.empty() && !sweeping()) {
@@ -381,7 +381,7 @@ void Agent::Do(const effect::OpenStore&) {
     return Step([&](auto& m, auto now, auto* e) { m.OnFatal(reason, now, e); });
   }
   if (!opened->note.empty()) {
-    // In a job of several nodes it may be that nobody is told of this one.
+    // With several nodes, this node's store may never be used by the others.
     const bool alone = settings_.config.server_place == ServerPlace::kInProcess;
     Do(effect::Print{alone ? LogLevel::kWarning : LogLevel::kInfo, opened->note});
   }
@@ -399,8 +399,8 @@ void Agent::Do(const effect::SpawnWorkers& spawn) {
 }
 
 void Agent::Do(const effect::SignalWorkers& signal) { workers_->Signal(signal.signal, signal.ranks); }
-void Agent::Do(const effect::TellStop& stop) { workers_->TellStop(stop.ranks, stop.killed_at, stop.reason); }
-void Agent::Do(const effect::TellWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
+void Agent::Do(const effect::NotifyStop& stop) { workers_->NotifyStop(stop.ranks, stop.killed_at, stop.reason); }
+void Agent::Do(const effect::SendToWorkers& tell) { workers_->Tell(tell.ranks, tell.line); }
 
 void Agent::Do(const effect::ReformWorkers& reform) {
   hangs_->BeginRound(reform.assignment, settings_.config.slots);
@@ -412,7 +412,7 @@ void Agent::Do(const effect::ReformWorkers& reform) {
 void Agent::Do(const effect::KillWorkers& kill) { workers_->Kill(kill.ranks); }
 
 void Agent::Do(const effect::SweepOrphans&) {
-  sweep_until_ = SteadyNow() + kSweepPatience;
+  sweep_until_ = SteadyNow() + kSweepTimeout;
   ContinueSweep();
 }
 
@@ -456,7 +456,7 @@ void Agent::Do(const effect::Exit& exit) {
 
 int Agent::Finish() {
   progress_->Hide();
-  // The others first, then what this node's workers have to say, then the words about them.
+  // Close the store first, for the other nodes; then print the workers' remaining output; then the failure summary.
   store_->Close();
   pump_.Drain(SteadyNow() + kDrain);
   if (exit_->verdict && !exit_->verdict->succeeded) {
@@ -467,40 +467,41 @@ int Agent::Finish() {
     report.time_zone = absl::LocalTimeZone();
     report.interpreter = FindInterpreter(settings_.config);
     if (report.verdict.first_cause) report.hint = TorchHint(settings_.config, host_, *report.verdict.first_cause);
-    // This node never had a round, and no worker failed: too few nodes joined.
+    // This node never got a round, and no worker failed: too few nodes joined.
     if (round_started_ == SteadyTime() && report.verdict.exit_code == 1 && settings_.config.settings.max_nodes > 1) {
       report.hint =
           absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=", ServersText(settings_.config),
                        " and --rdzv-id=", settings_.config.job_id);
     }
     LogVerbatim(FailureSummary(report));
-    TellOuterLauncher(*exit_->verdict);
+    WriteOuterErrorFile(*exit_->verdict);
   }
   link_->Disconnect();
-  if (link_->Hosts()) StayForOthers();
+  if (link_->Hosts()) LingerForOthers();
   link_->Close();
   return exit_->code;
 }
 
-void Agent::StayForOthers() {
+void Agent::LingerForOthers() {
   const SteadyTime now = SteadyNow();
   const SteadyTime deadline = now + Linger(settings_.config.settings);
   const SteadyTime leavers_deadline = now + settings_.config.shutdown_timeout;
-  SteadyTime say_at = now + kUnnoticed;
-  loop_->SetTimer([&] { return say_at; },
-                  [&](SteadyTime) {
-                    say_at = SteadyTime::InfiniteFuture();
-                    Log(LogLevel::kWarning,
-                        absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
-                                     " connected) have heard the end of the job and stopped their workers, for up to ",
-                                     absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
-                                     "; press Ctrl-C or send a signal to exit at once"));
-                  });
+  SteadyTime say_at = now + kLogStayAfter;
+  loop_->SetTimer(
+      [&] { return say_at; },
+      [&](SteadyTime) {
+        say_at = SteadyTime::InfiniteFuture();
+        Log(LogLevel::kWarning,
+            absl::StrCat("hosting the rendezvous server until the other launchers (", link_->Others(),
+                         " connected) have received the end of the job and stopped their workers, for up to ",
+                         absl::FormatDuration(std::max(deadline, leavers_deadline) - now),
+                         "; press Ctrl-C or send a signal to exit at once"));
+      });
   staying_ = true;
   const BackgroundCall<bool> wait(
       loop_.get(),
       [link = link_.get(), deadline, leavers_deadline] {
-        link->StayForOthers(deadline, leavers_deadline);
+        link->LingerForOthers(deadline, leavers_deadline);
         return true;
       },
       [this](bool) { loop_->Quit(); });

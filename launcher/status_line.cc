@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/wait_text.h"
-#include "rendezvous/base/log.h"
+#include "base/log.h"
+#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -26,7 +26,7 @@ StatusLine::StatusLine() : terminal_(isatty(2) == 1) {}
 void StatusLine::Show(absl::string_view text) {
   if (!terminal_ || text == shown_) return;
   shown_ = std::string(text);
-  // A line that wraps could not be taken back.
+  // A wrapped line could not be erased.
   std::string line =
       text.empty() ? "" : FitLine(absl::StrCat("ddprun: ", text), std::max(TerminalWidth(), kNarrow) - 1);
   line.insert(0, "\r\033[K");

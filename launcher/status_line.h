@@ -7,14 +7,14 @@
 
 namespace ddprun::launcher {
 
-// One line at the bottom of a terminal that shows what the launcher is waiting for, and is removed when it continues.
-// Writes nothing if stderr is not a terminal. Thread-compatible.
+// Status line at the bottom of a terminal that shows what the launcher is waiting for. Writes nothing if stderr is not
+// a terminal. Thread-compatible.
 class StatusLine {
  public:
   StatusLine();
   ~StatusLine() { Show(""); }
 
-  // Replaces the line; an empty text removes it.
+  // Replaces the line; empty text removes it.
   void Show(absl::string_view text);
 
   // Hides the line while other output is printed to the terminal.

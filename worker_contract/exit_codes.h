@@ -3,9 +3,9 @@
 
 namespace ddprun::worker_contract {
 
-// "Starting again is no use": a worker that ends with it is not restarted, and the launcher ends with it too, so that
-// a job script knows not to requeue. EX_CONFIG of sysexits.h.
-inline constexpr int kNoUseRestarting = 78;
+// Non-restartable failure: a worker that exits with this code is not restarted, and the launcher exits with it too, so
+// that a job script knows not to requeue. EX_CONFIG of sysexits.h.
+inline constexpr int kNonRestartable = 78;
 
 }  // namespace ddprun::worker_contract
 

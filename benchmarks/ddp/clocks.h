@@ -11,9 +11,9 @@ inline double ClockSeconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Seconds of CLOCK_MONOTONIC, which all processes of a machine share (Python's time.monotonic).
+// Seconds of CLOCK_MONOTONIC, which all processes on a machine share (Python's time.monotonic).
 inline double Now() { return ClockSeconds(CLOCK_MONOTONIC); }
-// Seconds of CPU that all threads of this process have used.
+// CPU seconds used by all threads of this process.
 inline double CpuSeconds() { return ClockSeconds(CLOCK_PROCESS_CPUTIME_ID); }
 
 }  // namespace ddprun::bench

@@ -21,7 +21,7 @@ std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   return orphans;
 }
 
-// Reaps it if it is dead.
+// Reaps `pid` if it has exited.
 bool Lives(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == 0; }
 
 }  // namespace
@@ -34,7 +34,7 @@ absl::Status BecomeSubreaper() {
 std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions) {
   while (true) {
     std::vector<pid_t> orphans = Orphans(known);
-    // Unreaped children: none of these numbers can mean somebody else.
+    // Unreaped children: their pids can't have been reused.
     const auto is_left_alone = [&](pid_t pid) {
       const pid_t session = getsid(pid);
       const bool owned = std::find(known.begin(), known.end(), session) != known.end();
@@ -44,7 +44,7 @@ std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<p
     for (const pid_t pid : orphans) kill(pid, SIGKILL);
     size_t reaped = 0;
     for (const pid_t pid : orphans) reaped += waitpid(pid, nullptr, WNOHANG) != 0;
-    // Those that are dead have left us their children.
+    // Children of the reaped processes have become ours.
     if (reaped == 0) return orphans;
   }
 }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
@@ -123,7 +123,7 @@ void Job::TellLeftOut(const Turn& turn) {
   for (const auto& node : members_.nodes()) {
     if (!node->ready() || !node->may_claim_touch || node->told_left_out || !left_out.contains(node.get())) continue;
     node->told_left_out = true;
-    Tell(*node, RoundWithoutYou{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
+    Tell(*node, ExcludedFromRound{round_.highest() + 1, DescribeLeftOut(*node)}, turn);
   }
 }
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/secret.h"
+#include "base/secret.h"
 #include "rendezvous/core/beat_plan.h"
 
 namespace ddprun::rendezvous {
 
 std::string Membership::SessionOf(const Join& join) {
-  return join.session_secret.empty() ? "" : SecretDigest(join.session_secret);
+  return SecretDigest(join.session_secret);
 }
 
 bool Membership::IsOfSession(absl::string_view session, const Join& join) {

@@ -1,7 +1,7 @@
 #include "rendezvous/core/phrases.h"
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::rendezvous {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/endpoint.h"
+#include "base/steady_time.h"
 #include "rendezvous/wire/host_port.h"
 
 namespace ddprun::http {
@@ -43,7 +43,7 @@ HttpService::~HttpService() {
 }
 
 void HttpService::OnEvents() {
-  // At each event, so that none leaves the log before it is counted.
+  // Count at each event, so that none leaves the log uncounted.
   CountNew();
   Server* const server = running_;
   if (server != nullptr) server->Wake();
@@ -61,7 +61,7 @@ void HttpService::CountNew() {
   while (counted_ < events_->newest()) {
     for (const auto& logged : events_->Read(counted_, kAtOnce)) {
       counted_ = logged->number;
-      // Those of servers before this one were counted there.
+      // Events of earlier servers were counted there.
       if (logged->number > events_->restored()) counter_.Add(logged->event);
     }
   }

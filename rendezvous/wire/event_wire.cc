@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "rendezvous/base/shown_id.h"
+#include "base/shown_id.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "rendezvous/base/endpoint.h"
+#include "base/endpoint.h"
 
 namespace ddprun::rendezvous {
 

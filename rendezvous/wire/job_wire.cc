@@ -1,6 +1,6 @@
 #include "rendezvous/wire/job_wire.h"
 
-#include "rendezvous/base/shown_id.h"
+#include "base/shown_id.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/fields.h"
 #include "rendezvous/wire/parts.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 
 #include "gtest/gtest.h"
 

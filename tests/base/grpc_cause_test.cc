@@ -1,4 +1,4 @@
-#include "rendezvous/base/grpc_cause.h"
+#include "base/grpc_cause.h"
 
 #include "gtest/gtest.h"
 

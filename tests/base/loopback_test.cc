@@ -1,4 +1,4 @@
-#include "rendezvous/base/loopback.h"
+#include "base/loopback.h"
 
 #include "gtest/gtest.h"
 

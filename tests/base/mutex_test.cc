@@ -1,4 +1,4 @@
-#include "rendezvous/base/mutex.h"
+#include "base/mutex.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/base/socket_address.h"
+#include "base/socket_address.h"
 
 #include <gtest/gtest.h>
 

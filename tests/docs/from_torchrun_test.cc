@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/flag_table.h"
+#include "launcher/config/flag_table.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {

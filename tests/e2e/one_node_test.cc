@@ -352,7 +352,7 @@ TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
   Launcher launcher(Standalone(1, {absl::StrCat("--master-port=", port)}, "echo at=$MASTER_ADDR:$MASTER_PORT"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), absl::StrCat(":", port)), 0) << launcher.Out();
-  EXPECT_NE(launcher.Err().find(absl::StrCat("--master-port=", port, " can't be had")), std::string::npos)
+  EXPECT_NE(launcher.Err().find(absl::StrCat("--master-port=", port, " is not available")), std::string::npos)
       << launcher.Err();
   const std::string real = launcher.Out().substr(launcher.Out().find("127."));
   EXPECT_NE(launcher.Err().find("store is at " + real.substr(0, real.find('\n'))), std::string::npos) << launcher.Err();

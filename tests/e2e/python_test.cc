@@ -42,7 +42,7 @@ TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
   Process called({link, "--standalone", train()}, {{"VIRTUAL_ENV", active}, {"LOGLEVEL", "INFO"}});
   EXPECT_EQ(called.Wait(), 0) << called.Err();
   EXPECT_EQ(called.Out(), "own " + train() + "\n");
-  EXPECT_THAT(called.Err(), HasSubstr("workers are run by " + own + "/bin/python\n"));
+  EXPECT_THAT(called.Err(), HasSubstr("running workers with " + own + "/bin/python\n"));
   Launcher elsewhere({"--standalone", train()}, {{"VIRTUAL_ENV", active}});
   EXPECT_EQ(elsewhere.Wait(), 0) << elsewhere.Err();
   EXPECT_EQ(elsewhere.Out(), "active " + train() + "\n");

@@ -59,7 +59,7 @@ TEST(ExamplesTest, UsageError_IsOneLineWithExitCode2) {
     EXPECT_TRUE(absl::StrContains(program.Err(), text)) << program.Err();
     EXPECT_EQ(program.Out(), "");
   };
-  expect({Path("basic_ddp"), "--steps=0"}, "basic_ddp: --steps: it is 0, but must be a number from 1 on");
+  expect({Path("basic_ddp"), "--steps=0"}, "basic_ddp: --steps: it is 0, but must be 1 or more");
   expect({Path("basic_ddp"), "--backend=mpi"}, "--backend is mpi, but must be auto, gloo or nccl");
   expect({Path("checkpoint_ddp")}, "--folder is required");
   expect({Path("train_gpt"), "--n-embd=10"}, "n_embd is 10, which is not a multiple of n_head 4");

@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "tests/hosts/hosts.h"
 #include "tests/hosts/tick_job.h"
 

@@ -25,8 +25,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/steady_time.h"
+#include "base/mutex.h"
+#include "base/steady_time.h"
 #include "tests/hosts/hosts.h"
 #include "tests/hosts/tick_job.h"
 

@@ -291,7 +291,7 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
                                                      "find_package(ddprun REQUIRED COMPONENTS cude)\n";
   end = Shell("cmake -G Ninja -S misspelt -B misspelt_build -DCMAKE_PREFIX_PATH=" + Quoted(Prefix()), InDir(""));
   EXPECT_NE(end.code, 0);
-  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; there is: cuda")) << end.err;
+  EXPECT_TRUE(absl::StrContains(OneLine(end.err), "ddprun has no component \"cude\"; available: cuda")) << end.err;
 }
 
 TEST_F(InstallTest, TrainerToBeginWith_Trains) {

@@ -1,4 +1,4 @@
-/* Leadership by lease with fenced writes (docs/protocol.md 4.8, rendezvous/state/leader_lease and etcd_store) as a
+/* Leadership by lease with fenced writes (docs/protocol.md 4.8, rendezvous/ha/leader_lease and etcd_store) as a
  * model for spin. docs/model.md says what it covers; model_test.cc runs it. Assertions are numbered as there.
  *
  * A server that is paused is one that makes no step. Time passes in sixths of the lease's time to live.

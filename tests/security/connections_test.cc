@@ -14,9 +14,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/file_limit.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "base/file_limit.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/raw_connection.h"
 #include "tests/testing/process.h"
 

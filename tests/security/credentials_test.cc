@@ -18,9 +18,9 @@
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/raw_client.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/certificates.h"
 
 // What OpenSSL keeps for each thread. gRPC's threads may still run when the process ends, and LeakSanitizer then

@@ -19,15 +19,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
+#include "base/steady_time.h"
 #include "proto/control.grpc.pb.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/steady_time.h"
 #include "rendezvous/server/driver.h"
 #include "rendezvous/server/event_log.h"
 #include "rendezvous/server/server.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/raw_client.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/certificates.h"
 #include "tests/testing/process.h"
 
@@ -163,8 +163,8 @@ TEST_F(MungeTest, MungedIsStartedLater_CallersAreCheckedFromThenOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(stranger.ListJobs(0, "").status()));
   FlushLog(SteadyNow() + Process::kPatience);
   const std::string log = ::testing::internal::GetCapturedStderr();
-  for (const std::string& line : {absl::StrCat("munge is not on this host (there is no ", socket_, ")"),
-                                  std::string("munge is on this host now")}) {
+  for (const std::string& line : {absl::StrCat("munge is not available on this host (there is no ", socket_, ")"),
+                                  std::string("munge is now available on this host")}) {
     const size_t first = log.find(line);
     EXPECT_NE(first, std::string::npos) << log;
     EXPECT_EQ(log.find(line, first + 1), std::string::npos) << "more than once\n" << log;

@@ -12,9 +12,9 @@
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/launcher_wire.h"
-#include "tests/rendezvous_net/net_fixture.h"
-#include "tests/rendezvous_net/raw_client.h"
-#include "tests/rendezvous_net/test_launcher.h"
+#include "tests/rendezvous/server/net_fixture.h"
+#include "tests/rendezvous/server/raw_client.h"
+#include "tests/rendezvous/server/test_launcher.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -25,7 +25,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/e2e/launch.h"
-#include "tests/rendezvous_http/http_client.h"
+#include "tests/rendezvous/http/http_client.h"
 
 namespace ddprun::testing {
 namespace {

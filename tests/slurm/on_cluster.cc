@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {

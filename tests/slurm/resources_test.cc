@@ -1,7 +1,7 @@
 // What a job is given: GPUs, and nodes on several switches.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "tests/slurm/cluster.h"
+#include "tests/slurm/slurm_cluster.h"
 
 namespace ddprun::testing {
 namespace {

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<SummaryWriter>> SummaryWriter::Create(int rank, c
   // Ten digits: TensorBoard reads the files in the order of their names.
   writer->path_ =
       absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", options.folder, absl::ToUnixSeconds(now), host, getpid());
-  // Appending: another writer of this process and this second may have it, too.
+  // Appends: another writer of this process may have created the file in the same second.
   writer->fd_ = open(writer->path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (writer->fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", writer->path_));
   DDPRUN_RETURN_IF_ERROR(writer->Write(FileVersionEvent(now)));

@@ -116,7 +116,7 @@ TEST(CheckpointFolder, Save_AllAreKept_DoesNotReadThemEachTime) {
   }
   EXPECT_THAT(Steps(temp.path()), ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_EQ(StateFiles(temp.path()), 6u);
-  for (int64_t step = 1; step <= 6; ++step) EXPECT_TRUE(folder.OpenWhole({1, step}).ok()) << step;
+  for (int64_t step = 1; step <= 6; ++step) EXPECT_TRUE(folder.OpenVerified({1, step}).ok()) << step;
 }
 
 // A later round has saved the same step again: the file is another one than the one that was read before.
@@ -189,7 +189,7 @@ TEST(CheckpointFolder, Open_FilesOfEarlierVersions_AreRead) {
   ASSERT_TRUE(WriteSafetensors(temp.File("step_00000007.safetensors"), layout("weight", {{"ddprun.state_file", name}}),
                                bytes, FileSystem::Real())
                   .ok());
-  const auto stored = CheckpointFolder(temp.path()).OpenWhole({1, 7});
+  const auto stored = CheckpointFolder(temp.path()).OpenVerified({1, 7});
   ASSERT_TRUE(stored.ok()) << stored.status();
   EXPECT_EQ(stored->info.progress.step, 7);
   EXPECT_EQ(stored->info.run, 1);
@@ -273,7 +273,7 @@ TEST(CheckpointFolder, Save_BesideAnotherRun_LeavesItsFilesAlone) {
   for (const int64_t step : {700, 800, 810, 820}) ASSERT_TRUE(SaveSample(folder, step, 2, 400, {}, 2).ok());
   const std::vector<CheckpointId> expected = {{2, 820}, {2, 810}, {1, 900}, {1, 800}};
   EXPECT_EQ(folder.List().value(), expected);
-  for (const CheckpointId id : expected) EXPECT_TRUE(folder.OpenWhole(id).ok());
+  for (const CheckpointId id : expected) EXPECT_TRUE(folder.OpenVerified(id).ok());
   EXPECT_THAT(ListFolder(temp.path()).value(), SizeIs(8));
   ASSERT_TRUE(SaveSample(folder, 910, 1).ok());
   EXPECT_EQ(folder.List().value(), (std::vector<CheckpointId>{{2, 820}, {2, 810}, {1, 910}}));

@@ -24,8 +24,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/mutex.h"
-#include "rendezvous/base/version.h"
+#include "base/mutex.h"
+#include "base/version.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/checkpoint/hooked_files.h"
 #include "tests/worker_runtime/checkpoint/sample_net.h"

@@ -57,7 +57,7 @@ absl::StatusOr<Search> FindNewest(const CheckpointFolder& folder) {
   if (!ids.ok()) return ids.status();
   Search search;
   for (const CheckpointId id : *ids) {
-    absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenWhole(id);
+    absl::StatusOr<StoredCheckpoint> checkpoint = folder.OpenVerified(id);
     if (checkpoint.ok()) {
       search.newest = *std::move(checkpoint);
       break;

@@ -123,7 +123,7 @@ TEST_F(TokenFileTest, TokenBeyondTheVocabulary_SaysWhereItIs) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(ErrorOfGet(*file, 0), "");
   EXPECT_EQ(ErrorOfGet(*file, 1), path_ +
-                                      ": token 3 is 50257, but must be less than vocab_size, 50257: the file is of "
+                                      ": token 3 is 50257, but must be less than vocab_size, 50257: the file is from "
                                       "another tokenizer or has another dtype");
   EXPECT_NE(ErrorOfGet(*file, 2), "") << "the last target";
   EXPECT_EQ(ErrorOfGet(*TokenFile::Open(path_, {.sequence_length = 2, .vocab_size = 50301}), 3), "");

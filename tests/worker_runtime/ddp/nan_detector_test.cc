@@ -143,7 +143,8 @@ TEST(NanInForward, InfiniteMaskAndUninitializedMemory_AreFine) {
 TEST(NanInForward, BatchHasNan_NoOperatorIsBlamed) {
   Net net;
   const at::Tensor batch = at::full({2, 3}, kNan);
-  EXPECT_THAT(NanInForward(net, [&] { net.forward(batch, false); }), HasSubstr("the batch or a parameter has NaN"));
+  EXPECT_THAT(NanInForward(net, [&] { net.forward(batch, false); }),
+              HasSubstr("the batch or a parameter contains NaN"));
 }
 
 TEST(NanInForward, ForwardThrows_NobodyWatchesAfterwards) {

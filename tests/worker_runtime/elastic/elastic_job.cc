@@ -46,7 +46,8 @@ void ElasticJob::Kill(int rank) {
 void ElasticJob::Suspend(bool at_step_end) {
   held_.clear();
   for (Member& member : members_) {
-    if (!member.dead) member.launcher->Say(LinkSuspend{round_, at_step_end, "a test ends the round", std::nullopt});
+    if (!member.dead)
+      member.launcher->SendToLauncher(LinkSuspend{round_, at_step_end, "a test ends the round", std::nullopt});
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (members_[rank].dead) continue;
@@ -85,16 +86,16 @@ void ElasticJob::Begin(int n) {
       members_[rank] = Start(rank, n);
       continue;
     }
-    members_[rank].launcher->Say(LinkReForm{.round = round_,
-                                            .rank = rank,
-                                            .world_size = n,
-                                            .local_world_size = n,
-                                            .group_rank = 0,
-                                            .group_world_size = 1,
-                                            .role_rank = rank,
-                                            .role_world_size = n,
-                                            .master_addr = "127.0.0.1",
-                                            .master_port = store_->port()});
+    members_[rank].launcher->SendToLauncher(LinkReForm{.round = round_,
+                                                       .rank = rank,
+                                                       .world_size = n,
+                                                       .local_world_size = n,
+                                                       .group_rank = 0,
+                                                       .group_world_size = 1,
+                                                       .role_rank = rank,
+                                                       .role_world_size = n,
+                                                       .master_addr = "127.0.0.1",
+                                                       .master_port = store_->port()});
   }
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/store/store_on_loop.h"
+#include "tests/launcher/store/store_on_loop.h"
 #include "tests/testing/process.h"
 #include "tests/worker_runtime/elastic/fake_launcher.h"
 

@@ -87,7 +87,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-void Say(const std::string& text) {
+void SendToLauncher(const std::string& text) {
   const std::string line = text + "\n";
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
 }
@@ -129,7 +129,7 @@ class Training {
       : worker_(worker), flags_(flags), first_round_(worker.env().round), ddp_(net_, {.bucket_cap_mb = 0.004}) {}
 
   absl::Status Run() {
-    Say(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
+    SendToLauncher(absl::StrCat("rank ", worker_.env().rank, " pid ", getpid(), " begins"));
     net_->train();
     AdamW optimizer(Parameters(net_), torch::optim::AdamWOptions(0.01));
     LambdaLR scheduler(optimizer, [](int64_t epoch) { return 1.0 / (1.0 + 0.1 * static_cast<double>(epoch)); });
@@ -171,8 +171,9 @@ class Training {
          .committed =
              [&](int64_t steps, const at::Tensor& loss) {
                saving_ = steps;
-               Say(absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
-               if (flags_.ledger) Say(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
+               SendToLauncher(
+                   absl::StrFormat("step %d rank %d loss %.9g", steps, worker_.env().rank, loss.item<float>()));
+               if (flags_.ledger) SendToLauncher(absl::StrCat("commit ", steps - 1, " round ", worker_.env().round));
                Hold("committed", steps - 1);
                return absl::OkStatus();
              }},
@@ -185,7 +186,7 @@ class Training {
          .checkpoint_every = flags_.every,
          .evaluate_every = std::max<int64_t>(1, flags_.evaluate)});
     DDPRUN_RETURN_IF_ERROR(trainer.Train());
-    Say(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
+    SendToLauncher(absl::StrFormat("end rank %d model %x", worker_.env().rank, Hash()));
     if (worker_.env().rank == 0) sleep(flags_.linger);
     return absl::OkStatus();
   }
@@ -208,20 +209,20 @@ class Training {
     Hold("evaluation", steps);
     DDPRUN_RETURN_IF_ERROR(worker_.group()->AllReduce(loss, ReduceOp::kSum));
     const float mean = loss.item<float>() / static_cast<float>(worker_.env().world_size);
-    Say(absl::StrFormat("evaluation %d rank %d loss %.9g", steps, worker_.env().rank, mean));
+    SendToLauncher(absl::StrFormat("evaluation %d rank %d loss %.9g", steps, worker_.env().rank, mean));
     return absl::OkStatus();
   }
 
   absl::StatusOr<at::Tensor> Step(int64_t step, const ElasticBatch& batch) {
     if (worker_.recovery().round != said_) {
       said_ = worker_.recovery().round;
-      Say(absl::StrCat("from ", worker_.recovery().step));
+      SendToLauncher(absl::StrCat("from ", worker_.recovery().step));
     }
     const auto [images, targets] = Samples(batch.indices);
     if (flags_.ledger) {
-      Say(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size, " round ",
-                       worker_.env().round, " epoch ", batch.epoch, ": ",
-                       batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
+      SendToLauncher(absl::StrCat("batch ", step, " rank ", worker_.env().rank, " of ", worker_.env().world_size,
+                                  " round ", worker_.env().round, " epoch ", batch.epoch, ": ",
+                                  batch.padding ? "" : absl::StrJoin(batch.indices, " ")));
     }
     AwaitGates(step);
     usleep(static_cast<useconds_t>(1000 * flags_.pause));
@@ -244,7 +245,7 @@ class Training {
       int64_t first = 0;
       if (!absl::SimpleAtoi(from.first, &first) || step < first) continue;
       if (access(from.second.c_str(), F_OK) == 0) continue;
-      Say(absl::StrCat("gate ", step, " round ", worker_.env().round, " rank ", worker_.env().rank));
+      SendToLauncher(absl::StrCat("gate ", step, " round ", worker_.env().round, " rank ", worker_.env().rank));
       while (access(from.second.c_str(), F_OK) != 0 && worker_.group()->Health().ok() && !worker_.suspended() &&
              TimeUntilStop() == absl::InfiniteDuration()) {
         usleep(1000);
@@ -256,7 +257,7 @@ class Training {
     if (worker_.env().round != round || first_round_ != 1) return;
     for (const std::string& hold : flags_.holds) {
       if (hold != absl::StrCat(worker_.env().rank, ":", step, ":", place)) continue;
-      Say(absl::StrCat("holding ", place));
+      SendToLauncher(absl::StrCat("holding ", place));
       while (worker_.group()->Health().ok()) usleep(1000);
     }
   }
@@ -320,7 +321,7 @@ int Main(int argc, char** argv) {
 // In place of the C library's, also for Gloo.
 extern "C" int connect(int fd, const sockaddr* address, socklen_t length) {
   if (ddprun::testing::dies_connecting && ddprun::testing::ConnectsToRank(fd, address)) {
-    ddprun::testing::Say("dies connecting");
+    ddprun::testing::SendToLauncher("dies connecting");
     raise(SIGKILL);
   }
   return static_cast<int>(syscall(SYS_connect, fd, address, length));

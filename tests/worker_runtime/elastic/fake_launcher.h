@@ -21,7 +21,7 @@ class FakeLauncher {
 
   // The worker's next line other than `progress`; the first call accepts its connection. nullopt: it has closed it, or
   // a minute has passed.
-  std::optional<worker_contract::WorkerLine> Hear();
+  std::optional<worker_contract::WorkerLinkMessage> Hear();
 
   // The next line, which must be of this type; a value of its own otherwise, and a failed expectation.
   template <typename Line>
@@ -31,13 +31,13 @@ class FakeLauncher {
   template <typename Line>
   std::optional<Line> Await() {
     for (;;) {
-      const std::optional<worker_contract::WorkerLine> line = Hear();
+      const std::optional<worker_contract::WorkerLinkMessage> line = Hear();
       if (!line.has_value()) return std::nullopt;
       if (std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
     }
   }
 
-  void Say(const worker_contract::LauncherLine& line);
+  void SendToLauncher(const worker_contract::LauncherLinkMessage& line);
   void Close();
 
  private:
@@ -50,11 +50,11 @@ class FakeLauncher {
   std::vector<std::string> lines_;  // read, not returned yet
 };
 
-void ReportUnexpectedLine(const std::optional<worker_contract::WorkerLine>& line);
+void ReportUnexpectedLine(const std::optional<worker_contract::WorkerLinkMessage>& line);
 
 template <typename Line>
 Line FakeLauncher::Hear() {
-  const std::optional<worker_contract::WorkerLine> line = Hear();
+  const std::optional<worker_contract::WorkerLinkMessage> line = Hear();
   if (line.has_value() && std::holds_alternative<Line>(*line)) return std::get<Line>(*line);
   ReportUnexpectedLine(line);
   return Line();

@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
-#include "tests/store/store_on_loop.h"
+#include "tests/launcher/store/store_on_loop.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/elastic/elastic_worker.h"
 #include "worker_runtime/nn/parameters.h"

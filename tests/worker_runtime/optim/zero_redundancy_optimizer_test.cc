@@ -268,8 +268,9 @@ TEST(ZeroRedundancyOptimizer, WhatItCanNotTake_Throws) {
               "ZeroRedundancyOptimizer: parameters 0 and 2 are the same tensor, of shape [2, 3], and would be stepped "
               "twice; pass each parameter once (tied weights: ddprun::Parameters(module) instead of "
               "module->parameters())");
-    EXPECT_EQ(ErrorOf([&] { ZeroRedundancyOptimizer(group, {one}, [](const Groups&) { return nullptr; }); }),
-              "ZeroRedundancyOptimizer: the factory must make an optimizer of the 1 parameter groups that it gets");
+    EXPECT_EQ(
+        ErrorOf([&] { ZeroRedundancyOptimizer(group, {one}, [](const Groups&) { return nullptr; }); }),
+        "ZeroRedundancyOptimizer: the factory must return an optimizer with the 1 parameter groups that it is given");
     ZeroRedundancyOptimizer optimizer(group, {one}, MakeSgd);
     EXPECT_EQ(ErrorOf([&] { optimizer.OwnerOf(other); }), "not a parameter of this ZeroRedundancyOptimizer");
     return absl::OkStatus();

@@ -39,15 +39,15 @@ void TrainInCpp(const std::string& prefix) {
     const std::string port = std::to_string(FreePort());
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < size; ++rank) {
-      ranks.push_back(
-          std::make_unique<Process>(std::vector<std::string>{"tests/worker_runtime/parity/worker", kRuns, prefix},
-                                    std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
-                                                                       {"WORLD_SIZE", std::to_string(size)},
-                                                                       {"LOCAL_RANK", std::to_string(rank)},
-                                                                       {"LOCAL_WORLD_SIZE", std::to_string(size)},
-                                                                       {"MASTER_ADDR", "127.0.0.1"},
-                                                                       {"MASTER_PORT", port},
-                                                                       {"OMP_NUM_THREADS", "1"}}));
+      ranks.push_back(std::make_unique<Process>(
+          std::vector<std::string>{"tests/worker_runtime/parity/parity_worker", kRuns, prefix},
+          std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
+                                             {"WORLD_SIZE", std::to_string(size)},
+                                             {"LOCAL_RANK", std::to_string(rank)},
+                                             {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", port},
+                                             {"OMP_NUM_THREADS", "1"}}));
     }
     for (const auto& rank : ranks) ASSERT_EQ(rank->Wait(), 0) << rank->Err();
   }

@@ -128,7 +128,7 @@ TEST(RankMeeting, RootTakesTooLong_OthersNameIt) {
     }
     const absl::Status late = meeting.AwaitOutcome(0, absl::OkStatus(), absl::Milliseconds(1));
     EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 was not done within 1ms"));
+    EXPECT_THAT(std::string(late.message()), HasSubstr("rank 0 did not finish within 1ms"));
     group->store()->set("rank 1 gave up", "");
     return absl::OkStatus();
   });

@@ -78,7 +78,7 @@ TEST(RankDeath, StoppedHostOfTheStore_IsNamedByTheTimeout) {
   ranks[0].Signal(SIGSTOP);
   for (int rank : {1, 2}) {
     EXPECT_EQ(ranks[rank].Wait(), 1);
-    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 0) + " does not answer"));
+    EXPECT_THAT(ranks[rank].Err(), HasSubstr(NameOf(ranks, 0) + " is not responding"));
     EXPECT_THAT(ranks[rank].Err(), HasSubstr("the store is not reachable either"));
   }
 }

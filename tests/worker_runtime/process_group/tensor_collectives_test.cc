@@ -51,7 +51,7 @@ TEST(TensorCollectives, ShapesThatDoNotFit_AreNamed_AndTheGroupGoesOn) {
   const absl::Status status = RunRanks(2, [](int rank, std::shared_ptr<ProcessGroup> group) -> absl::Status {
     const absl::Status gathered = AllGatherIntoTensor(*group, at::zeros({3, 5}), Of(rank));
     EXPECT_TRUE(absl::IsInvalidArgument(gathered));
-    EXPECT_NE(gathered.message().find("shapes [3, 5] and [2, 5] do not fit for 2 ranks"), std::string::npos)
+    EXPECT_NE(gathered.message().find("shapes [3, 5] and [2, 5] do not match for 2 ranks"), std::string::npos)
         << gathered;
     EXPECT_TRUE(absl::IsInvalidArgument(ReduceScatterTensor(*group, at::zeros({2, 5}), at::zeros({4, 4}))));
     EXPECT_TRUE(absl::IsInvalidArgument(AllToAllSingle(*group, at::zeros({3}), at::zeros({3}))));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/steady_time.h"
+#include "base/steady_time.h"
 #include "worker_runtime/spawn/process_set.h"
 #include "worker_runtime/spawn/spawn_environment.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "launcher/core/error_file.h"
+#include "launcher/report/error_file_format.h"
 #include "tests/worker_runtime/testing/rank_processes.h"
 
 namespace ddprun::testing {

@@ -1,0 +1,17 @@
+#ifndef DDPRUN_BASE_COUNTED_H_
+#define DDPRUN_BASE_COUNTED_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+// Returns "1 node", "3 nodes". For nouns whose plural ends in "s".
+inline std::string Counted(int64_t n, absl::string_view noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_BASE_COUNTED_H_

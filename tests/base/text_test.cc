@@ -1,0 +1,69 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace ddprun {
+namespace {
+
+TEST(CleanText, ValidText_StaysAsItIs) {
+  const std::string text = "Grüße, 世界 🙂\n\tindented";
+  EXPECT_EQ(CleanText(text), text);
+}
+
+TEST(CleanText, ControlCharacters_BecomeQuestionMarks) {
+  EXPECT_EQ(CleanText(absl::string_view("a\x1b[31mred\x07\0z\x7f", 11)), "a?[31mred??");
+  EXPECT_EQ(CleanText("\xc2\x9b"
+                      "31m"),
+            "?31m");  // U+009B: CSI in one character
+}
+
+TEST(CleanText, CarriageReturns_BecomeLineEnds) { EXPECT_EQ(CleanText("a\r\nb\rc"), "a\nb\nc"); }
+
+TEST(CleanText, InvalidUtf8_BecomesQuestionMarks) {
+  EXPECT_EQ(CleanText("\xff"), "?");
+  EXPECT_EQ(CleanText("a\xc3"), "a?");               // cut off
+  EXPECT_EQ(CleanText("\xc0\xaf"), "??");            // overlong
+  EXPECT_EQ(CleanText("\xe0\x80\x80"), "???");       // overlong
+  EXPECT_EQ(CleanText("\xed\xa0\x80"), "???");       // surrogate
+  EXPECT_EQ(CleanText("\xf4\x90\x80\x80"), "????");  // above U+10FFFF
+  EXPECT_EQ(CleanText("\xf0\x80\x80\x80"), "????");  // overlong
+  EXPECT_EQ(CleanText("\xe2\x82x"), "??x");          // broken in the middle
+}
+
+TEST(OneLine, LineEndsAndTabs_BecomeSingleSpaces) {
+  EXPECT_EQ(OneLine("  a\n\n b\tc \n", 100), "a b c");
+  EXPECT_EQ(OneLine("", 100), "");
+  EXPECT_EQ(OneLine("\n\n", 100), "");
+}
+
+TEST(OneLine, TooLong_IsCutAtACharacter) {
+  EXPECT_EQ(OneLine("abcdefgh", 8), "abcdefgh");
+  EXPECT_EQ(OneLine("abcdefghi", 8), "abcde...");
+  EXPECT_EQ(OneLine("abcdüüü", 8), "abcd...");  // ü would be cut in two
+}
+
+TEST(EscapeControls, PlainTextStays_ControlsAndBrokenUtf8AreShown) {
+  EXPECT_EQ(EscapeControls("plain täxt \\"), "plain täxt \\");
+  EXPECT_EQ(EscapeControls("a\nb\r\n\tc"), "a\\nb\\r\\n\\tc");
+  EXPECT_EQ(EscapeControls(absl::string_view("\x1b[31m\0\x7f", 7)), "\\x1b[31m\\x00\\x7f");
+  EXPECT_EQ(EscapeControls("\xc2\x85\xff\xc3"), "\\xc2\\x85\\xff\\xc3");
+}
+
+TEST(CutMiddle, ShortText_StaysAsItIs) { EXPECT_EQ(CutMiddle("short", 256), "short"); }
+
+TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
+  std::string text = "FIRST";
+  for (int i = 0; i < 1000; ++i) text += "ü";
+  text += "LAST";
+  for (const size_t bound : {256u, 257u, 258u, 300u, 1000u}) {
+    const std::string cut = CutMiddle(text, bound);
+    EXPECT_LE(cut.size(), bound);
+    EXPECT_EQ(cut.substr(0, 5), "FIRST");
+    EXPECT_EQ(cut.substr(cut.size() - 4), "LAST");
+    EXPECT_NE(cut.find("bytes left out"), std::string::npos);
+    EXPECT_EQ(CleanText(cut), cut) << "a character was cut in two";
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,92 @@
+#include "launcher/config/endpoint_flag.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(ParseEndpoint, EveryForm_IsRead) {
+  const struct {
+    const char* text;
+    Endpoint expected;
+  } kCases[] = {
+      {"node1", {"node1", 29400}},
+      {"node1:1", {"node1", 1}},
+      {"node1.cluster.local:29500", {"node1.cluster.local", 29500}},
+      {"my_host-2:65535", {"my_host-2", 65535}},
+      {"localhost:0", {"localhost", 0}},
+      {"10.0.0.1", {"10.0.0.1", 29400}},
+      {"10.0.0.1:80", {"10.0.0.1", 80}},
+      {"[::1]", {"::1", 29400}},
+      {"[::1]:29500", {"::1", 29500}},
+      {"[fe80::1%eth0]:5", {"fe80::1%eth0", 5}},
+      {"::1", {"::1", 29400}},
+      {"2001:db8::7", {"2001:db8::7", 29400}},
+      {"::ffff:10.0.0.1", {"::ffff:10.0.0.1", 29400}},
+      {"3com", {"3com", 29400}},
+  };
+  for (const auto& c : kCases) {
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(c.text, 29400);
+    ASSERT_TRUE(endpoint.ok()) << c.text << ": " << endpoint.status();
+    EXPECT_EQ(*endpoint, c.expected) << c.text;
+  }
+}
+
+TEST(ParseEndpoint, AnythingElse_IsRefusedInOneLine) {
+  for (const std::string& bad : {std::string(),
+                                 std::string(":29400"),
+                                 std::string("host:"),
+                                 std::string("host:x"),
+                                 std::string("host:65536"),
+                                 std::string("host:-1"),
+                                 std::string("host:+5"),
+                                 std::string("host: 5"),
+                                 std::string("a:b:c"),
+                                 std::string("host:1:2"),
+                                 std::string("[::1"),
+                                 std::string("::1]"),
+                                 std::string("[::1]x"),
+                                 std::string("[::1]29400"),
+                                 std::string("[host]:1"),
+                                 std::string("[]:1"),
+                                 std::string("[10.0.0.1]:1"),
+                                 std::string("http://host:1"),
+                                 std::string("host/path"),
+                                 std::string("a b"),
+                                 std::string("10.0.0:1"),
+                                 std::string("1.2.3.400"),
+                                 std::string("ho\nst"),
+                                 std::string("-host"),
+                                 std::string("fe80::1%"),
+                                 std::string("host\0x", 6),
+                                 std::string("*"),
+                                 std::string(254, 'a'),
+                                 std::string("12345::1"),
+                                 std::string("tcp://[::1]:4"),
+                                 std::string("höst")}) {
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(bad, 29400);
+    ASSERT_FALSE(endpoint.ok()) << bad;
+    EXPECT_EQ(endpoint.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(endpoint.status().message().find('\n'), absl::string_view::npos) << bad;
+  }
+}
+
+TEST(EndpointToString, ReadAgain_IsTheSame) {
+  for (const Endpoint& endpoint : {Endpoint{"host", 1}, Endpoint{"::1", 29400}, Endpoint{"10.0.0.1", 65535}}) {
+    EXPECT_EQ(*ParseEndpoint(endpoint.ToString(), 7), endpoint);
+  }
+  EXPECT_EQ((Endpoint{"::1", 5}).ToString(), "[::1]:5");
+}
+
+TEST(ParseHost, NamesAndAddresses_AreRead) {
+  EXPECT_EQ(*ParseHost("node1"), "node1");
+  EXPECT_EQ(*ParseHost("10.1.2.3"), "10.1.2.3");
+  EXPECT_EQ(*ParseHost("[::1]"), "::1");
+  EXPECT_EQ(*ParseHost("fe80::1%eth0"), "fe80::1%eth0");
+  for (const char* bad : {"", "host:1", "[::1]:1", "[x]", "a b", "1.2.3"}) EXPECT_FALSE(ParseHost(bad).ok()) << bad;
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

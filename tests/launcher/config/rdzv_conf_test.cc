@@ -1,0 +1,83 @@
+#include "launcher/config/rdzv_conf.h"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(ParseRdzvConf, Empty_GivesTheDefaults) {
+  EXPECT_EQ(*ParseRdzvConf(""), RdzvConf());
+  EXPECT_EQ(*ParseRdzvConf("  "), RdzvConf());
+}
+
+TEST(ParseRdzvConf, EveryKey_IsRead) {
+  const absl::StatusOr<RdzvConf> conf = ParseRdzvConf(
+      "join_timeout=60,last_call_timeout=0,heartbeat_timeout=1.5, reconnect_timeout = 7 ,reconnect_grace=0.2,"
+      "is_host=true,rank=3,store_type=tcp,use_libuv=0,close_timeout=30,read_timeout=60");
+  ASSERT_TRUE(conf.ok()) << conf.status();
+  RdzvConf expected;
+  expected.join_timeout = absl::Seconds(60);
+  expected.last_call_timeout = absl::ZeroDuration();
+  expected.heartbeat_timeout = absl::Milliseconds(1500);
+  expected.reconnect_timeout = absl::Seconds(7);
+  expected.reconnect_grace = absl::Milliseconds(200);
+  expected.is_host = true;
+  expected.rank = 3;
+  EXPECT_EQ(*conf, expected);
+}
+
+TEST(ParseRdzvConf, Timeout_IsJoinTimeoutUnlessThatIsGiven) {
+  EXPECT_EQ(ParseRdzvConf("timeout=900")->join_timeout, absl::Seconds(900));
+  EXPECT_EQ(ParseRdzvConf("timeout=900,join_timeout=5")->join_timeout, absl::Seconds(5));
+  EXPECT_EQ(ParseRdzvConf("join_timeout=5,timeout=900")->join_timeout, absl::Seconds(5));
+}
+
+TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {
+  EXPECT_EQ(ParseRdzvConf("keep_alive_interval=2")->heartbeat_timeout, absl::Seconds(6));
+  EXPECT_EQ(ParseRdzvConf("keep_alive_max_attempt=2")->heartbeat_timeout, absl::Seconds(10));
+  EXPECT_EQ(ParseRdzvConf("keep_alive_interval=2,keep_alive_max_attempt=4")->heartbeat_timeout, absl::Seconds(8));
+  EXPECT_EQ(ParseRdzvConf("heartbeat_timeout=1,keep_alive_interval=2")->heartbeat_timeout, absl::Seconds(1));
+}
+
+TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
+  const absl::Status status = ParseRdzvConf("join_timeuot=5").status();
+  EXPECT_EQ(status.message(),
+            "unknown key 'join_timeuot'; known are join_timeout, timeout, last_call_timeout, heartbeat_timeout, "
+            "keep_alive_interval, keep_alive_max_attempt, reconnect_timeout, reconnect_grace, is_host, rank, "
+            "store_type, use_libuv, close_timeout, read_timeout");
+}
+
+TEST(ParseRdzvConf, AnythingElse_IsRefused) {
+  for (const char* bad : {"join_timeout",
+                          "join_timeout=",
+                          "join_timeout=0",
+                          "join_timeout=-1",
+                          "join_timeout=1m",
+                          "=5",
+                          ",",
+                          "join_timeout=5,",
+                          "join_timeout=5,,rank=1",
+                          "join_timeout=5,join_timeout=6",
+                          "is_host=maybe",
+                          "rank=-1",
+                          "rank=x",
+                          "store_type=file",
+                          "use_libuv=2",
+                          "heartbeat_timeout=0",
+                          "heartbeat_timeout=0.01",
+                          "keep_alive_max_attempt=0",
+                          "keep_alive_max_attempt=1.5",
+                          "keep_alive_interval=0.01,keep_alive_max_attempt=1",
+                          "JOIN_TIMEOUT=5",
+                          "last_call_timeout=-0.5",
+                          "\"join_timeout=5\"",
+                          "join_timeout==5",
+                          "protocol=http"}) {
+    const absl::StatusOr<RdzvConf> conf = ParseRdzvConf(bad);
+    ASSERT_FALSE(conf.ok()) << bad;
+    EXPECT_EQ(conf.status().message().find('\n'), absl::string_view::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,191 @@
+#include "launcher/report/failure_summary.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun::launcher {
+namespace {
+
+rendezvous::WorkerFailure KilledWorker() {
+  rendezvous::WorkerFailure failure;
+  failure.host = "node-b";
+  failure.rank = 3;
+  failure.local_rank = 1;
+  failure.pid = 77;
+  failure.signal = SIGKILL;
+  failure.at = absl::FromUnixSeconds(1'700'000'000);
+  failure.ran_for = absl::Milliseconds(12345);
+  return failure;
+}
+
+rendezvous::WorkerFailure FailedScript() {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.rank = 2;
+  failure.local_rank = 0;
+  failure.pid = 76;
+  failure.signal = 0;
+  failure.exit_code = 1;
+  failure.message = "ValueError: bad input";
+  failure.traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input";
+  failure.error_file = "/logs/0/error.json";
+  return failure;
+}
+
+FailureReport Report(const rendezvous::WorkerFailure& cause) {
+  FailureReport report;
+  report.entrypoint = "train.py";
+  report.verdict.reason = "rank 3 on node-b failed and no restarts are left";
+  report.verdict.first_cause = cause;
+  report.verdict.exit_code = cause.ExitStatus();
+  report.time_zone = absl::UTCTimeZone();
+  return report;
+}
+
+TEST(FailureSummary, KilledWorker_IsShownWhole) {
+  EXPECT_EQ(FailureSummary(Report(KilledWorker())), R"(============================================================
+train.py FAILED
+rank 3 on node-b failed and no restarts are left
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2023-11-14_22:13:20
+  host      : node-b
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 77) (SIGKILL)
+  ran for   : 12.3s
+  error_file: <N/A>
+  message   : Signal 9 (SIGKILL) received by PID 77
+============================================================
+)");
+}
+
+TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.progress = "last reported step 120, phase backward, loss 2.31, 350ms before it ended";
+  const std::string summary = FailureSummary(Report(failure));
+  EXPECT_TRUE(absl::StrContains(summary,
+                                "  error_file: <N/A>\n"
+                                "  progress  : last reported step 120, phase backward, loss 2.31, 350ms before it\n"
+                                "              ended\n"
+                                "  message   : "))
+      << summary;
+}
+
+TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
+  FailureReport report = Report(FailedScript());
+  report.others = {KilledWorker()};
+  EXPECT_EQ(FailureSummary(report), R"(============================================================
+train.py FAILED
+rank 3 on node-b failed and no restarts are left
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2023-11-14_22:13:20
+  host      : node-b
+  rank      : 2 (local_rank: 0)
+  exitcode  : 1 (pid: 76)
+  ran for   : 12.3s
+  error_file: /logs/0/error.json
+  message   : ValueError: bad input
+  traceback : Traceback (most recent call last):
+      File "x.py", line 1
+    ValueError: bad input
+------------------------------------------------------------
+Other Failures (on this node, afterwards):
+[1]:
+  time      : 2023-11-14_22:13:20
+  host      : node-b
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 77) (SIGKILL)
+  ran for   : 12.3s
+  error_file: <N/A>
+  message   : Signal 9 (SIGKILL) received by PID 77
+============================================================
+)");
+}
+
+TEST(FailureSummary, Success_SaysNothing) {
+  FailureReport report = Report(KilledWorker());
+  report.verdict.succeeded = true;
+  EXPECT_EQ(FailureSummary(report), "");
+}
+
+TEST(FailureSummary, NoWorkerToBlame_GivesTheReason) {
+  FailureReport report = Report(KilledWorker());
+  report.verdict.first_cause.reset();
+  report.verdict.reason = "only 1 of 2 nodes came within 10m0s";
+  EXPECT_EQ(FailureSummary(report), R"(============================================================
+train.py FAILED
+only 1 of 2 nodes came within 10m0s
+============================================================
+)");
+}
+
+TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {
+  rendezvous::WorkerFailure lost;
+  lost.host = "node-b";
+  lost.message = "no heartbeat for 3 s";
+  const std::string summary = FailureSummary(Report(lost));
+  EXPECT_TRUE(absl::StrContains(summary, "  host      : node-b\n  message   : no heartbeat for 3 s\n")) << summary;
+  EXPECT_FALSE(absl::StrContains(summary, "rank      :")) << summary;
+  EXPECT_FALSE(absl::StrContains(summary, "time      :")) << summary;
+}
+
+TEST(FailureSummary, OutOfMemory_IsSaid) {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.oom_killed = true;
+  EXPECT_TRUE(absl::StrContains(FailureSummary(Report(failure)), "OOM-killed"));
+}
+
+TEST(FailureSummary, ProgramNotThere_HasNoPid) {
+  rendezvous::WorkerFailure failure = KilledWorker();
+  failure.signal = 0;
+  failure.pid = 0;
+  failure.exit_code = 127;
+  failure.restartable = false;
+  const std::string summary = FailureSummary(Report(failure));
+  EXPECT_TRUE(absl::StrContains(summary, "exitcode  : 127 (pid: none)\n")) << summary;
+  EXPECT_FALSE(absl::StrContains(summary, "ran for")) << summary;
+  EXPECT_TRUE(absl::StrContains(summary, "no such program")) << summary;
+}
+
+TEST(FailureSummary, FirstCauseAmongTheOthers_IsNotRepeated) {
+  FailureReport report = Report(KilledWorker());
+  report.others = {KilledWorker()};
+  EXPECT_FALSE(absl::StrContains(FailureSummary(report), "Other Failures"));
+}
+
+TEST(FailureSummary, ManyOthers_AreCounted) {
+  FailureReport report = Report(FailedScript());
+  for (int i = 0; i < 100; ++i) {
+    report.others.push_back(KilledWorker());
+    report.others.back().pid = 1000 + i;
+  }
+  const std::string summary = FailureSummary(report);
+  EXPECT_TRUE(absl::StrContains(summary, "[16]:"));
+  EXPECT_FALSE(absl::StrContains(summary, "[17]:"));
+  EXPECT_TRUE(absl::StrContains(summary, "and 84 more\n"));
+}
+
+TEST(FailureSummary, LongMessage_IsWrappedAndHostileTextTamed) {
+  rendezvous::WorkerFailure failure = FailedScript();
+  failure.message = "";
+  for (int i = 0; i < 60; ++i) absl::StrAppend(&failure.message, "word", i, " ");
+  failure.traceback = "\x1b]0;owned\x07\nline two\xff";
+  failure.host = "evil\nhost";
+  FailureReport report = Report(failure);
+  report.verdict.reason = failure.message;
+  const std::string summary = FailureSummary(report);
+  for (const absl::string_view line : absl::StrSplit(summary, '\n')) EXPECT_LE(line.size(), 80) << line;
+  EXPECT_TRUE(absl::StrContains(summary, "word59"));
+  EXPECT_TRUE(absl::StrContains(summary, "evil host"));
+  EXPECT_EQ(summary.find('\x1b'), std::string::npos);
+  EXPECT_EQ(summary.find('\x07'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

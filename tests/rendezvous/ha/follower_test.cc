@@ -1,0 +1,48 @@
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/ha/etcd_client.h"
+#include "rendezvous/ha/etcd_keys.h"
+#include "rendezvous/ha/follower_server.h"
+#include "rendezvous/ha/leader_lookup.h"
+#include "rendezvous/wire/leader_hint.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// While no server leads, launchers that get no answer from a follower in time stop their workers.
+TEST(FollowerTest, ManyLaunchersOfOneAddress_AreAllAnswered) {
+  const auto client = EtcdClient::Create({.endpoints = {"127.0.0.1:1"}, .patience = absl::Milliseconds(10)});
+  ASSERT_TRUE(client.ok()) << client.status();
+  LeaderLookup lookup(client->get(), EtcdKeys("/follower_test/"));
+  // One connection, and no other for an hour, of an address that has not shown that it may ask.
+  ServerOptions options;
+  options.connections.entries = 1;
+  options.connections.entry_interval = absl::Hours(1);
+  const auto follower = FollowerServer::Start(&lookup, {"127.0.0.1:0"}, options);
+  ASSERT_TRUE(follower.ok()) << follower.status();
+
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < 5; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt("launcher", i);  // or channels with the same arguments share a connection
+    channels.push_back(
+        grpc::CreateCustomChannel((*follower)->addresses().front(), grpc::InsecureChannelCredentials(), arguments));
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::ListJobsResponse response;
+    const grpc::Status status = v1::Rendezvous::NewStub(channels.back())->ListJobs(&context, {}, &response);
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << i << ": " << status.error_message();
+    EXPECT_EQ(context.GetServerTrailingMetadata().count(kFollowerKey), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
