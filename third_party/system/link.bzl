@@ -40,7 +40,7 @@ def system_library(name, version, names = [], directories = [], linkopts = [], *
     Args:
       name: What targets depend on.
       version: When it changes, everything that depends on the library is compiled and linked again.
-      names: What is linked, dependents first: the static archives, or the shared libraries where link=shared is defined.
+      names: Libraries to link, dependents first: the static archives, or the shared ones where link=shared is defined.
       directories: Linker flags that say where these lie.
       linkopts: Further linker flags.
       **kwargs: defines and deps, as in cc_library.

@@ -1,9 +1,9 @@
 """The distribution's libraries, as pkg-config describes them.
 
-Their headers and archives lie in the compiler's own search path, where Bazel does not see them change. So each library's
-version is part of every command that compiles or links with it: after an upgrade these run again, and a disk cache
-returns nothing that was built with another version. The versions are read when Bazel starts: call `bazel shutdown`
-after an upgrade.
+Their headers and archives lie in the compiler's own search path, where Bazel does not see them change. So each
+library's version is part of every command that compiles or links with it: after an upgrade these run again, and a disk
+cache returns nothing that was built with another version. The versions are read when Bazel starts: call
+`bazel shutdown` after an upgrade.
 
 PKG_CONFIG names another pkg-config, and PKG_CONFIG_PATH folders to search first. With a cross compiler in CC, its
 architecture's packages are taken.
@@ -93,7 +93,7 @@ def _system_libraries_impl(ctx):
     if ctx.path(_BOOST).exists:
         versions["boost"] = ctx.read(_BOOST).split('#define BOOST_LIB_VERSION "')[1].split('"')[0]
 
-    links, directories = {}, []
+    links, directories = {}, {}
     for name, packages in _LINKED.items():
         if name == "absl":
             # All that the others need of it is in one list, in one order.
@@ -101,13 +101,13 @@ def _system_libraries_impl(ctx):
         flags = _pkg_config(ctx, ["--static", "--libs"] + packages)
         if flags == None:
             fail("pkg-config does not know all of %s: call scripts/setup" % " ".join(packages))
-        directories += [flag for flag in flags.split(" ") if flag.startswith("-L") and flag not in directories]
+        directories.update({flag: True for flag in flags.split(" ") if flag.startswith("-L")})
         links[name] = [n for n in _names(flags) if n.startswith("absl_") == (name == "absl")]
 
     ctx.symlink(ctx.attr.build_file, "BUILD")
     ctx.file("packages.bzl", "".join([
         "%s = %s\n" % (name, repr(value))
-        for name, value in {"DIRECTORIES": directories, "LINKS": links, "VERSIONS": versions}.items()
+        for name, value in {"DIRECTORIES": directories.keys(), "LINKS": links, "VERSIONS": versions}.items()
     ]))
 
 system_libraries = repository_rule(
