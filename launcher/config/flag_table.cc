@@ -1,7 +1,6 @@
 #include "launcher/config/flag_table.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -66,7 +65,8 @@ absl::Status StoreEndpoints(string_view text, Options* options) {
 
 absl::Status StoreLogDir(string_view text, Options* options) {
   if (text.empty()) return absl::InvalidArgumentError("the directory's name is empty");
-  options->log_dir = std::string(text);
+  options->output.no_files = text == "/dev/null";
+  options->output.log_dir = options->output.no_files ? "" : std::string(text);
   return absl::OkStatus();
 }
 
@@ -130,7 +130,9 @@ absl::Status StoreProgress(string_view text, Options* options) {
   if (!IsProgressMode(text)) {
     return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give auto, on or off"));
   }
-  options->progress = text == "on" ? ProgressMode::kOn : text == "off" ? ProgressMode::kOff : ProgressMode::kAuto;
+  options->output.progress = text == "on"    ? ProgressMode::kOn
+                             : text == "off" ? ProgressMode::kOff
+                                             : ProgressMode::kAuto;
   return absl::OkStatus();
 }
 
@@ -164,20 +166,20 @@ constexpr Flag kFlags[] = {
      "can\ncontinue without it; 0: never",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->node_cooldown); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, EmptyValue::kNotGiven},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
     {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
      "node (or server) that all nodes can reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several "
      "endpoints\nfor several rendezvousd that share one etcd",
-     StoreEndpoints},
+     StoreEndpoints, EmptyValue::kNotGiven},
     {"rdzv-id", "", "ID", kRendezvous, "job id, the same on all nodes of the job",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }, EmptyValue::kNotGiven},
     {"rdzv-backend", "", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", StoreBackend},
     {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
      "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
      "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08); also is_host, rank",
-     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }},
+     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }, EmptyValue::kNotGiven},
     {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
     {"master-addr", "", "HOST", kRendezvous,
@@ -188,7 +190,7 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
     {"local-addr", "", "HOST", kRendezvous,
      "address at which other nodes reach this one (that of\nthe route to the endpoint)",
-     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }, EmptyValue::kNotGiven},
     {"port-range", "", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
      [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
     {"token-file", "", "FILE", kCredentials,
@@ -211,7 +213,7 @@ constexpr Flag kFlags[] = {
     {"preload", "", "auto|none|MODULE,...", kWorkers,
      "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
      "with ddprun's worker runtime: auto",
-     StorePreload, "auto", IsModuleList},
+     StorePreload, EmptyValue::kError, "auto", IsModuleList},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
@@ -221,27 +223,30 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
     {"progress", "", "auto|on|off", kOutput,
      "show training progress, if the workers report it: in\nthe terminal's last row (auto), or else as lines (on)",
-     StoreProgress, "on", IsProgressMode},
-    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir},
+     StoreProgress, EmptyValue::kError, "on", IsProgressMode},
+    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir,
+     EmptyValue::kNotGiven},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->redirects); }},
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); }},
     {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->tee); }},
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); }},
     {"local-ranks-filter", "", "RANK,...", kOutput, "show only these workers' output on the terminal (all)",
-     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->local_ranks_filter); }},
+     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->output.local_ranks_filter); },
+     EmptyValue::kNotGiven},
     {"log-line-prefix-template", "", "TEXT", kOutput,
      "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"
      "([${role_name}${local_rank}]:)",
      [](string_view v, Options* o) {
-       o->line_prefix = std::string(v);
+       o->output.line_prefix = std::string(v);
        return absl::OkStatus();
-     }},
+     },
+     EmptyValue::kNotGiven},
     {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
      "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stdout_filters); }},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven},
     {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stderr_filters); }},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven},
     {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
     {"hang-timeout", "", "SECONDS", kStopping,
@@ -252,7 +257,7 @@ constexpr Flag kFlags[] = {
      "log stacks of the workers (report), or also kill the\nhung worker, which then counts as failed (restart)",
      StoreOnHang},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
-     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
+     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, EmptyValue::kNotGiven},
     {"keep-orphans", "", "", kStopping,
      "do not kill processes that workers started in a\nsession of their own (setsid: uploaders)",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->keep_orphans); }},
@@ -266,25 +271,9 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
-constexpr string_view kEmptyIsDefault[] = {"duplicate-stderr-filters",
-                                           "duplicate-stdout-filters",
-                                           "local-addr",
-                                           "local-ranks-filter",
-                                           "log-dir",
-                                           "log-line-prefix-template",
-                                           "rdzv-conf",
-                                           "rdzv-endpoint",
-                                           "rdzv-id",
-                                           "role",
-                                           "signals-to-handle"};
-
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
-
-bool EmptyIsDefault(const Flag& flag) {
-  return std::find(std::begin(kEmptyIsDefault), std::end(kEmptyIsDefault), flag.name) != std::end(kEmptyIsDefault);
-}
 
 absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
   if (flag.set != nullptr) return flag.set(value, options);

@@ -10,6 +10,12 @@
 
 namespace ddprun::launcher {
 
+// Meaning of an empty value on the command line.
+enum class EmptyValue {
+  kError,
+  kNotGiven,  // as in torchrun; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
+};
+
 // One flag of ddprun. The flag table is the single source for parsing, PET_ variables and the help text.
 struct Flag {
   const char* name;         // with dashes, without the leading two: "rdzv-endpoint"
@@ -19,6 +25,7 @@ struct Flag {
   const char* help;
   // As SetFlag. Null: the flag has no effect on training results, and `help` says why.
   absl::Status (*set)(absl::string_view value, Options* options);
+  EmptyValue empty_value = EmptyValue::kError;
   // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells whether the next
   // word is the flag's value rather than the script. Null: the value is mandatory.
   const char* bare_value = nullptr;
@@ -33,10 +40,6 @@ absl::Span<const Flag> Flags();
 // Parses `value` ("true" or "false" in any form for a switch) into `options`. InvalidArgument: one line, without the
 // flag's name.
 absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
-
-// True if an empty value means that the flag is not given, as in torchrun. Cluster scripts rely on it: --rdzv-id=$JOB
-// where JOB may be unset.
-bool EmptyIsDefault(const Flag& flag);
 
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(const Flag& flag);

@@ -214,32 +214,24 @@ absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfi
   return absl::InvalidArgumentError(absl::StrCat("--numa-binding: ", status.message()));
 }
 
-void SetOutput(const Options& options, LaunchConfig* config) {
-  config->no_files = options.log_dir == "/dev/null";
-  if (!config->no_files) config->log_dir = options.log_dir;
-  config->progress = options.progress;
-  config->redirects = options.redirects;
-  config->tee = options.tee;
-  config->local_ranks_filter = options.local_ranks_filter;
-  config->line_prefix = options.line_prefix;
-  config->stdout_filters = options.stdout_filters;
-  config->stderr_filters = options.stderr_filters;
-  const int named = std::max(options.redirects.MaxNamedRank(), options.tee.MaxNamedRank());
+void SetOutput(const OutputSettings& output, LaunchConfig* config) {
+  config->output = output;
+  const int named = std::max(output.redirects.MaxNamedRank(), output.tee.MaxNamedRank());
   if (named >= config->slots) {
     config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
                                          config->slots, " workers"));
   }
-  const std::set<int32_t>& shown = options.local_ranks_filter;
+  const std::set<int32_t>& shown = output.local_ranks_filter;
   if (!shown.empty() && *shown.begin() >= config->slots) {
     config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
                                          config->slots, ", the number of workers on this node"));
   }
-  if (config->has_line_filters() && (config->no_files || !options.tee.any())) {
+  if (output.has_line_filters() && (output.no_files || !output.tee.any())) {
     config->notes.push_back(
         absl::StrCat("--duplicate-stdout-filters and --duplicate-stderr-filters have no effect: ",
-                     config->no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
+                     output.no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
   }
-  if (config->no_files && options.redirects.any()) {
+  if (output.no_files && output.redirects.any()) {
     config->notes.push_back("output redirected by --redirects is discarded: --log-dir is /dev/null");
   }
 }
@@ -320,7 +312,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   if (absl::Status status = SetCpus(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);
-  SetOutput(options, &config);
+  SetOutput(options.output, &config);
   config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
   return config;
 }

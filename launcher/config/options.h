@@ -5,18 +5,16 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/endpoint_flag.h"
-#include "launcher/config/line_prefix.h"
 #include "launcher/config/node_count.h"
+#include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"
 #include "launcher/config/rdzv_conf.h"
-#include "launcher/config/std_streams.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/messages.h"
 
@@ -24,9 +22,6 @@ namespace ddprun::launcher {
 
 inline constexpr int kDefaultRdzvPort = 29400;    // for --rdzv-endpoint
 inline constexpr int kDefaultMasterPort = 29500;  // for --master-port
-
-// --progress; auto shows progress if standard error is a terminal.
-enum class ProgressMode { kAuto, kOn, kOff };
 
 // Values of the command line and the PET_ variables, each checked by itself. launch_config.h checks and combines them.
 struct Options {
@@ -62,15 +57,7 @@ struct Options {
   std::string preload;              // MODULE,... to import before forking; "auto": the script's imports; empty: none
   std::vector<std::string> script;  // program and arguments, as given; not empty unless show_config
 
-  // Output. log_dir is empty if not given; "/dev/null" disables log and error files.
-  std::string log_dir;
-  StreamChoice redirects;
-  StreamChoice tee;
-  std::set<int32_t> local_ranks_filter;  // whose output to show; empty: all
-  std::string line_prefix = kDefaultLinePrefix;
-  ProgressMode progress = ProgressMode::kAuto;
-  std::vector<std::string> stdout_filters;  // copy matching lines of --tee to an extra file; empty: none
-  std::vector<std::string> stderr_filters;
+  OutputSettings output;
 
   // Watching and stopping.
   absl::Duration monitor_interval = absl::Milliseconds(100);  // torchrun's; ddprun does not poll

@@ -202,7 +202,7 @@ class Parser {
       if (option->count() > 0) {
         value = option->results().back();
         if (*value == kNothing) value->clear();
-        if (value->empty() && EmptyIsDefault(*flag)) continue;
+        if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
         if (value->empty()) {
           return absl::InvalidArgumentError(
               absl::StrCat(source, " has an empty value: give one, or leave the flag out"));

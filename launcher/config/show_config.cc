@@ -148,12 +148,13 @@ class Table {
                        absl::StrJoin(command.arguments, " ")),
           how);
     }
-    AddFlag("log-dir", options_.log_dir.empty() ? "none" : options_.log_dir);
-    AddStreams("redirects", options_.redirects);
-    AddStreams("tee", options_.tee);
-    const std::set<int32_t>& shown = config_.local_ranks_filter;
+    const OutputSettings& output = config_.output;
+    AddFlag("log-dir", output.log_dir.empty() ? "none" : output.log_dir);
+    AddStreams("redirects", output.redirects);
+    AddStreams("tee", output.tee);
+    const std::set<int32_t>& shown = output.local_ranks_filter;
     if (!shown.empty()) AddFlag("local-ranks-filter", absl::StrJoin(shown, ","));
-    if (config_.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", config_.line_prefix);
+    if (output.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", output.line_prefix);
     if (!config_.cpus.empty()) {
       std::vector<std::string> cpus;
       for (const std::vector<int>& of_worker : config_.cpus) cpus.push_back(RangesText(of_worker));
@@ -179,8 +180,8 @@ class Table {
       AddFlag("hang-timeout", config_.hang.watch ? absl::FormatDuration(config_.hang.fixed_limit) : "none");
     }
     if (config_.hang.restart) AddFlag("on-hang", "restart");
-    if (config_.progress != ProgressMode::kAuto) {
-      AddFlag("progress", config_.progress == ProgressMode::kOn ? "on" : "off");
+    if (config_.output.progress != ProgressMode::kAuto) {
+      AddFlag("progress", config_.output.progress == ProgressMode::kOn ? "on" : "off");
     }
     if (!config_.batch) return;
     Add("kill wait", absl::FormatDuration(config_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");

@@ -267,16 +267,16 @@ TEST(Resolve, PortRange_IsKept) {
 
 TEST(Resolve, Output_IsKept) {
   LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
-  EXPECT_EQ(config.log_dir, "/logs");
-  EXPECT_FALSE(config.no_files);
-  EXPECT_EQ(config.redirects.For(0), (StdStreams{true, true}));
-  EXPECT_EQ(config.tee.For(0), (StdStreams{false, true}));
+  EXPECT_EQ(config.output.log_dir, "/logs");
+  EXPECT_FALSE(config.output.no_files);
+  EXPECT_EQ(config.output.redirects.For(0), (StdStreams{true, true}));
+  EXPECT_EQ(config.output.tee.For(0), (StdStreams{false, true}));
   ASSERT_EQ(config.notes.size(), 1);
   EXPECT_TRUE(absl::StrContains(config.notes[0], "local rank 7"));
 
   config = MustResolve({"--log-dir=/dev/null", "-r3"});
-  EXPECT_TRUE(config.no_files);
-  EXPECT_EQ(config.log_dir, "");
+  EXPECT_TRUE(config.output.no_files);
+  EXPECT_EQ(config.output.log_dir, "");
   EXPECT_EQ(config.notes.size(), 1);
 }
 

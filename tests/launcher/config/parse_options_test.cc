@@ -75,26 +75,26 @@ const Sample kSamples[] = {
        return o.port_range == PortRange{20000, 20100};
      }},
     {"local-addr", "10.0.0.2", [](const Options& o) { return o.local_addr == "10.0.0.2"; }},
-    {"log-dir", "/logs", [](const Options& o) { return o.log_dir == "/logs"; }},
+    {"log-dir", "/logs", [](const Options& o) { return o.output.log_dir == "/logs"; }},
     {"redirects", "0:1,12:3",
      [](const Options& o) {
-       return o.redirects.For(12) == StdStreams{true, true};
+       return o.output.redirects.For(12) == StdStreams{true, true};
      }},
     {"tee", "2",
      [](const Options& o) {
-       return o.tee.For(0) == StdStreams{false, true};
+       return o.output.tee.For(0) == StdStreams{false, true};
      }},
     {"local-ranks-filter", "0,2",
      [](const Options& o) {
-       return o.local_ranks_filter == std::set<int32_t>{0, 2};
+       return o.output.local_ranks_filter == std::set<int32_t>{0, 2};
      }},
-    {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.line_prefix == "[${rank}]: "; }},
+    {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.output.line_prefix == "[${rank}]: "; }},
     {"duplicate-stdout-filters", "a,b",
      [](const Options& o) {
-       return o.stdout_filters == std::vector<std::string>{"a", "b"};
+       return o.output.stdout_filters == std::vector<std::string>{"a", "b"};
      }},
     {"duplicate-stderr-filters", "c,,",
-     [](const Options& o) { return o.stderr_filters == std::vector<std::string>{"c,"}; }},
+     [](const Options& o) { return o.output.stderr_filters == std::vector<std::string>{"c,"}; }},
     {"start-method", "fork", [](const Options& o) { return HasNoEffect(o, "--start-method"); }},
     {"event-log-handler", "console", [](const Options& o) { return HasNoEffect(o, "--event-log-handler"); }},
     {"logs-specs", "default", [](const Options& o) { return HasNoEffect(o, "--logs-specs"); }},
@@ -102,7 +102,7 @@ const Sample kSamples[] = {
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
     {"hang-timeout", "90", [](const Options& o) { return o.hang_timeout == absl::Seconds(90); }},
-    {"progress", "off", [](const Options& o) { return o.progress == ProgressMode::kOff; }},
+    {"progress", "off", [](const Options& o) { return o.output.progress == ProgressMode::kOff; }},
     {"on-hang", "restart", [](const Options& o) { return o.restart_on_hang; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) {
@@ -188,10 +188,10 @@ TEST(ParseOptions, ShortFlags_AreTaken) {
   EXPECT_EQ(MustParse({"-m", "pkg.train", "-m"}).script, (Arguments{"pkg.train", "-m"}));
   for (const Arguments& arguments :
        {Arguments{"-r", "3", "x"}, Arguments{"-r3", "x"}, Arguments{"-r=3", "x"}, Arguments{"-mr3", "x"}}) {
-    EXPECT_EQ(MustParse(arguments).redirects.For(0), (StdStreams{true, true})) << arguments[0];
+    EXPECT_EQ(MustParse(arguments).output.redirects.For(0), (StdStreams{true, true})) << arguments[0];
     EXPECT_EQ(MustParse(arguments).script, Arguments{"x"});
   }
-  EXPECT_EQ(MustParse({"-t", "0:1", "x"}).tee.For(0), (StdStreams{true, false}));
+  EXPECT_EQ(MustParse({"-t", "0:1", "x"}).output.tee.For(0), (StdStreams{true, false}));
 }
 
 TEST(ParseOptions, NoFlags_GiveTheDefaults) {
@@ -247,10 +247,10 @@ TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
 
 TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
   const char kVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).line_prefix, "$rank:");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).line_prefix, kDefaultLinePrefix);
-  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).line_prefix, ">");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).line_prefix, ">");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).output.line_prefix, "$rank:");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).output.line_prefix, kDefaultLinePrefix);
+  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).output.line_prefix, ">");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).output.line_prefix, ">");
 }
 
 TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
@@ -330,7 +330,7 @@ TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) 
   const Options options = std::get<ParsedOptions>(*parsed).options;
   EXPECT_EQ(options.rdzv_id, std::nullopt);
   EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
-  EXPECT_EQ(options.log_dir, "");
+  EXPECT_EQ(options.output.log_dir, "");
   EXPECT_EQ(options.role, "default");
   EXPECT_EQ(options.signals_to_handle, Options().signals_to_handle);
   EXPECT_EQ(options.script, (std::vector<std::string>{"x.py", "--lr="})) << "the script's own are not touched";
