@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "launcher/config/environment_lookup.h"
 #include "launcher/config/options.h"
 
 namespace ddprun::launcher {
@@ -44,7 +45,11 @@ absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(const Flag& flag);
 
-// Error text for `given` (such as "--nnode=2"), which is not a flag, with the nearest flag or other advice.
+// InvalidArgument: the environment has the PET_ variable of a flag that has moved. One line that names the replacement.
+absl::Status CheckMovedVariables(const EnvironmentLookup& environment);
+
+// Error text for `given` (such as "--nnode=2"), which is not a flag, with what replaced it, the nearest flag or other
+// advice.
 std::string UnknownFlagText(absl::string_view given);
 
 }  // namespace ddprun::launcher

@@ -126,17 +126,11 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   const bool one_node = options.nnodes.max == 1;
   config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
   config->role = options.role;
+  config->settings = options.rdzv_conf.job;
   config->settings.min_nodes = options.nnodes.min;
   config->settings.max_nodes = options.nnodes.max;
   config->settings.max_restarts = options.max_restarts;
-  config->settings.restart_window = options.restart_window;
-  config->settings.restart_backoff = options.restart_backoff;
-  config->settings.max_failures_at_step = options.max_failures_at_step;
-  config->settings.node_cooldown = options.node_cooldown;
-  config->settings.join_timeout = options.rdzv_conf.join_timeout;
-  config->settings.last_call = options.rdzv_conf.last_call_timeout;
   config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config));
-  config->settings.reconnect_grace = options.rdzv_conf.reconnect_grace;
   config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
   config->local_addr = options.local_addr.value_or("");
 }
@@ -239,9 +233,7 @@ void SetOutput(const OutputSettings& output, LaunchConfig* config) {
 void SetStop(const Options& options, LaunchConfig* config) {
   config->signals_to_handle = options.signals_to_handle;
   config->keep_orphans = options.keep_orphans;
-  config->hang.fixed_limit = options.hang_timeout.value_or(absl::ZeroDuration());
-  config->hang.watch = !options.hang_timeout || config->hang.fixed_limit > absl::ZeroDuration();
-  config->hang.restart = options.restart_on_hang;
+  config->hang = options.hang;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);

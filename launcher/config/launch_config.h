@@ -11,6 +11,7 @@
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/endpoint_flag.h"
+#include "launcher/config/hang_policy.h"
 #include "launcher/config/options.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"
@@ -51,13 +52,6 @@ struct WorkerCommand {
 
 // "2" or "1:4".
 std::string NnodesText(const NodeCount& nnodes);
-
-// Handling of workers that report progress and hang (progress_watch.h).
-struct HangPolicy {
-  bool watch = true;
-  absl::Duration fixed_limit = absl::ZeroDuration();  // zero: limits are learned
-  bool restart = false;                               // a hung worker is killed and counts as failed
-};
 
 // The launcher's configuration: options with all implied values made explicit.
 struct LaunchConfig {

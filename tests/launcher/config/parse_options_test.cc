@@ -53,10 +53,6 @@ const Sample kSamples[] = {
      }},
     {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
-    {"restart-window", "3600", [](const Options& o) { return o.restart_window == absl::Hours(1); }},
-    {"restart-backoff", "0.5", [](const Options& o) { return o.restart_backoff == absl::Milliseconds(500); }},
-    {"node-cooldown", "0", [](const Options& o) { return o.node_cooldown == absl::ZeroDuration(); }},
-    {"max-failures-at-step", "0", [](const Options& o) { return o.max_failures_at_step == 0; }},
     {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
     {"rdzv-endpoint", "[::1]:5",
@@ -66,7 +62,7 @@ const Sample kSamples[] = {
     {"rdzv-id", "job 7", [](const Options& o) { return o.rdzv_id == "job 7"; }},
     {"rdzv-backend", "c10d", [](const Options& o) { return o.rdzv_backend == "c10d"; }},
     {"rdzv-conf", "join_timeout=5,rank=1",
-     [](const Options& o) { return o.rdzv_conf.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
+     [](const Options& o) { return o.rdzv_conf.job.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
     {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
     {"master-addr", "10.0.0.1", [](const Options& o) { return o.master_addr == "10.0.0.1"; }},
     {"master-port", "1234", [](const Options& o) { return o.master_port == 1234; }},
@@ -101,9 +97,9 @@ const Sample kSamples[] = {
     {"numa-binding", "exclusive", [](const Options& o) { return o.cpu_binding == CpuBinding::kExclusive; }},
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
-    {"hang-timeout", "90", [](const Options& o) { return o.hang_timeout == absl::Seconds(90); }},
     {"progress", "off", [](const Options& o) { return o.output.progress == ProgressMode::kOff; }},
-    {"on-hang", "restart", [](const Options& o) { return o.restart_on_hang; }},
+    {"on-hang", "restart:90",
+     [](const Options& o) { return o.hang == HangPolicy{.fixed_limit = absl::Seconds(90), .restart = true}; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) {
        return o.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM};
@@ -122,7 +118,6 @@ const Sample kSwitches[] = {
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
     {"virtual-local-rank", "1", [](const Options& o) { return o.virtual_local_rank; }},
-    {"keep-orphans", "1", [](const Options& o) { return o.keep_orphans; }},
     {"run-path", "1", [](const Options& o) { return HasNoEffect(o, "--run-path"); }},
     {"show-config", "1", [](const Options& o) { return o.show_config; }},
 };
@@ -251,6 +246,17 @@ TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
   EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).output.line_prefix, kDefaultLinePrefix);
   EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).output.line_prefix, ">");
   EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).output.line_prefix, ">");
+}
+
+TEST(ParseOptions, KeepOrphans_IsAVariable) {
+  EXPECT_FALSE(MustParse({"x"}).keep_orphans);
+  EXPECT_TRUE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "1"}}).keep_orphans);
+  EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "0"}}).keep_orphans);
+  EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", ""}}).keep_orphans);
+}
+
+TEST(ParseOptions, EmptyVariableOfAMovedFlag_CountsAsUnset) {
+  EXPECT_EQ(MustParse({"x"}, {{"PET_NODE_COOLDOWN", ""}}).script, Arguments{"x"});
 }
 
 TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
