@@ -238,7 +238,6 @@ void Agent::Handle(const rendezvous::ClientEvent& event) {
   if (const auto* message = std::get_if<rendezvous::ServerMessage>(&event)) {
     if (const auto* welcome = std::get_if<rendezvous::Welcome>(message)) {
       may_take_over_ = welcome->by_launcher;
-      reports_.OnWelcome(*welcome);
     }
     return Step([&](auto& m, auto now, auto* e) { m.OnServerMessage(*message, now, e); });
   }

@@ -55,7 +55,6 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
   join.incarnation = incarnation;
   join.current = current_;
   join.in_touch = line_.lease().InTouch(now);
-  join.capabilities = {rendezvous::kCanBeLeftOut};
   join.heartbeat_timeout = line_.lease().timeout();
   if (store_) {
     join.store_port = store_->port;
@@ -145,7 +144,7 @@ void AgentMachine::OnServerMessage(const rendezvous::ServerMessage& message, Ste
   if (const auto* m = std::get_if<rendezvous::Welcome>(&message)) return OnWelcome(*m, now, effects);
   if (const auto* m = std::get_if<rendezvous::Assign>(&message)) return OnAssign(m->assignment, now, effects);
   if (const auto* m = std::get_if<rendezvous::StopRound>(&message)) return OnStopRound(*m, now, effects);
-  if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnRoundWithoutYou(*m, effects);
+  if (const auto* m = std::get_if<rendezvous::ExcludedFromRound>(&message)) return OnExcludedFromRound(*m, effects);
   if (const auto* m = std::get_if<rendezvous::Finish>(&message)) return OnFinish(m->verdict, now, effects);
   if (const auto* m = std::get_if<rendezvous::Waiting>(&message)) {
     if (state_ != State::kIdle) return;
@@ -168,7 +167,7 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
                                 : absl::StrCat("reached the rendezvous server at ", leader_, ", which leads")});
   }
   line_.OnWelcome(welcome, now);
-  if (!welcome.missed_round || (current_ && *welcome.missed_round > current_->round)) line_.OnMissedRound();
+  if (current_ && welcome.missed_round > current_->round) line_.OnMissedRound();
   if (state_ == State::kConnecting) {
     state_ = State::kIdle;
     reports_.StartWait(now);
@@ -203,7 +202,7 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   if (state_ != State::kIdle) return;
   const LocalRanks kept = workers_.In(WorkerSet::State::kSuspended);
   if (!workers_.Quiet() || (!assignment.keeps_workers && !kept.empty())) {
-    // A survivor is being killed, or an older server does not know about survivors.
+    // A survivor is being killed, or the server does not know that there are any.
     deferred_ = assignment;
     return assignment.keeps_workers ? void() : KillSurvivors(kept, now, effects);
   }
@@ -277,7 +276,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
   }
 }
 
-void AgentMachine::OnRoundWithoutYou(const rendezvous::ExcludedFromRound& without, Effects* effects) {
+void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects) {
   if (exit_ || !current_ || without.round <= current_->round) return;
   left_out_ = true;
   line_.OnMissedRound();

@@ -154,7 +154,7 @@ class AgentMachine {
   void Confirm(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnAssign(const rendezvous::Assignment& assignment, SteadyTime now, Effects* effects);
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
-  void OnRoundWithoutYou(const rendezvous::ExcludedFromRound& without, Effects* effects);
+  void OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
 
   // The workers.

@@ -67,8 +67,7 @@ void ServerLine::SetHasWorkers(bool has_workers) {
 }
 
 void ServerLine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now) {
-  const bool has_own_timeout = welcome.heartbeat_timeout > absl::ZeroDuration();
-  lease_.SetTimeout(has_own_timeout ? welcome.heartbeat_timeout : settings_.heartbeat_timeout);
+  lease_.SetTimeout(welcome.heartbeat_timeout);
   reconnect_timeout_ =
       settings_.reconnect_timeout.value_or(welcome.by_launcher ? kHostedServerReturns : kServerReturns);
   state_ = State::kUp;

@@ -1,14 +1,6 @@
 #include "launcher/progress/progress_reports.h"
 
-#include <algorithm>
-
 namespace ddprun::launcher {
-
-void ProgressReports::OnWelcome(const rendezvous::Welcome& welcome) {
-  server_accepts_ = std::find(welcome.capabilities.begin(), welcome.capabilities.end(), rendezvous::kCanTakeProgress) !=
-                    welcome.capabilities.end();
-  if (!server_accepts_) fresh_.clear();
-}
 
 void ProgressReports::BeginRound(uint64_t round) {
   if (round != round_) fresh_.clear();
@@ -16,7 +8,6 @@ void ProgressReports::BeginRound(uint64_t round) {
 }
 
 void ProgressReports::OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at) {
-  if (!server_accepts_) return;
   Report& report = fresh_[local_rank];
   report.at = at;
   report.progress.local_rank = local_rank;

@@ -11,19 +11,17 @@
 
 namespace ddprun::launcher {
 
-// PURE: collects progress reports for the server: the latest report of each rank, at most one message per
-// rendezvous::kProgressInterval, and none if the server does not accept them. Thread-compatible.
+// PURE: what the server is told of the workers' progress: the newest report of each rank, at most one message in
+// rendezvous::kProgressInterval. Thread-compatible.
 class ProgressReports {
  public:
-  // Checks whether the server accepts progress reports.
-  void OnWelcome(const rendezvous::Welcome& welcome);
-  // Drops unsent reports of earlier rounds. May be called again for the same round.
+  // Reports of an earlier round are not told any more. May be called again for the same round.
   void BeginRound(uint64_t round);
   void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at);
 
-  // When Take will return a message.
+  // When Take has something.
   SteadyTime NextDeadline() const;
-  // Returns the message to send now, if any.
+  // To be sent now, if anything is.
   std::optional<rendezvous::Progress> Take(SteadyTime now);
 
  private:
@@ -32,9 +30,8 @@ class ProgressReports {
     SteadyTime at;
   };
 
-  bool server_accepts_ = false;
   uint64_t round_ = 0;
-  std::map<int32_t, Report> fresh_;  // by local rank; not sent yet
+  std::map<int32_t, Report> fresh_;  // by local rank
   SteadyTime not_before_ = SteadyTime::InfinitePast();
 };
 

@@ -114,18 +114,16 @@ void Job::SayWelcome(Node* node, const Join& join, const Turn& turn) {
   members_.SetInTouch(node, join.in_touch && join.current);
   node->may_claim_touch = node->in_touch;
   node->told_left_out = false;
-  node->can_be_left_out =
-      std::find(join.capabilities.begin(), join.capabilities.end(), kCanBeLeftOut) != join.capabilities.end();
   Welcome welcome;
-  if (join.heartbeat_timeout > absl::ZeroDuration() && !node->in_process) {
+  if (!node->in_process) {
     const int64_t nodes = std::max<int64_t>(settings_.min_nodes, static_cast<int64_t>(members_.size()));
     const absl::Duration planned = StretchedTimeout(settings_.heartbeat_timeout, nodes);
     // Should this Welcome get lost, the launcher goes by what it has: so the time never gets shorter. No server has
     // given it a longer one than the longest.
     const absl::Duration present = std::max(node->heartbeat_timeout, join.heartbeat_timeout);
     members_.SetHeartbeatTimeout(node, std::min(std::max(planned, present), LongestTimeout(settings_)));
-    welcome.heartbeat_timeout = node->heartbeat_timeout;
   }
+  welcome.heartbeat_timeout = node->heartbeat_timeout;
   welcome.heartbeat_interval = BeatInterval(*node);
   welcome.missed_round = node->in_round() ? 0 : round_.last_given_out();
   Tell(*node, std::move(welcome), turn);

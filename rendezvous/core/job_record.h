@@ -20,7 +20,7 @@ namespace ddprun::rendezvous {
 // A node of a round.
 struct RoundNodeRecord {
   std::string node_id;
-  std::string session;  // digest of its session secret (protocol 2.4); empty: it had none
+  std::string session;  // digest of its session secret (protocol 2.4)
   bool gone = false;    // it was lost or left since; if it may have workers still, it is among the fenced nodes
 
   friend bool operator==(const RoundNodeRecord&, const RoundNodeRecord&) = default;
@@ -62,8 +62,7 @@ struct JobSize {
   friend bool operator==(const JobSize&, const JobSize&) = default;
 };
 
-// The job id of the record of what is the server's: drained_hosts. No job can have it. A server of before it takes it
-// for a job that never began.
+// The job id of the record of what is the server's: drained_hosts. No job can have it.
 inline constexpr char kServerRecordId[] = "ddprun:server";
 
 // What failures have cost so far (protocol 3.5), as of when the record was made.
@@ -131,7 +130,7 @@ struct JobRecord {
   std::vector<std::string> others;         // ids of nodes beside the round's: spares, and lost ones
   uint64_t earlier_round = 0;              // the last one of the ended job of this id before; 0: none is known
   std::optional<Verdict> earlier_verdict;  // of that job
-  std::optional<GoodputRecord> goodput;    // unset: of a server from before this field
+  std::optional<GoodputRecord> goodput;    // unset: not known
   std::vector<Event> events;               // as JobHistory has them; for people
 
   // Of an ended job.

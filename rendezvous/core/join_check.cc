@@ -49,13 +49,6 @@ Problem CheckTexts(const Join& join) {
   if (auto p = CheckText("address", join.address, 1, kMaxNameBytes)) return p;
   if (auto p = CheckText("role", join.role, 0, kMaxNameBytes)) return p;
   if (auto p = CheckText("topology", join.topology, 0, kMaxTopologyBytes)) return p;
-  if (join.capabilities.size() > kMaxCapabilities) {
-    return absl::StrCat("Join.capabilities has ", join.capabilities.size(), " entries; at most ", kMaxCapabilities,
-                        " are allowed");
-  }
-  for (const std::string& name : join.capabilities) {
-    if (auto p = CheckText("capabilities", name, 1, kMaxCapabilityBytes)) return p;
-  }
   if (auto p = CheckSecret("session_secret", join.session_secret)) return p;
   return CheckSecret("store_secret", join.store_secret);
 }

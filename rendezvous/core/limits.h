@@ -30,9 +30,6 @@ inline uint64_t MaxReportedRound(absl::Time now) {
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxTopologyBytes = 4096;
 
-inline constexpr int kMaxCapabilities = 64;
-inline constexpr size_t kMaxCapabilityBytes = 64;
-
 inline constexpr size_t kMaxProcessNameBytes = 128;
 
 inline constexpr size_t kMinSecretBytes = 16;

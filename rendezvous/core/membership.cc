@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 
 std::string Membership::SessionOf(const Join& join) {
-  return join.session_secret.empty() ? "" : SecretDigest(join.session_secret);
+  return SecretDigest(join.session_secret);
 }
 
 bool Membership::IsOfSession(absl::string_view session, const Join& join) {

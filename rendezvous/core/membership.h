@@ -43,12 +43,11 @@ struct Node {
   int32_t base_role_rank = 0;
   int32_t role_world_size = 0;
   bool keeps_workers = false;    // in that round, its survivors of the one before go on
-  bool can_be_left_out = false;  // its launcher answers ExcludedFromRound (protocol 3.9)
   bool may_claim_touch = false;  // it says that it is in touch, or may come to say so since its last Assign
   bool told_left_out = false;    // on its present stream, and has not answered yet
 
   // ----
-  std::string session;               // digest of its first Join's session_secret; empty: it had none
+  std::string session;               // digest of its first Join's session_secret
   absl::Duration heartbeat_timeout;  // of this node: the job's, or longer (beat_plan.h)
   uint64_t join_order = 0;
   std::optional<int32_t> node_rank;  // requested group rank
@@ -84,7 +83,7 @@ class Membership {
   Node* Add(const Join& join, SteadyTime now);
   void Remove(Node* node);
 
-  // The digest of the Join's session secret; empty: it has none.
+  // The digest of the Join's session secret.
   static std::string SessionOf(const Join& join);
   // Whether the Join is of the launcher process of whose session secret this is the digest (protocol 2.4).
   static bool IsOfSession(absl::string_view session, const Join& join);

@@ -14,9 +14,6 @@
 // cited here). proto/rendezvous.proto is the same on the wire and rendezvous/wire converts between the two.
 namespace ddprun::rendezvous {
 
-// Capability of a launcher that answers ExcludedFromRound: it can be left out of a round (protocol 3.9).
-inline constexpr char kCanBeLeftOut[] = "round-without-you";
-
 // What this build speaks (protocol 7). It grows when a message's meaning changes, not when something is added.
 inline constexpr uint32_t kProtocolVersion = 1;
 
@@ -132,15 +129,14 @@ struct Join {
   Phase phase = Phase::kIdle;
   std::optional<Assignment> current;  // the last assignment it took, if any
   // At every moment since it took `current` it was certain that the server counts on it: so no round was given out
-  // without it since (protocol 4.5). Never of a launcher of before this field.
+  // without it since (protocol 4.5).
   bool in_touch = false;
-  uint32_t protocol_version = kProtocolVersion;  // 0: a launcher of before versions
-  std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
+  uint32_t protocol_version = kProtocolVersion;
   // Known to this launcher process and the server only: proves that a later Join of node_id is of the same process
-  // (protocol 2.4). Empty: a launcher of before it.
+  // (protocol 2.4).
   std::string session_secret;
   std::string store_secret;  // random, fresh with each store; for the nodes of its round only
-  // By which it goes at present: the job's, or what a Welcome said. Zero: a launcher that goes by the job's always.
+  // The launcher's current timeout: the job's, or that of an earlier Welcome.
   absl::Duration heartbeat_timeout;
   std::vector<Survivor> survivors;  // of an idle node, by local rank; ignored in other phases
   bool can_reform = false;          // as in Ready
@@ -208,15 +204,14 @@ struct RankProgress {
 };
 inline constexpr size_t kMaxPhaseBytes = 64;
 
-// Where the workers of `round` are on this node: for people and statistics, nothing is decided by it. Only to a server
-// with the capability kCanTakeProgress, at most once per kProgressInterval, and not when nothing is new.
+// Where the workers of `round` are on this node: for people and statistics, nothing is decided by it. At most
+// once per kProgressInterval, and not when nothing is new.
 struct Progress {
   uint64_t round = 0;
   std::vector<RankProgress> ranks;  // that have said something since the last Progress, by local rank; bounded
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 inline constexpr int kMaxRanksInProgress = 256;  // the others follow in the next one
-inline constexpr char kCanTakeProgress[] = "progress";
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 
 using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceeded, Ready, Leave, Progress>;
@@ -227,12 +222,9 @@ using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceed
 struct Welcome {
   absl::Duration heartbeat_interval;             // infinite: send none
   bool by_launcher = false;                      // the server lives in a launcher, and dies with it
-  uint32_t protocol_version = kProtocolVersion;  // 0: a server of before versions
-  std::vector<std::string> capabilities;         // names of what else it can do, at most kMaxCapabilities
-  absl::Duration heartbeat_timeout;              // of this node from now on (protocol 4.7); zero: the job's
-  // The last round that this server gave out without the node; 0: none. Unset: the server does not know of
-  // Join::in_touch, and may leave out a node in spite of it.
-  std::optional<uint64_t> missed_round = std::nullopt;
+  uint32_t protocol_version = kProtocolVersion;
+  absl::Duration heartbeat_timeout;  // of this node from now on (protocol 4.7)
+  uint64_t missed_round = 0;         // the last round that was assigned without the node; 0: none
   std::string server_process;  // of a server in a launcher, for launchers on its machine (base/process_name.h)
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
@@ -274,7 +266,7 @@ struct StopRound {
 };
 
 // The next round is to begin without this node, which is idle. It begins after the node's Ready that says `left_out`
-// (protocol 3.9). Should the node be needed after all, an Assign follows. Only to nodes with the capability.
+// (protocol 3.9). Should the node be needed after all, an Assign follows.
 struct ExcludedFromRound {
   uint64_t round = 0;  // at least this one
   std::string reason;  // one sentence

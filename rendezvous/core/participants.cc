@@ -21,14 +21,14 @@ LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
   for (const Node* node : members.OnHosts(rules.drained)) {
     if (IsNewcomer(node)) {
       left_out.insert(node);
-    } else if (node->can_be_left_out) {
+    } else {
       drained.push_back(node);
     }
   }
   std::vector<const Node*> nodes;  // who is needed first comes first
   for (const std::string& node_id : rules.cooldowns.Nodes()) {
     const Node* node = members.Find(node_id);
-    if (node != nullptr && node->can_be_left_out && !rules.drained.contains(node->host)) nodes.push_back(node);
+    if (node != nullptr && !rules.drained.contains(node->host)) nodes.push_back(node);
   }
   nodes.insert(nodes.end(), drained.begin(), drained.end());
   const size_t there = members.size() - left_out.size();
@@ -43,7 +43,6 @@ LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules) {
   size_t too_many = ranked.size() - std::min(ranked.size(), rules.max_nodes);
   for (const Node* node : ranked) {
     if (too_many == 0) break;
-    if (!node->can_be_left_out) continue;
     left_out.insert(node);
     --too_many;
   }

@@ -34,8 +34,7 @@ size_t CountDrainedNewcomers(const Membership& members, const DrainedHosts& drai
 
 // Nodes that the next round begins without (protocol 3.9, 3.10): newcomers of drained hosts; nodes with a cooldown and
 // those of drained hosts, as far as `min_nodes` others are there (those with a cooldown that ends first are needed
-// first); and if the last round's nodes are more than `max_nodes`, those of the highest group ranks. Of nodes of the
-// last round whose launchers lack the capability, none.
+// first); and if the last round's nodes are more than `max_nodes`, those of the highest group ranks.
 LeftOutNodes LeftOut(const Membership& members, const LeftOutRules& rules);
 
 // Nobody has to be waited for but nodes that are gone: those of the last round, who always take part unless they are

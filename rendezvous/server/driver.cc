@@ -216,7 +216,6 @@ void Driver::QueueLocked(Tell tell) {
   Peer& peer = peers_[session.get()];
   if (std::holds_alternative<Finish>(tell.message)) peer.finished = true;
   auto* const welcome = std::get_if<Welcome>(&tell.message);
-  if (welcome != nullptr) welcome->capabilities.push_back(kCanTakeProgress);
   if (std::holds_alternative<HeartbeatAck>(tell.message)) {  // depends on no record
     actions_.push_back(Action{.session = session, .message = std::move(tell.message)});
     return;

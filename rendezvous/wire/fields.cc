@@ -55,14 +55,9 @@ bool FieldReader::Fits(absl::string_view name, const std::string& value, size_t 
   return value.size() <= max_bytes && IsUtf8(value);
 }
 
-std::vector<std::string> FieldReader::Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values) {
-  if (values.size() > kMaxCapabilities) {
-    Fail("capabilities", absl::StrCat("has ", values.size(), " entries, more than ", kMaxCapabilities));
-    return {};
-  }
-  std::vector<std::string> names;
-  for (const std::string& value : values) names.push_back(Name("capabilities", value, kMaxCapabilityBytes));
-  return names;
+uint32_t FieldReader::Version(uint32_t value) {
+  if (value == 0) Fail("protocol_version", "is missing");
+  return value;
 }
 
 std::string FieldReader::Secret(absl::string_view name, const std::string& value) {

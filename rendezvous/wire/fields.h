@@ -41,8 +41,8 @@ class FieldReader {
   std::string Line(absl::string_view name, const std::string& value, size_t max_bytes);
   std::string Lines(absl::string_view name, const std::string& value, size_t max_bytes);
 
-  // At most kMaxCapabilities names of at most kMaxCapabilityBytes.
-  std::vector<std::string> Capabilities(const google::protobuf::RepeatedPtrField<std::string>& values);
+  // A protocol_version: at least 1.
+  uint32_t Version(uint32_t value);
 
   // Nothing, or kMinSecretBytes to kMaxSecretBytes of any kind.
   std::string Secret(absl::string_view name, const std::string& value);

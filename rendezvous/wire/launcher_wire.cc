@@ -58,11 +58,8 @@ struct Writer {
     SetSurvivors(join.survivors, out->mutable_survivors());
     out->set_can_reform(join.can_reform);
     out->set_protocol_version(join.protocol_version);
-    for (const std::string& name : join.capabilities) out->add_capabilities(name);
     out->set_session_secret(join.session_secret);
-    if (join.heartbeat_timeout > absl::ZeroDuration()) {
-      SetDuration(join.heartbeat_timeout, out->mutable_heartbeat_timeout());
-    }
+    SetDuration(join.heartbeat_timeout, out->mutable_heartbeat_timeout());
   }
   void operator()(const Heartbeat&) const { proto->mutable_heartbeat(); }
   void operator()(const WorkerFailed& failed) const {
@@ -112,12 +109,11 @@ Join ReadJoin(const v1::Join& proto, FieldReader fields) {
   join.in_touch = proto.in_touch();
   join.survivors = FromProto(proto.survivors());
   join.can_reform = proto.can_reform();
-  join.protocol_version = proto.protocol_version();
-  join.capabilities.assign(proto.capabilities().begin(), proto.capabilities().end());
+  join.protocol_version = fields.Version(proto.protocol_version());
   join.session_secret = proto.session_secret();
-  if (proto.has_heartbeat_timeout()) {
-    join.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
-  }
+  if (join.session_secret.empty()) fields.Fail("session_secret", "is missing");
+  join.heartbeat_timeout =
+      fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
   return join;
 }
 

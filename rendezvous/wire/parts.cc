@@ -38,17 +38,10 @@ JobSettings FromProto(const v1::JobSettings& proto, FieldReader fields) {
   settings.heartbeat_timeout =
       fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
   settings.reconnect_grace = fields.Duration("reconnect_grace", proto.has_reconnect_grace(), proto.reconnect_grace());
-  // Of a launcher of before these fields they are the defaults.
-  if (proto.has_restart_window()) {
-    settings.restart_window = fields.Duration("restart_window", true, proto.restart_window());
-  }
-  if (proto.has_restart_backoff()) {
-    settings.restart_backoff = fields.Duration("restart_backoff", true, proto.restart_backoff());
-  }
-  if (proto.has_max_failures_at_step()) settings.max_failures_at_step = proto.max_failures_at_step();
-  if (proto.has_node_cooldown()) {
-    settings.node_cooldown = fields.Duration("node_cooldown", true, proto.node_cooldown());
-  }
+  settings.restart_window = fields.Duration("restart_window", proto.has_restart_window(), proto.restart_window());
+  settings.restart_backoff = fields.Duration("restart_backoff", proto.has_restart_backoff(), proto.restart_backoff());
+  settings.max_failures_at_step = proto.max_failures_at_step();
+  settings.node_cooldown = fields.Duration("node_cooldown", proto.has_node_cooldown(), proto.node_cooldown());
   return settings;
 }
 

@@ -22,11 +22,8 @@ struct Writer {
     }
     out->set_by_launcher(welcome.by_launcher);
     out->set_protocol_version(welcome.protocol_version);
-    for (const std::string& name : welcome.capabilities) out->add_capabilities(name);
-    if (welcome.heartbeat_timeout > absl::ZeroDuration()) {
-      SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
-    }
-    if (welcome.missed_round.has_value()) out->set_missed_round(*welcome.missed_round);
+    SetDuration(welcome.heartbeat_timeout, out->mutable_heartbeat_timeout());
+    out->set_missed_round(welcome.missed_round);
     out->set_server_process(welcome.server_process);
   }
   void operator()(const HeartbeatAck&) const { proto->mutable_heartbeat_ack(); }
@@ -58,14 +55,15 @@ struct Writer {
     proto->mutable_rejected()->set_reason(FitText(rejected.reason, kMaxTextBytes));
   }
   void operator()(const ExcludedFromRound& without) const {
-    v1::ExcludedFromRound* out = proto->mutable_round_without_you();
+    v1::ExcludedFromRound* out = proto->mutable_excluded_from_round();
     out->set_round(without.round);
     out->set_reason(FitText(without.reason, kMaxTextBytes));
   }
 };
 
 Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
-  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(), proto.protocol_version()};
+  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(),
+                  fields.Version(proto.protocol_version())};
   if (proto.has_heartbeat_interval()) {
     welcome.heartbeat_interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
     // A launcher that beats without pause would be felt.
@@ -73,11 +71,9 @@ Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
       fields.Fail("heartbeat_interval", "must be at least 1ms");
     }
   }
-  welcome.capabilities = fields.Capabilities(proto.capabilities());
-  if (proto.has_heartbeat_timeout()) {
-    welcome.heartbeat_timeout = fields.Duration("heartbeat_timeout", true, proto.heartbeat_timeout());
-  }
-  if (proto.has_missed_round()) welcome.missed_round = proto.missed_round();
+  welcome.heartbeat_timeout =
+      fields.Duration("heartbeat_timeout", proto.has_heartbeat_timeout(), proto.heartbeat_timeout());
+  welcome.missed_round = proto.missed_round();
   welcome.server_process = fields.OptionalName("server_process", proto.server_process(), kMaxProcessNameBytes);
   return welcome;
 }
@@ -127,7 +123,7 @@ Rejected ReadRejected(const v1::Rejected& proto, FieldReader fields) {
   return Rejected{fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
-ExcludedFromRound ReadRoundWithoutYou(const v1::ExcludedFromRound& proto, FieldReader fields) {
+ExcludedFromRound ReadExcludedFromRound(const v1::ExcludedFromRound& proto, FieldReader fields) {
   return ExcludedFromRound{proto.round(), fields.Line("reason", proto.reason(), kMaxTextBytes)};
 }
 
@@ -154,8 +150,8 @@ absl::StatusOr<ServerMessage> FromProto(const v1::ServerMessage& proto) {
     case v1::ServerMessage::kRejected:
       message = ReadRejected(proto.rejected(), FieldReader("rejected", &status));
       break;
-    case v1::ServerMessage::kRoundWithoutYou:
-      message = ReadRoundWithoutYou(proto.excluded_from_round(), FieldReader("excluded_from_round", &status));
+    case v1::ServerMessage::kExcludedFromRound:
+      message = ReadExcludedFromRound(proto.excluded_from_round(), FieldReader("excluded_from_round", &status));
       break;
     case v1::ServerMessage::MESSAGE_NOT_SET: status = UnknownKind(proto); break;
   }

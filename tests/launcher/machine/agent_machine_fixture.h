@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/machine/agent_machine.h"
+#include "tests/launcher/machine/welcome.h"
 
 // A launcher of two workers, in a job of two nodes, whose effects are read as words.
 namespace ddprun::launcher {
@@ -157,7 +158,7 @@ class AgentMachineTest : public ::testing::Test {
   }
   void Run(uint64_t round = 1) {
     Connect();
-    Say(rendezvous::Welcome{absl::InfiniteDuration()});
+    Say(WelcomeEvery(absl::InfiniteDuration()));
     ASSERT_EQ(Say(rendezvous::Assign{Round(round)}), absl::StrCat("spawn ", round));
     ASSERT_EQ(machine_.state(), AgentMachine::State::kRunning);
   }

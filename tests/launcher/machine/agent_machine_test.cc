@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
+#include "tests/launcher/machine/welcome.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -19,7 +20,7 @@ using State = AgentMachine::State;
 
 TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
   EXPECT_EQ(Connect(), "join 1 idle");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
   EXPECT_EQ(Say(rendezvous::Assign{Round(1)}), "spawn 1");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
   EXPECT_EQ(End({{0, std::nullopt}}), "");
@@ -76,7 +77,7 @@ TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnConnected(now_, &effects_);
   EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port, 1);
   Take();
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   Say(rendezvous::Assign{Round(1)});
   machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
   EXPECT_EQ(Render(effects_), "failed 1 rank 0, sweep, store") << "not ready before the store listens";
@@ -99,11 +100,11 @@ TEST_F(AgentMachineTest, OnSignal_WhileTheStoreIsBeingOpened_Exits) {
 TEST_F(AgentMachineTest, OnConnected_WhileTheStoreIsBeingOpened_ReadyFollows) {
   Run();
   Lose();
-  machine_.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now_, &effects_);
+  machine_.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now_, &effects_);
   machine_.OnWorkersEnded({{0, Failure(0)}, {1, Failure(1)}}, now_, &effects_);
   effects_.clear();
   EXPECT_EQ(Connect(), "join 2 stopping");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "failed 1 rank 0");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0");
   machine_.OnStoreOpened({2}, now_, &effects_);
   EXPECT_EQ(Take(), "ready 1");
 }
@@ -117,7 +118,7 @@ TEST_F(AgentMachineTest, OnStopRound_AfterSuccess_GoesIdleAtOnce) {
 TEST_F(AgentMachineTest, OnStopRound_OfAnOldRoundOrWithoutOne_IsIgnored) {
   Connect();
   EXPECT_EQ(Say(rendezvous::StopRound{1, "", std::nullopt}), "");
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   EXPECT_EQ(Say(rendezvous::Assign{Round(5)}), "spawn 5");
   EXPECT_EQ(Say(rendezvous::StopRound{4, "", std::nullopt}), "");
   EXPECT_EQ(machine_.state(), State::kRunning);
@@ -147,7 +148,7 @@ TEST_F(AgentMachineTest, OnDisconnected_Running_WorkersRunOnAndTheNodeRejoinsWhe
   EXPECT_EQ(Lose(), "");
   EXPECT_NE(printed_.find("workers run on"), std::string::npos) << printed_;
   EXPECT_EQ(Connect(), "join 2 running");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
@@ -168,7 +169,7 @@ TEST_F(AgentMachineTest, OnWelcome_AfterAFailureThatWasNeverHeardOf_ReportsItBef
   Lose();
   EXPECT_EQ(End({{0, Failure(0)}, {1, std::nullopt}}), "sweep, store") << "nobody to tell";
   EXPECT_EQ(Connect(), "join 2 stopping");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "failed 1 rank 0, ready 1");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "failed 1 rank 0, ready 1");
 }
 
 TEST_F(AgentMachineTest, OnWelcome_AfterSuccessWithoutServer_JoinTellsIt) {
@@ -183,7 +184,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersSucceededAfterTheJoin_IsTold) {
   Lose();
   EXPECT_EQ(Connect(), "join 2 running");
   EXPECT_EQ(End({{0, std::nullopt}, {1, std::nullopt}}), "sweep");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "succeeded 1");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "succeeded 1");
 }
 
 TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
@@ -192,7 +193,7 @@ TEST_F(AgentMachineTest, OnWelcome_WorkersStoppedAfterTheJoin_IsTold) {
   Lose();
   EXPECT_EQ(Connect(), "join 2 stopping");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, store");
-  EXPECT_EQ(Say(rendezvous::Welcome{absl::InfiniteDuration()}), "ready 1");
+  EXPECT_EQ(Say(WelcomeEvery(absl::InfiniteDuration())), "ready 1");
 }
 
 TEST_F(AgentMachineTest, OnDisconnected_BeforeTheFirstWelcome_WaitsForTheJoinTimeout) {
@@ -217,7 +218,7 @@ TEST_F(AgentMachineTest, OnDisconnected_Permanent_ExitsWithOne) { EXPECT_EQ(Lose
 
 TEST_F(AgentMachineTest, OnDeadline_Heartbeats_AreSentAndASilentServerIsLeft) {
   Connect();
-  Say(rendezvous::Welcome{absl::Milliseconds(500)});
+  Say(WelcomeEvery(absl::Milliseconds(500)));
   EXPECT_EQ(Due(), "heartbeat");
   Say(rendezvous::HeartbeatAck{});
   std::string due;
@@ -250,7 +251,7 @@ TEST_F(AgentMachineTest, OnRanksJoined_SomeMissingAfterTenSeconds_AreReportedUnt
 
 TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
   Connect();
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   Assignment second = Round(1);
   second.group_rank = 1;
   second.master_addr = "fd77::1";
@@ -271,7 +272,7 @@ TEST_F(AgentMachineTest, OnStoreReached_NotWithinFiveSeconds_IsSaidOnce) {
 
 TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
   Connect();
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   Assignment second = Round(1);
   second.group_rank = 1;
   Say(rendezvous::Assign{second});
@@ -292,7 +293,7 @@ TEST_F(AgentMachineTest, OnStoreReached_InTimeOrRoundOver_NothingIsSaid) {
 TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
   machine_.OnServing("this node serves at 127.0.0.1:29400");
   Connect();
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   rendezvous::Waiting waiting;
   waiting.nodes_joined = 1;
   waiting.min_nodes = waiting.max_nodes = 2;
@@ -328,7 +329,7 @@ TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
   machine.Start(now, &effects);
   machine.OnStoreOpened({1}, now, &effects);
   machine.OnConnected(now, &effects);
-  machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
+  machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
   Assignment assignment;
   assignment.round = 1;
   machine.OnServerMessage(rendezvous::Assign{assignment}, now, &effects);
@@ -346,7 +347,7 @@ TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
   machine.Start(now, &effects);
   machine.OnStoreOpened({1}, now, &effects);
   machine.OnConnected(now, &effects);
-  machine.OnServerMessage(rendezvous::Welcome{absl::InfiniteDuration()}, now, &effects);
+  machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
   rendezvous::Waiting waiting;
   waiting.nodes_joined = 2;
   waiting.min_nodes = waiting.max_nodes = 3;

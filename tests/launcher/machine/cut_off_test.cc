@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/machine/agent_machine.h"
+#include "tests/launcher/machine/welcome.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,7 +24,7 @@ class CutOffTest : public ::testing::Test {
     machine_.Start(now_, &effects_);
     machine_.OnStoreOpened({1}, now_, &effects_);
     machine_.OnConnected(now_, &effects_);
-    Say(rendezvous::Welcome{kTimeout / 6});
+    Say(WelcomeEvery(kTimeout / 6));
     Say(rendezvous::Assign{Round(1)});
     Clear();
   }
@@ -137,7 +138,7 @@ TEST_F(CutOffTest, WorkersGone_NodeIsIdleAndJoinsAgainAsSuch) {
   machine_.OnConnected(now_, &effects_);
   ASSERT_NE(Sent<rendezvous::Join>(), nullptr);
   EXPECT_EQ(Sent<rendezvous::Join>()->phase, rendezvous::Join::Phase::kIdle);
-  Say(rendezvous::Welcome{kTimeout / 6});
+  Say(WelcomeEvery(kTimeout / 6));
   Say(rendezvous::Assign{Round(2)});
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
@@ -173,7 +174,7 @@ TEST_F(CutOffTest, Welcome_CountsFromWhenItsJoinWasSent) {
   Until(7);
   machine_.OnConnected(now_, &effects_);
   Until(8);
-  Say(rendezvous::Welcome{kTimeout / 6});
+  Say(WelcomeEvery(kTimeout / 6));
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(7 + 11));
 }
 
@@ -246,7 +247,7 @@ TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
   Say(rendezvous::Assign{Round(2)});
   Disconnect(std::nullopt);
   machine_.OnConnected(now_, &effects_);
-  Say(rendezvous::Welcome{kTimeout / 6});
+  Say(WelcomeEvery(kTimeout / 6));
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0) << "the server tells it again, if it still counts";
 }
 
@@ -299,7 +300,7 @@ TEST_F(CutOffTest, ServerInThisProcess_NeverCutsOff) {
   Until(6);
   Disconnect();
   machine_.OnConnected(now_, &effects_);
-  Say(rendezvous::Welcome{absl::InfiniteDuration()});
+  Say(WelcomeEvery(absl::InfiniteDuration()));
   Until(1000);
   EXPECT_EQ(machine_.state(), State::kRunning);
   EXPECT_EQ(machine_.WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
@@ -313,18 +314,18 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   EXPECT_EQ(Sent<rendezvous::Join>()->phase, rendezvous::Join::Phase::kRunning);
   Until(10);
   EndWorker();
-  Say(rendezvous::Welcome{kTimeout / 6});
+  Say(WelcomeEvery(kTimeout / 6));
   EXPECT_NE(Sent<rendezvous::Ready>(), nullptr);
 }
 
 // Protocol 4.5: what the Join says of rounds that may have been given out without this node.
 TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
-  const auto rejoin = [this](std::optional<uint64_t> missed_round) {
+  const auto rejoin = [this](uint64_t missed_round) {
     Disconnect();
     Clear();
     machine_.OnConnected(now_, &effects_);
     const bool in_touch = Sent<rendezvous::Join>()->in_touch;
-    rendezvous::Welcome welcome{kTimeout / 6};
+    rendezvous::Welcome welcome = WelcomeEvery(kTimeout / 6);
     welcome.missed_round = missed_round;
     Say(welcome);
     return in_touch;
@@ -333,23 +334,16 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
   EXPECT_TRUE(rejoin(1)) << "it was given a round after that";
   EXPECT_TRUE(rejoin(2));
   EXPECT_FALSE(rejoin(0)) << "round 2 was given out without it";
-  Say(rendezvous::StopRound{1, "over"});
-  EndWorker();
-  Say(rendezvous::Assign{Round(3)});
-  EXPECT_TRUE(rejoin(std::nullopt));
-  EXPECT_FALSE(rejoin(0)) << "that server may have left it out";
 }
 
 // Protocol 3.9.
-TEST_F(CutOffTest, RoundWithoutYou_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
+TEST_F(CutOffTest, ExcludedFromRound_IsAnsweredByReady_AndTheNodeIsNotInTouchUntilItsNextRound) {
   const auto in_touch = [this] {
     Clear();
     Disconnect();
     machine_.OnConnected(now_, &effects_);
-    const auto* join = Sent<rendezvous::Join>();
-    EXPECT_EQ(join->capabilities, std::vector<std::string>{rendezvous::kCanBeLeftOut});
-    const bool in_touch = join->in_touch;
-    Say(rendezvous::Welcome{kTimeout / 6, false, 1, {}, absl::ZeroDuration(), 0});
+    const bool in_touch = Sent<rendezvous::Join>()->in_touch;
+    Say(WelcomeEvery(kTimeout / 6));
     Clear();
     return in_touch;
   };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/machine/agent_machine.h"
+#include "tests/launcher/machine/welcome.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -87,7 +88,7 @@ class ReformTest : public ::testing::Test {
     machine_->Start(now_, &effects_);
     machine_->OnStoreOpened({++port_}, now_, &effects_);
     machine_->OnConnected(now_, &effects_);
-    Say(rendezvous::Welcome{kTimeout / 6});
+    Say(WelcomeEvery(kTimeout / 6));
     Assign(1, false);
     for (const int32_t rank : aware) Link(rank, Hello());
     effects_.clear();
@@ -279,7 +280,7 @@ TEST_F(ReformTest, Idle_ASurvivorDiesWhileTheServerIsAway_ItIsToldLater) {
   machine_->OnConnected(now_, &effects_);
   EXPECT_EQ(Take(), "join 0:120 2:121 can");
   EXPECT_EQ(End({Killed(0)}), "");
-  EXPECT_EQ(Say(rendezvous::Welcome{kTimeout / 6}), "ready 1 2:121 can");
+  EXPECT_EQ(Say(WelcomeEvery(kTimeout / 6)), "ready 1 2:121 can");
 }
 
 TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {

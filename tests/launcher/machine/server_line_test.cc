@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/launcher/machine/welcome.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -20,7 +22,7 @@ class ServerLineTest : public ::testing::Test {
   void Up(absl::Duration interval = kTimeout / 6) {
     line_.OnConnected(kStart);
     line_.OnMessage(false, kStart);
-    line_.OnWelcome({interval}, kStart);
+    line_.OnWelcome(WelcomeEvery(interval), kStart);
   }
   ServerLine line_;
 };
@@ -50,7 +52,9 @@ TEST_F(ServerLineTest, Lost_WithoutASetting_PatienceIsThatForTheKindOfServer) {
   ServerLine line({kTimeout, absl::Minutes(10)}, kStart);
   line.OnConnected(kStart);
   for (const bool by_launcher : {false, true, false}) {
-    line.OnWelcome({.heartbeat_interval = absl::Seconds(2), .by_launcher = by_launcher}, kStart);
+    rendezvous::Welcome welcome = WelcomeEvery(absl::Seconds(2));
+    welcome.by_launcher = by_launcher;
+    line.OnWelcome(welcome, kStart);
     EXPECT_EQ(line.patience(), by_launcher ? absl::Seconds(30) : absl::Minutes(30));
   }
   line.OnDisconnected("closed", std::nullopt, At(1));
@@ -93,7 +97,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   line_.OnConnected(kStart);
   line_.SetHasWorkers(true);
   line_.OnMessage(false, At(1));
-  line_.OnWelcome({.heartbeat_interval = absl::Seconds(4), .heartbeat_timeout = absl::Seconds(24)}, At(1));
+  line_.OnWelcome(WelcomeEvery(absl::Seconds(4)), At(1));
   EXPECT_EQ(line_.lease().StopAt(), At(20));
   EXPECT_EQ(line_.lease().KillAt(), At(22));
   EXPECT_TRUE(line_.TakeHeartbeat(At(5)));
@@ -101,7 +105,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   line_.OnDisconnected("closed", std::nullopt, At(6));
   line_.OnConnected(At(6));
   line_.OnMessage(false, At(6));
-  line_.OnWelcome({absl::Seconds(2)}, At(6));
+  line_.OnWelcome(WelcomeEvery(absl::Seconds(2)), At(6));
   EXPECT_EQ(line_.lease().StopAt(), At(16));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/machine/agent_machine.h"
+#include "tests/launcher/machine/welcome.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,7 +23,7 @@ class TellStopTest : public ::testing::Test {
     machine_->Start(now_, &effects_);
     machine_->OnStoreOpened({1}, now_, &effects_);
     machine_->OnConnected(now_, &effects_);
-    machine_->OnServerMessage(rendezvous::Welcome{kTimeout / 6}, now_, &effects_);
+    machine_->OnServerMessage(WelcomeEvery(kTimeout / 6), now_, &effects_);
     rendezvous::Assignment assignment;
     assignment.round = 1;
     assignment.world_size = assignment.group_world_size = 2;

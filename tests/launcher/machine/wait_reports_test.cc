@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/launcher/machine/welcome.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -49,7 +51,7 @@ TEST_F(WaitReportsTest, ALongWait_IsReportedAfterTenSecondsAndThenEveryMinute) {
             std::vector<std::string>(
                 {"waiting for the rendezvous server at 10.0.0.1:29400; here (10.0.0.2): connection refused"}));
   line_.OnConnected(At(71));
-  line_.OnWelcome({absl::Seconds(1)}, At(71));
+  line_.OnWelcome(WelcomeEvery(absl::Seconds(1)), At(71));
   EXPECT_EQ(Due(At(130)), std::vector<std::string>({"waiting for the other nodes of job job"}));
 }
 

@@ -9,10 +9,7 @@ SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(secon
 
 class ProgressReportsTest : public ::testing::Test {
  protected:
-  ProgressReportsTest() {
-    reports_.OnWelcome({.capabilities = {"other", rendezvous::kCanTakeProgress}});
-    reports_.BeginRound(3);
-  }
+  ProgressReportsTest() { reports_.BeginRound(3); }
   ProgressReports reports_;
 };
 
@@ -58,14 +55,6 @@ TEST_F(ProgressReportsTest, NewRound_ForgetsTheOldOne) {
   EXPECT_NE(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
   reports_.BeginRound(4);
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
-}
-
-TEST_F(ProgressReportsTest, ServerThatDoesNotTakeIt_IsToldNothing) {
-  reports_.OnProgress(0, {.step = 1}, At(1));
-  reports_.OnWelcome({});
-  EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
-  reports_.OnProgress(0, {.step = 2}, At(2));
-  EXPECT_FALSE(reports_.Take(At(9)).has_value());
 }
 
 TEST_F(ProgressReportsTest, ManyRanks_ComeInParts) {

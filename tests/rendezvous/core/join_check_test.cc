@@ -68,9 +68,6 @@ TEST(CheckJoinTest, Bounds_NameTheField) {
         "a\xC2\x9B"
         "1";
   });
-  ExpectRefused("capabilities", [](Join* j) { j->capabilities = {""}; });
-  ExpectRefused("capabilities", [](Join* j) { j->capabilities = {std::string(kMaxCapabilityBytes + 1, 'x')}; });
-  ExpectRefused("capabilities", [](Join* j) { j->capabilities.assign(kMaxCapabilities + 1, "x"); });
   ExpectRefused("session_secret", [](Join* j) { j->session_secret.assign(kMinSecretBytes - 1, 'x'); });
   ExpectRefused("session_secret", [](Join* j) { j->session_secret.assign(kMaxSecretBytes + 1, 'x'); });
   ExpectRefused("store_secret", [](Join* j) { j->store_secret.assign(kMaxSecretBytes + 1, 'x'); });

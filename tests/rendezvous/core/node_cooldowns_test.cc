@@ -100,10 +100,9 @@ TEST(LeftOutTest, OnlyWhoCanBeSpared_TheFirstToEndIsTakenBack) {
   for (const std::string id : {"a", "b", "c", "d"}) {
     Join join;
     join.node_id = join.host = id;
-    members.Add(join, SteadyTime())->can_be_left_out = id != "d";
+    members.Add(join, SteadyTime());
   }
   EXPECT_EQ(ids(1), "");
-  Fail(&cooldowns, "d", 3, At(0));
   Fail(&cooldowns, "b", 3, At(1));
   Fail(&cooldowns, "a", 3, At(2));
   Fail(&cooldowns, "not here", 3, At(3));

@@ -71,7 +71,6 @@ RandomEvent RandomLaunchers::JoinAs(Launcher* launcher) {
     join.store_port = next_port_++;
     join.incarnation = 0;
     join.can_reform = !OneIn(plain_);
-    if (!OneIn(8)) join.capabilities = {kCanBeLeftOut};
     launcher->left_out = launcher->owes_answer = false;
   }
   ++join.incarnation;

@@ -177,7 +177,7 @@ TEST(RegistryTest, Welcome_NamesTheRoundThatTheNodeMissed) {
     for (const Effect& effect : effects) {
       if (const auto* welcome = ToldMessage<Welcome>(effect)) return welcome->missed_round;
     }
-    return std::optional<uint64_t>(999);
+    return uint64_t{999};
   };
   Join a = Of("x", "a");
   EXPECT_EQ(missed(a), 0u) << "there was none yet";
@@ -357,16 +357,6 @@ TEST(RegistryTest, Join_WithoutTheNodesSecret_IsRejectedAndChangesNothing) {
   Join again = a;
   again.incarnation = 2;
   EXPECT_EQ(FindRejected(Tell(&registry, again, again, At(1))), nullptr);
-}
-
-TEST(RegistryTest, Join_OfLauncherWithoutSecret_MayComeBackWithoutOne) {
-  Registry registry(SteadyTime::InfinitePast());
-  Join a = Of("x", "a");
-  Tell(&registry, a, a, At(0));
-  a.incarnation = 2;
-  EXPECT_EQ(FindRejected(Tell(&registry, a, a, At(0))), nullptr);
-  a.incarnation = 3;
-  EXPECT_NE(FindRejected(Tell(&registry, a, WithSecret(a, 'a'), At(0))), nullptr);
 }
 
 // What a server with records leaves behind.

@@ -8,11 +8,7 @@ namespace {
 
 struct Renderer {
   std::string operator()(const Welcome& m) const {
-    std::string text = absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
-    if (m.heartbeat_timeout > absl::ZeroDuration()) {
-      absl::StrAppend(&text, ", timeout ", absl::FormatDuration(m.heartbeat_timeout));
-    }
-    return text;
+    return absl::StrCat("welcome, beat every ", absl::FormatDuration(m.heartbeat_interval));
   }
   std::string operator()(const HeartbeatAck&) const { return "ack"; }
   std::string operator()(const Waiting& m) const {

@@ -219,7 +219,6 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
     join.host = join.address = path.back();
     join.store_port = next_port_++;
     join.settings = settings_;
-    if (words.Number("old", 0) == 0) join.capabilities = {kCanBeLeftOut};
   }
   join.incarnation = words.Number("inc", again ? static_cast<int>(join.incarnation) + 1 : 1);
   join.slots = words.Number("slots", join.slots);

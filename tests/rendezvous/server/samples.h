@@ -96,7 +96,6 @@ inline Join SampleJoin() {
   join.survivors = {{0, 0}, {6, std::nullopt}, {7, int64_t{1} << 40}};
   join.can_reform = true;
   join.protocol_version = 7;
-  join.capabilities = {"recovery", "trace"};
   join.session_secret = std::string(
       "0123456789\0\xFF"
       "abcd",

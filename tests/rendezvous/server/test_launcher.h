@@ -32,8 +32,7 @@ inline std::string Describe(const ClientEvent& event) {
   if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason, ")");
   if (const auto* finish = std::get_if<Finish>(&message)) return absl::StrCat("Finish(", finish->verdict.reason, ")");
   if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason, ")");
-  if (const auto* without = std::get_if<ExcludedFromRound>(&message))
-    return "ExcludedFromRound(" + without->reason + ")";
+  if (const auto* without = std::get_if<ExcludedFromRound>(&message)) return "ExcludedFromRound(" + without->reason + ")";
   static constexpr const char* kNames[] = {"Welcome", "HeartbeatAck", "Waiting", "Assign"};
   return kNames[message.index()];
 }
@@ -135,6 +134,7 @@ class TestLauncher {
     join_.store_port = 40'000;
     join_.slots = 2;
     join_.settings = settings;
+    join_.session_secret = std::string(32, 's');
     join_.incarnation = 0;
     client_ = new_client(log_.Handler());
   }

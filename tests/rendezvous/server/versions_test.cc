@@ -50,7 +50,6 @@ TEST(VersionsTest, Server_NewerJoin_IsServedAndToldTheVersion) {
   TestServer server;
   v1::LauncherMessage join = IdleJoin(1);
   join.mutable_join()->set_protocol_version(99);
-  join.mutable_join()->add_capabilities("what-comes-later");
   ASSERT_TRUE(join.mutable_join()->MergeFromString(kUnknownField));
   RawClient newer(server.port());
   ASSERT_TRUE(newer.Write(join));
@@ -60,16 +59,13 @@ TEST(VersionsTest, Server_NewerJoin_IsServedAndToldTheVersion) {
   EXPECT_TRUE(newer.Read()->has_assign());
 }
 
-TEST(VersionsTest, Server_JoinOfVersionZero_IsServed) {
+TEST(VersionsTest, Server_JoinWithoutVersion_IsInvalid) {
   TestServer server;
   v1::LauncherMessage join = IdleJoin(1);
   join.mutable_join()->clear_protocol_version();
-  join.mutable_join()->clear_capabilities();
-  join.mutable_join()->clear_session_secret();
-  RawClient older(server.port());
-  ASSERT_TRUE(older.Write(join));
-  EXPECT_TRUE(older.Read()->has_welcome());
-  EXPECT_TRUE(older.Read()->has_assign());
+  RawClient client(server.port());
+  ASSERT_TRUE(client.Write(join));
+  EXPECT_EQ(client.Finish().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Says between all that it says what nobody knows yet.
@@ -91,7 +87,7 @@ class FutureServer final : public v1::Rendezvous::Service {
     stream->SendInitialMetadata();
     v1::LauncherMessage from;
     if (!stream->Read(&from)) return grpc::Status::OK;
-    v1::ServerMessage welcome = ToProto(ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, {"more"}}));
+    v1::ServerMessage welcome = ToProto(ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, absl::Seconds(1)}));
     (void)welcome.mutable_welcome()->MergeFromString(kUnknownField);
     Assignment assignment;
     assignment.round = 1;
@@ -123,7 +119,7 @@ TEST(VersionsTest, Client_UnknownKind_IsIgnored) {
   TestLauncher launcher(TestServer::GrpcTo(server.port()), "job", "node1", PatientSettings(1));
   launcher.ConnectAndJoin();
   EXPECT_EQ(std::get<ServerMessage>(*launcher.log().Next()),
-            ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, {"more"}}));
+            ServerMessage(Welcome{absl::InfiniteDuration(), false, 99, absl::Seconds(1)}));
   // On the same stream: no Disconnected comes between.
   EXPECT_EQ(launcher.AwaitRound().round, 1);
 }

@@ -37,6 +37,7 @@ TEST(LauncherWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   plain.host = "h";
   plain.address = "::1";
   plain.store_port = 1;
+  plain.session_secret = std::string(16, 's');
   Join stopping = SampleJoin();
   stopping.store_port = 0;  // its store is being opened
   stopping.node_rank = 0;
@@ -100,7 +101,7 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   const std::vector<ServerMessage> messages = {
       Welcome{absl::Seconds(1)},
       Welcome{absl::InfiniteDuration()},
-      Welcome{absl::Seconds(1), true, 7, {"recovery"}, absl::Seconds(6), 41, "boot 1 77"},
+      Welcome{absl::Seconds(1), true, 7, absl::Seconds(6), 41, "boot 1 77"},
       HeartbeatAck{},
       SampleWaiting(),
       until_forever,
@@ -183,12 +184,10 @@ TEST(LauncherWireTest, FromProto_Malformed_NamesTheField) {
       {"join.settings.heartbeat_timeout",
        join([](v1::Join* j) { j->mutable_settings()->mutable_heartbeat_timeout()->Clear(); })},
       {"join.phase", join([](v1::Join* j) { j->clear_phase(); })},
-      {"join.capabilities", join([](v1::Join* j) { j->add_capabilities(""); })},
-      {"join.capabilities", join([](v1::Join* j) { j->add_capabilities(std::string(kMaxCapabilityBytes + 1, 'a')); })},
-      {"join.capabilities",
-       join([](v1::Join* j) {
-         for (int i = 0; i <= kMaxCapabilities; ++i) j->add_capabilities("a");
-       })},
+      {"join.protocol_version", join([](v1::Join* j) { j->clear_protocol_version(); })},
+      {"join.heartbeat_timeout", join([](v1::Join* j) { j->clear_heartbeat_timeout(); })},
+      {"join.settings.restart_window", join([](v1::Join* j) { j->mutable_settings()->clear_restart_window(); })},
+      {"join.session_secret", join([](v1::Join* j) { j->clear_session_secret(); })},
       {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMinSecretBytes - 1, 'a')); })},
       {"join.session_secret", join([](v1::Join* j) { j->set_session_secret(std::string(kMaxSecretBytes + 1, 'a')); })},
       {"join.current is missing", join([](v1::Join* j) { j->clear_current(); })},
@@ -267,6 +266,7 @@ TEST(ServerWireTest, FromProto_Malformed_NamesTheField) {
   EXPECT_EQ(code_and_text(message), "assign.assignment: is missing");
   message.mutable_finish();
   EXPECT_EQ(code_and_text(message), "finish.verdict: is missing");
+  message.mutable_welcome()->set_protocol_version(1);
   message.mutable_welcome()->mutable_heartbeat_interval();
   EXPECT_EQ(code_and_text(message), "welcome.heartbeat_interval: must be at least 1ms");
   message = ToProto(ServerMessage(SampleWaiting()));
@@ -333,25 +333,6 @@ TEST(LauncherWireTest, FromProto_UnknownPhase_CountsAsRunning) {
   const absl::StatusOr<LauncherMessage> read = FromProto(message);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(std::get<Join>(*read).phase, Join::Phase::kRunning);
-}
-
-TEST(LauncherWireTest, FromProto_SettingsOfAnOlderLauncher_AreTheDefaults) {
-  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
-  message.mutable_join()->mutable_settings()->clear_restart_window();
-  message.mutable_join()->mutable_settings()->clear_restart_backoff();
-  message.mutable_join()->mutable_settings()->clear_max_failures_at_step();
-  message.mutable_join()->mutable_settings()->clear_node_cooldown();
-  const JobSettings read = std::get<Join>(FromProto(message).value()).settings;
-  EXPECT_EQ(read.restart_window, absl::ZeroDuration());
-  EXPECT_EQ(read.restart_backoff, absl::ZeroDuration());
-  EXPECT_EQ(read.max_failures_at_step, 3);
-  EXPECT_EQ(read.node_cooldown, absl::Minutes(1));
-}
-
-TEST(LauncherWireTest, FromProto_NoVersion_IsZero) {
-  v1::LauncherMessage message = ToProto(LauncherMessage(SampleJoin()));
-  message.mutable_join()->clear_protocol_version();
-  EXPECT_EQ(std::get<Join>(FromProto(message).value()).protocol_version, 0);
 }
 
 TEST(LauncherWireTest, FromProto_BytesFlipped_NeverCrashes) {

@@ -1,4 +1,6 @@
-// The registry against its naive twin, on random event lists, with invariants after every event.
+// Random event lists for the registry, with invariants checked after every event.
+#include "tests/rendezvous/core/random_events.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -15,8 +17,6 @@
 #include "gtest/gtest.h"
 #include "rendezvous/core/registry.h"
 #include "tests/rendezvous/core/invariants.h"
-#include "tests/rendezvous/core/naive_server.h"
-#include "tests/rendezvous/core/random_events.h"
 #include "tests/rendezvous/core/render.h"
 
 namespace ddprun::rendezvous {
@@ -64,43 +64,7 @@ std::string Describe(const RandomEvent& event, SteadyTime now) {
   return at + (std::holds_alternative<TimePasses>(event) ? "time passes" : "the server is restarted");
 }
 
-// The twin's words for a message.
-std::string Words(const ServerMessage& message) {
-  if (std::holds_alternative<Welcome>(message)) return "welcome";
-  if (std::holds_alternative<HeartbeatAck>(message)) return "ack";
-  if (std::holds_alternative<Rejected>(message)) return "rejected";
-  if (std::holds_alternative<ExcludedFromRound>(message)) return "left_out";
-  if (const auto* m = std::get_if<Assign>(&message)) {
-    const Assignment& a = m->assignment;
-    return absl::StrCat(
-        "assign ", a.round, " ", a.group_rank, "/", a.group_world_size, " ", a.base_rank, "/", a.world_size, " ",
-        a.base_role_rank, "/", a.role_world_size, " ", a.master_addr, ":", a.master_port,
-        a.keeps_workers ? " keep" : "",
-        a.state_source ? absl::StrCat(" from ", *a.state_source, " at ", a.state_step.value_or(-1)) : "",
-        a.server_node ? absl::StrCat(" server ", *a.server_node) : "");
-  }
-  if (const auto* m = std::get_if<StopRound>(&message)) {
-    return absl::StrCat("stop_round ", m->round, m->first_cause ? " cause" : "", m->keep_workers ? " keep" : "",
-                        m->at_step_end ? " at_step_end" : "");
-  }
-  if (const auto* m = std::get_if<Finish>(&message)) {
-    return absl::StrCat("finish ", m->verdict.succeeded ? "succeeded " : "failed ", m->verdict.exit_code);
-  }
-  return "";  // Waiting: not the twin's
-}
-
-// And for an effect. It knows nothing of records, and a refusal is one thing for it.
-std::string Line(const Effect& effect) {
-  if (const auto* tell = std::get_if<Tell>(&effect)) {
-    const std::string words = Words(tell->message);
-    return words.empty() ? "" : absl::StrCat(tell->node_id, "#", tell->incarnation, " ", words);
-  }
-  const auto* close = std::get_if<Close>(&effect);
-  if (close == nullptr || close->why == Close::Why::kRefused) return "";
-  return absl::StrCat(close->node_id, "#", close->incarnation, " close");
-}
-
-// Of an operator.
+// A command of an operator.
 Command RandomCommand(std::mt19937_64* random) {
   const auto below = [random](int n) { return static_cast<int32_t>((*random)() % n); };
   const std::string job_id = below(5) == 0 ? "other" : "job", host = absl::StrCat("host", below(12));
@@ -115,37 +79,32 @@ Command RandomCommand(std::mt19937_64* random) {
   }
 }
 
-class SideBySide {
+class RandomRun {
  public:
-  explicit SideBySide(uint64_t seed) : keeps_records_(seed % 3 != 0), launchers_(seed), commands_(seed) {}
+  explicit RandomRun(uint64_t seed) : keeps_records_(seed % 3 != 0), launchers_(seed), commands_(seed) {}
 
-  // From now on without the twin, which knows no commands.
   void DoCommand() {
-    twin_ = nullptr;
     const Command command = RandomCommand(&commands_);
     history_.push_back(absl::StrCat(absl::FormatDuration(now_.since_start()), " command ", command.index()));
     Effects effects;
     const absl::Status status = registry_->OnCommand(command, {.name = "operator"}, now_, &effects);
     EXPECT_TRUE(status.ok() || effects.empty()) << status;
-    After("", effects, {});
+    After("", effects);
   }
 
   void Do() {
     const RandomEvent event = launchers_.Next();
     history_.push_back(Describe(event, now_));
     Effects effects;
-    NaiveJob::Lines lines;
     std::string job_id;
     if (const auto* said = std::get_if<Said>(&event)) {
       job_id = said->job_id;
       open_.insert({job_id, said->node_id, said->incarnation});
       registry_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &effects);
-      if (twin_ != nullptr) twin_->OnMessage(job_id, said->node_id, said->incarnation, said->message, now_, &lines);
     } else if (const auto* closed = std::get_if<StreamClosed>(&event)) {
       job_id = closed->job_id;
       open_.erase({job_id, closed->node_id, closed->incarnation});
       registry_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &effects);
-      if (twin_ != nullptr) twin_->OnStreamClosed(job_id, closed->node_id, closed->incarnation, now_, &lines);
     } else if (const auto* passes = std::get_if<TimePasses>(&event)) {
       const SteadyTime due = registry_->NextDeadline();
       if (!passes->to_deadline) {
@@ -154,28 +113,21 @@ class SideBySide {
         now_ = std::max(now_, due);
       }
       registry_->OnDeadline(now_, &effects);
-      if (twin_ != nullptr) twin_->OnTime(now_, &lines);
     } else {
       registry_ = std::make_unique<Registry>(now_, keeps_records_);
       if (keeps_records_) registry_->Restore(saved_);
-      if (twin_ != nullptr) {
-        twin_ = keeps_records_ ? std::make_unique<NaiveServer>(*twin_, saved_, now_, &registry_->lateness())
-                               : std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
-      }
       invariants_.ServerRestarted(keeps_records_);
       open_.clear();
     }
-    After(job_id, effects, std::move(lines));
+    After(job_id, effects);
   }
 
-  // All that happened, for people to read.
+  // All events and their effects, for people to read.
   std::string history() const { return absl::StrJoin(history_, "\n"); }
 
  private:
-  // `lines`: what the twin says.
-  void After(const std::string& job_id, const Effects& effects, NaiveJob::Lines lines) {
+  void After(const std::string& job_id, const Effects& effects) {
     invariants_.Check(*registry_, keeps_records_, job_id, effects, open_, now_);
-    if (twin_ != nullptr) Compare(effects, std::move(lines));
     for (const Effect& effect : effects) {
       if (const auto* close = std::get_if<Close>(&effect)) {
         open_.erase({close->job_id, close->node_id, close->incarnation});
@@ -186,42 +138,9 @@ class SideBySide {
     for (const Effect& effect : effects) history_.push_back(absl::StrCat("    ", Render(effect, "job")));
   }
 
-  void Compare(const Effects& effects, NaiveJob::Lines lines) {
-    NaiveJob::Lines real;
-    for (const Effect& effect : effects) {
-      if (std::string line = Line(effect); !line.empty()) real.push_back(std::move(line));
-    }
-    std::sort(real.begin(), real.end());
-    std::sort(lines.begin(), lines.end());
-    EXPECT_EQ(absl::StrJoin(real, "\n"), absl::StrJoin(lines, "\n"));
-    const std::vector<JobView> views = registry_->ListJobs(now_);
-    EXPECT_EQ(views.size(), twin_->jobs.size());
-    for (const JobView& view : views) {
-      const auto it = twin_->jobs.find(view.job_id);
-      ASSERT_NE(it, twin_->jobs.end());
-      EXPECT_EQ(static_cast<int>(view.state), static_cast<int>(Same(it->second.state))) << Name(view.state);
-      EXPECT_EQ(view.round, it->second.round);
-      EXPECT_EQ(view.restart_count, it->second.restarts);
-      EXPECT_EQ(view.node_count, it->second.nodes.size());
-    }
-  }
-
   void Save(const JobRecord& record) {
     std::erase_if(saved_.jobs, [&](const JobRecord& old) { return old.job_id == record.job_id; });
     saved_.jobs.push_back(record);
-  }
-
-  static JobState Same(NaiveJob::State state) {
-    switch (state) {
-      case NaiveJob::State::kWaiting: return JobState::kWaiting;
-      case NaiveJob::State::kLastCall: return JobState::kLastCall;
-      case NaiveJob::State::kStopping: return JobState::kStopping;
-      case NaiveJob::State::kRunning: return JobState::kRunning;
-      case NaiveJob::State::kRecovering: return JobState::kRecovering;
-      case NaiveJob::State::kFinished: return JobState::kFinished;
-      case NaiveJob::State::kFailed: return JobState::kFailed;
-    }
-    return JobState::kFailed;
   }
 
   const bool keeps_records_;
@@ -231,16 +150,15 @@ class SideBySide {
   std::mt19937_64 commands_;
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
   std::unique_ptr<Registry> registry_ = std::make_unique<Registry>(now_, keeps_records_);
-  std::unique_ptr<NaiveServer> twin_ = std::make_unique<NaiveServer>(now_, &registry_->lateness(), keeps_records_);
   Invariants invariants_;
   std::set<Invariants::Stream> open_;
 };
 
-// DDPRUN_TWIN_SEED=first[:lists] runs other lists than those of every day. Between events there may be a command, one
-// in so many; 0: never.
+// DDPRUN_RANDOM_SEED=first[:lists] runs lists of other seeds than the default ones. Every `one_command_in`-th event is
+// preceded by a command; 0: no commands.
 void RunLists(uint64_t lists, int one_command_in) {
   uint64_t first = 1;
-  if (const char* text = std::getenv("DDPRUN_TWIN_SEED"); text != nullptr) {
+  if (const char* text = std::getenv("DDPRUN_RANDOM_SEED"); text != nullptr) {
     const std::string given = text;
     const size_t colon = given.find(':');
     ASSERT_TRUE(absl::SimpleAtoi(given.substr(0, colon), &first));
@@ -252,7 +170,7 @@ void RunLists(uint64_t lists, int one_command_in) {
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + lists - 1));
   for (uint64_t seed = first; seed < first + lists; ++seed) {
-    SideBySide run(seed);
+    RandomRun run(seed);
     for (int i = 0; i < kEvents; ++i) {
       SCOPED_TRACE(absl::StrCat("seed ", seed, ", event ", i));
       if (one_command_in != 0 && i % one_command_in == 0) run.DoCommand();
@@ -262,9 +180,9 @@ void RunLists(uint64_t lists, int one_command_in) {
   }
 }
 
-TEST(TwinTest, SaysTheSameOnRandomEventLists) { RunLists(kLists, 0); }
+TEST(RandomEventsTest, InvariantsHold) { RunLists(kLists, 0); }
 
-TEST(TwinTest, Commands_InvariantsHold) { RunLists(kLists / 4, 8); }
+TEST(RandomEventsTest, Commands_InvariantsHold) { RunLists(kLists / 4, 8); }
 
 }  // namespace
 }  // namespace ddprun::rendezvous
