@@ -31,7 +31,7 @@ namespace ddprun::launcher {
 //   store_type=tcp, use_libuv, close_timeout, read_timeout
 //                           torchrun's; checked, but without effect
 struct RdzvConf {
-  // Settings that all nodes of the job must share. Those without a key here, and heartbeat_timeout, are not set.
+  // Settings that all nodes of the job must share. heartbeat_timeout and fields without a key keep their defaults.
   rendezvous::JobSettings job;
   std::optional<absl::Duration> heartbeat_timeout;  // its default depends on the endpoints
   std::optional<absl::Duration> reconnect_timeout;
