@@ -123,7 +123,7 @@ absl::Status Agent::SetUp() {
   agent.warning_signals = config.warning_signals;
   machine_ = std::make_unique<AgentMachine>(std::move(agent), SteadyNow());
   WatchHangs();
-  progress_ = std::make_unique<ProgressDisplay>(config.progress,
+  progress_ = std::make_unique<ProgressDisplay>(config.output.progress,
                                                 [this] { return machine_->state() == AgentMachine::State::kRunning; });
   loop_->SetTimer(
       [this] {

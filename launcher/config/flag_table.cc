@@ -1,7 +1,6 @@
 #include "launcher/config/flag_table.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/config/flag_value.h"
+#include "launcher/config/hang_policy.h"
 #include "launcher/config/nearest_word.h"
 #include "launcher/config/output_filter.h"
 #include "launcher/config/port_range.h"
@@ -66,7 +66,8 @@ absl::Status StoreEndpoints(string_view text, Options* options) {
 
 absl::Status StoreLogDir(string_view text, Options* options) {
   if (text.empty()) return absl::InvalidArgumentError("the directory's name is empty");
-  options->log_dir = std::string(text);
+  options->output.no_files = text == "/dev/null";
+  options->output.log_dir = options->output.no_files ? "" : std::string(text);
   return absl::OkStatus();
 }
 
@@ -116,21 +117,15 @@ absl::Status StoreLineFilters(string_view text, std::vector<std::string>* filter
   return absl::OkStatus();
 }
 
-absl::Status StoreOnHang(string_view text, Options* options) {
-  if (text != "report" && text != "restart") {
-    return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give report or restart"));
-  }
-  options->restart_on_hang = text == "restart";
-  return absl::OkStatus();
-}
-
 bool IsProgressMode(string_view text) { return text == "auto" || text == "on" || text == "off"; }
 
 absl::Status StoreProgress(string_view text, Options* options) {
   if (!IsProgressMode(text)) {
     return absl::InvalidArgumentError(absl::StrCat(Quoted(text), " is invalid: give auto, on or off"));
   }
-  options->progress = text == "on" ? ProgressMode::kOn : text == "off" ? ProgressMode::kOff : ProgressMode::kAuto;
+  options->output.progress = text == "on"    ? ProgressMode::kOn
+                             : text == "off" ? ProgressMode::kOff
+                                             : ProgressMode::kAuto;
   return absl::OkStatus();
 }
 
@@ -151,33 +146,22 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseProcessCount(v), &o->nproc_per_node); }},
     {"max-restarts", "", "N", kJob, "restarts of the workers after failures (0)",
      [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_restarts); }},
-    {"restart-window", "", "SECONDS", kJob, "count restarts within a sliding window of SECONDS (the\njob's lifetime)",
-     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->restart_window); }},
-    {"restart-backoff", "", "SECONDS", kJob,
-     "delay before a restart, doubled for each consecutive\none, up to 5 minutes (0)",
-     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->restart_backoff); }},
-    {"max-failures-at-step", "", "N", kJob,
-     "end the job with 79 when one rank has failed N times\nin a row at the same step (3); 0: never",
-     [](string_view v, Options* o) { return StoreInteger(v, 0, rendezvous::kMaxRestarts, &o->max_failures_at_step); }},
-    {"node-cooldown", "", "SECONDS", kJob,
-     "exclude a node for SECONDS after its workers failed\nfirst in 3 consecutive rounds (60), if the job "
-     "can\ncontinue without it; 0: never",
-     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->node_cooldown); }},
     {"role", "", "NAME", kJob, "role of this node's workers (default)",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }},
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->role); }, EmptyValue::kNotGiven},
     {"standalone", "", "", kRendezvous, "single node; the rendezvous stays in this process",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->standalone); }},
     {"rdzv-endpoint", "", "HOST[:PORT],...", kRendezvous,
      "node (or server) that all nodes can reach; port 29400;\nIPv6 with a port as [ADDRESS]:PORT; several "
      "endpoints\nfor several rendezvousd that share one etcd",
-     StoreEndpoints},
+     StoreEndpoints, EmptyValue::kNotGiven},
     {"rdzv-id", "", "ID", kRendezvous, "job id, the same on all nodes of the job",
-     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }},
+     [](string_view v, Options* o) { return Store(ParseName(v), &o->rdzv_id); }, EmptyValue::kNotGiven},
     {"rdzv-backend", "", "c10d|static", kRendezvous, "both select ddprun's own rendezvous", StoreBackend},
     {"rdzv-conf", "", "KEY=VALUE,...", kRendezvous,
      "durations in seconds: join_timeout (600),\nlast_call_timeout (30), heartbeat_timeout (3 or 10),\n"
-     "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08); also is_host, rank",
-     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }},
+     "reconnect_timeout (1800 or 30),\nreconnect_grace (0.08), restart_window (the job's\nlifetime), "
+     "restart_backoff (0), node_cooldown (60);\nalso max_failures_at_step (3), is_host, rank",
+     [](string_view v, Options* o) { return Store(ParseRdzvConf(v), &o->rdzv_conf); }, EmptyValue::kNotGiven},
     {"node-rank", "", "N", kRendezvous, "group rank requested for this node",
      [](string_view v, Options* o) { return StoreInteger(v, 0, kMaxNodes - 1, &o->node_rank); }},
     {"master-addr", "", "HOST", kRendezvous,
@@ -188,7 +172,7 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return StoreInteger(v, 0, 65535, &o->master_port); }},
     {"local-addr", "", "HOST", kRendezvous,
      "address at which other nodes reach this one (that of\nthe route to the endpoint)",
-     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }},
+     [](string_view v, Options* o) { return Store(ParseHost(v), &o->local_addr); }, EmptyValue::kNotGiven},
     {"port-range", "", "FIRST-LAST", kRendezvous, "range of all ports to listen on (any)",
      [](string_view v, Options* o) { return Store(ParsePortRange(v), &o->port_range); }},
     {"token-file", "", "FILE", kCredentials,
@@ -211,7 +195,7 @@ constexpr Flag kFlags[] = {
     {"preload", "", "auto|none|MODULE,...", kWorkers,
      "import these modules once, then fork the workers;\nauto: the imports at the start of the script;\nC++ programs "
      "with ddprun's worker runtime: auto",
-     StorePreload, "auto", IsModuleList},
+     StorePreload, EmptyValue::kError, "auto", IsModuleList},
     {"virtual-local-rank", "", "", kWorkers,
      "each worker sees only its own GPU: LOCAL_RANK=0,\nCUDA_VISIBLE_DEVICES is that GPU",
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->virtual_local_rank); }},
@@ -221,41 +205,39 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseCpuBinding(v), &o->cpu_binding); }},
     {"progress", "", "auto|on|off", kOutput,
      "show training progress, if the workers report it: in\nthe terminal's last row (auto), or else as lines (on)",
-     StoreProgress, "on", IsProgressMode},
-    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir},
+     StoreProgress, EmptyValue::kError, "on", IsProgressMode},
+    {"log-dir", "", "DIR", kOutput, "directory of log and error files; /dev/null: none", StoreLogDir,
+     EmptyValue::kNotGiven},
     {"redirects", "r", "0|1|2|3|RANK:N,...", kOutput,
      "write to files instead of the terminal: 1 stdout,\n2 stderr, 3 both; or by local rank, as 0:1,1:3",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->redirects); }},
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.redirects); }},
     {"tee", "t", "0|1|2|3|RANK:N,...", kOutput, "write to files and, with a prefix, to the terminal",
-     [](string_view v, Options* o) { return StoreStreams(v, &o->tee); }},
+     [](string_view v, Options* o) { return StoreStreams(v, &o->output.tee); }},
     {"local-ranks-filter", "", "RANK,...", kOutput, "show only these workers' output on the terminal (all)",
-     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->local_ranks_filter); }},
+     [](string_view v, Options* o) { return Store(ParseLocalRanks(v), &o->output.local_ranks_filter); },
+     EmptyValue::kNotGiven},
     {"log-line-prefix-template", "", "TEXT", kOutput,
      "prefix of lines that --tee shows, with ${rank},\n${local_rank}, ${role_name}, ${hostname}, ${time}\n"
      "([${role_name}${local_rank}]:)",
      [](string_view v, Options* o) {
-       o->line_prefix = std::string(v);
+       o->output.line_prefix = std::string(v);
        return absl::OkStatus();
-     }},
+     },
+     EmptyValue::kNotGiven},
     {"duplicate-stdout-filters", "", "TEXT,...", kOutput,
      "copy lines of --tee that contain one of these to\nfiltered_stdout.log of the attempt",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stdout_filters); }},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stdout_filters); }, EmptyValue::kNotGiven},
     {"duplicate-stderr-filters", "", "TEXT,...", kOutput, "the same for stderr",
-     [](string_view v, Options* o) { return StoreLineFilters(v, &o->stderr_filters); }},
+     [](string_view v, Options* o) { return StoreLineFilters(v, &o->output.stderr_filters); }, EmptyValue::kNotGiven},
     {"shutdown-timeout", "", "SECONDS", kStopping, "time between SIGTERM and SIGKILL for workers (30)",
      [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->shutdown_timeout); }},
-    {"hang-timeout", "", "SECONDS", kStopping,
-     "a worker that reports progress is hung after this\ntime in one phase; 0: never (3 times the phase's\n99th "
-     "percentile, at least 1)",
-     [](string_view v, Options* o) { return Store(ParseSeconds(v), &o->hang_timeout); }},
-    {"on-hang", "", "report|restart", kStopping,
-     "log stacks of the workers (report), or also kill the\nhung worker, which then counts as failed (restart)",
-     StoreOnHang},
+    {"on-hang", "", "report|restart[:SECONDS]", kStopping,
+     "when a worker that reports progress hangs: log the\nworkers' stacks (report), or also kill the hung worker,\n"
+     "which then counts as failed (restart); SECONDS in one\nphase, 0: never (3 times its 99th percentile, at\n"
+     "least 10)",
+     [](string_view v, Options* o) { return Store(ParseHangPolicy(v), &o->hang); }},
     {"signals-to-handle", "", "SIGNAL,...", kStopping, "signals that stop the job\n(SIGTERM,SIGINT,SIGHUP,SIGQUIT)",
-     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }},
-    {"keep-orphans", "", "", kStopping,
-     "do not kill processes that workers started in a\nsession of their own (setsid: uploaders)",
-     [](string_view v, Options* o) { return Store(ParseBool(v), &o->keep_orphans); }},
+     [](string_view v, Options* o) { return Store(ParseSignals(v), &o->signals_to_handle); }, EmptyValue::kNotGiven},
     {"monitor-interval", "", "SECONDS", kNoEffect, "ddprun does not poll",
      [](string_view v, Options* o) { return Store(ParsePositiveSeconds(v), &o->monitor_interval); }},
     {"start-method", "", "METHOD", kNoEffect, "workers are programs", StoreStartMethod},
@@ -266,25 +248,29 @@ constexpr Flag kFlags[] = {
      [](string_view v, Options* o) { return Store(ParseBool(v), &o->show_config); }},
 };
 
-constexpr string_view kEmptyIsDefault[] = {"duplicate-stderr-filters",
-                                           "duplicate-stdout-filters",
-                                           "local-addr",
-                                           "local-ranks-filter",
-                                           "log-dir",
-                                           "log-line-prefix-template",
-                                           "rdzv-conf",
-                                           "rdzv-endpoint",
-                                           "rdzv-id",
-                                           "role",
-                                           "signals-to-handle"};
+// Flags of earlier versions that are given in another way now.
+struct MovedFlag {
+  const char* name;
+  const char* replacement;
+};
+constexpr MovedFlag kMovedFlags[] = {
+    {"restart-window", "--rdzv-conf=restart_window=SECONDS"},
+    {"restart-backoff", "--rdzv-conf=restart_backoff=SECONDS"},
+    {"max-failures-at-step", "--rdzv-conf=max_failures_at_step=N"},
+    {"node-cooldown", "--rdzv-conf=node_cooldown=SECONDS"},
+    {"hang-timeout", "--on-hang=report:SECONDS or --on-hang=restart:SECONDS"},
+    {"keep-orphans", "DDPRUN_KEEP_ORPHANS=1 in the environment"},
+};
+
+std::string MovedText(const MovedFlag& moved) { return absl::StrCat("--", moved.name, " is now ", moved.replacement); }
+
+std::string PetVariable(string_view flag) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
+}
 
 }  // namespace
 
 absl::Span<const Flag> Flags() { return kFlags; }
-
-bool EmptyIsDefault(const Flag& flag) {
-  return std::find(std::begin(kEmptyIsDefault), std::end(kEmptyIsDefault), flag.name) != std::end(kEmptyIsDefault);
-}
 
 absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
   if (flag.set != nullptr) return flag.set(value, options);
@@ -296,8 +282,15 @@ absl::Status SetFlag(const Flag& flag, string_view value, Options* options) {
   return absl::OkStatus();
 }
 
-std::string PetVariable(const Flag& flag) {
-  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag.name, {{"-", "_"}})));
+std::string PetVariable(const Flag& flag) { return PetVariable(string_view(flag.name)); }
+
+absl::Status CheckMovedVariables(const EnvironmentLookup& environment) {
+  for (const MovedFlag& moved : kMovedFlags) {
+    const std::string variable = PetVariable(string_view(moved.name));
+    if (environment(variable).value_or("").empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("unknown variable ", variable, ": ", MovedText(moved)));
+  }
+  return absl::OkStatus();
 }
 
 std::string UnknownFlagText(string_view given) {
@@ -305,6 +298,9 @@ std::string UnknownFlagText(string_view given) {
   const std::string name = absl::AsciiStrToLower(absl::StrReplaceAll(
       shown.substr(shown.find_first_not_of('-') == string_view::npos ? shown.size() : shown.find_first_not_of('-')),
       {{"_", "-"}}));
+  for (const MovedFlag& moved : kMovedFlags) {
+    if (name == moved.name) return absl::StrCat("unknown flag ", Quoted(shown), ": ", MovedText(moved));
+  }
   std::vector<std::string> names = {"help", "print-completion", "version"};
   for (const Flag& flag : kFlags) names.push_back(flag.name);
   const std::optional<std::string> nearest = NearestWord(name, names);

@@ -6,9 +6,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "launcher/config/environment_lookup.h"
 #include "launcher/config/options.h"
 
 namespace ddprun::launcher {
+
+// Meaning of an empty value on the command line.
+enum class EmptyValue {
+  kError,
+  kNotGiven,  // as in torchrun; cluster scripts rely on it: --rdzv-id=$JOB, where JOB may be unset
+};
 
 // One flag of ddprun. The flag table is the single source for parsing, PET_ variables and the help text.
 struct Flag {
@@ -19,6 +26,7 @@ struct Flag {
   const char* help;
   // As SetFlag. Null: the flag has no effect on training results, and `help` says why.
   absl::Status (*set)(absl::string_view value, Options* options);
+  EmptyValue empty_value = EmptyValue::kError;
   // For a flag whose value is optional: bare_value is the value if none is given, and is_value tells whether the next
   // word is the flag's value rather than the script. Null: the value is mandatory.
   const char* bare_value = nullptr;
@@ -34,14 +42,14 @@ absl::Span<const Flag> Flags();
 // flag's name.
 absl::Status SetFlag(const Flag& flag, absl::string_view value, Options* options);
 
-// True if an empty value means that the flag is not given, as in torchrun. Cluster scripts rely on it: --rdzv-id=$JOB
-// where JOB may be unset.
-bool EmptyIsDefault(const Flag& flag);
-
 // "PET_RDZV_ENDPOINT" for "rdzv-endpoint".
 std::string PetVariable(const Flag& flag);
 
-// Error text for `given` (such as "--nnode=2"), which is not a flag, with the nearest flag or other advice.
+// InvalidArgument: the environment has the PET_ variable of a flag that has moved. One line that names the replacement.
+absl::Status CheckMovedVariables(const EnvironmentLookup& environment);
+
+// Error text for `given` (such as "--nnode=2"), which is not a flag, with what replaced it, the nearest flag or other
+// advice.
 std::string UnknownFlagText(absl::string_view given);
 
 }  // namespace ddprun::launcher

@@ -126,17 +126,11 @@ void SetJob(const Options& options, const HostFacts& facts, LaunchConfig* config
   const bool one_node = options.nnodes.max == 1;
   config->job_id = options.rdzv_id.value_or(one_node ? facts.random_id : "none");
   config->role = options.role;
+  config->settings = options.rdzv_conf.job;
   config->settings.min_nodes = options.nnodes.min;
   config->settings.max_nodes = options.nnodes.max;
   config->settings.max_restarts = options.max_restarts;
-  config->settings.restart_window = options.restart_window;
-  config->settings.restart_backoff = options.restart_backoff;
-  config->settings.max_failures_at_step = options.max_failures_at_step;
-  config->settings.node_cooldown = options.node_cooldown;
-  config->settings.join_timeout = options.rdzv_conf.join_timeout;
-  config->settings.last_call = options.rdzv_conf.last_call_timeout;
   config->settings.heartbeat_timeout = options.rdzv_conf.heartbeat_timeout.value_or(DefaultHeartbeatTimeout(*config));
-  config->settings.reconnect_grace = options.rdzv_conf.reconnect_grace;
   config->reconnect_timeout = options.rdzv_conf.reconnect_timeout;
   config->local_addr = options.local_addr.value_or("");
 }
@@ -214,32 +208,24 @@ absl::Status SetCpus(const Options& options, const HostFacts& facts, LaunchConfi
   return absl::InvalidArgumentError(absl::StrCat("--numa-binding: ", status.message()));
 }
 
-void SetOutput(const Options& options, LaunchConfig* config) {
-  config->no_files = options.log_dir == "/dev/null";
-  if (!config->no_files) config->log_dir = options.log_dir;
-  config->progress = options.progress;
-  config->redirects = options.redirects;
-  config->tee = options.tee;
-  config->local_ranks_filter = options.local_ranks_filter;
-  config->line_prefix = options.line_prefix;
-  config->stdout_filters = options.stdout_filters;
-  config->stderr_filters = options.stderr_filters;
-  const int named = std::max(options.redirects.MaxNamedRank(), options.tee.MaxNamedRank());
+void SetOutput(const OutputSettings& output, LaunchConfig* config) {
+  config->output = output;
+  const int named = std::max(output.redirects.MaxNamedRank(), output.tee.MaxNamedRank());
   if (named >= config->slots) {
     config->notes.push_back(absl::StrCat("--redirects or --tee names local rank ", named, ", but this node has only ",
                                          config->slots, " workers"));
   }
-  const std::set<int32_t>& shown = options.local_ranks_filter;
+  const std::set<int32_t>& shown = output.local_ranks_filter;
   if (!shown.empty() && *shown.begin() >= config->slots) {
     config->notes.push_back(absl::StrCat("no output is shown: --local-ranks-filter names no local rank below ",
                                          config->slots, ", the number of workers on this node"));
   }
-  if (config->has_line_filters() && (config->no_files || !options.tee.any())) {
+  if (output.has_line_filters() && (output.no_files || !output.tee.any())) {
     config->notes.push_back(
         absl::StrCat("--duplicate-stdout-filters and --duplicate-stderr-filters have no effect: ",
-                     config->no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
+                     output.no_files ? "--log-dir is /dev/null" : "they copy lines of --tee, which is not given"));
   }
-  if (config->no_files && options.redirects.any()) {
+  if (output.no_files && output.redirects.any()) {
     config->notes.push_back("output redirected by --redirects is discarded: --log-dir is /dev/null");
   }
 }
@@ -247,9 +233,7 @@ void SetOutput(const Options& options, LaunchConfig* config) {
 void SetStop(const Options& options, LaunchConfig* config) {
   config->signals_to_handle = options.signals_to_handle;
   config->keep_orphans = options.keep_orphans;
-  config->hang.fixed_limit = options.hang_timeout.value_or(absl::ZeroDuration());
-  config->hang.watch = !options.hang_timeout || config->hang.fixed_limit > absl::ZeroDuration();
-  config->hang.restart = options.restart_on_hang;
+  config->hang = options.hang;
   for (const int signal : {SIGUSR1, SIGUSR2}) {
     const std::vector<int>& stop = options.signals_to_handle;
     if (std::find(stop.begin(), stop.end(), signal) == stop.end()) config->warning_signals.push_back(signal);
@@ -320,7 +304,7 @@ absl::StatusOr<LaunchConfig> Resolve(const Options& options, const HostFacts& fa
   if (absl::Status status = SetCpus(options, facts, &config); !status.ok()) return status;
   if (!options.script.empty()) config.entrypoint = options.script.front();
   SetStop(options, &config);
-  SetOutput(options, &config);
+  SetOutput(options.output, &config);
   config.notes.insert(config.notes.end(), options.without_effect.begin(), options.without_effect.end());
   return config;
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -12,11 +11,12 @@
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/cpu_binding.h"
 #include "launcher/config/endpoint_flag.h"
+#include "launcher/config/hang_policy.h"
 #include "launcher/config/options.h"
+#include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"
 #include "launcher/config/python_choice.h"
 #include "launcher/config/script_file.h"
-#include "launcher/config/std_streams.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/core/messages.h"
 
@@ -52,13 +52,6 @@ struct WorkerCommand {
 
 // "2" or "1:4".
 std::string NnodesText(const NodeCount& nnodes);
-
-// Handling of workers that report progress and hang (progress_watch.h).
-struct HangPolicy {
-  bool watch = true;
-  absl::Duration fixed_limit = absl::ZeroDuration();  // zero: limits are learned
-  bool restart = false;                               // a hung worker is killed and counts as failed
-};
 
 // The launcher's configuration: options with all implied values made explicit.
 struct LaunchConfig {
@@ -101,17 +94,7 @@ struct LaunchConfig {
   std::vector<int> signals_to_handle;  // stop the job
   std::vector<int> warning_signals;    // passed on to the workers; the job continues
 
-  // Output.
-  std::string log_dir;    // empty: not given; redirects then create a fresh directory
-  bool no_files = false;  // --log-dir=/dev/null: no files and no error files
-  ProgressMode progress = ProgressMode::kAuto;
-  StreamChoice redirects;  // to files only
-  StreamChoice tee;        // to files (if there is a log_dir) and, with a prefix, to the launcher's own streams
-  std::set<int32_t> local_ranks_filter;     // whose output to show; empty: all
-  std::string line_prefix;                  // before macros are expanded (line_prefix.h)
-  std::vector<std::string> stdout_filters;  // copy matching lines of `tee` to an extra file
-  std::vector<std::string> stderr_filters;
-  bool has_line_filters() const { return !stdout_filters.empty() || !stderr_filters.empty(); }
+  OutputSettings output;
 
   // Log lines about given settings that have no effect here, and the like.
   std::vector<std::string> notes;

@@ -196,13 +196,14 @@ class Parser {
   }
 
   absl::Status SetAll(const EnvironmentLookup& environment, ParsedOptions* parsed) const {
+    if (absl::Status status = CheckMovedVariables(environment); !status.ok()) return status;
     for (const auto& [flag, option] : options_) {
       std::string source = absl::StrCat("--", flag->name);
       std::optional<std::string> value;
       if (option->count() > 0) {
         value = option->results().back();
         if (*value == kNothing) value->clear();
-        if (value->empty() && EmptyIsDefault(*flag)) continue;
+        if (value->empty() && flag->empty_value == EmptyValue::kNotGiven) continue;
         if (value->empty()) {
           return absl::InvalidArgumentError(
               absl::StrCat(source, " has an empty value: give one, or leave the flag out"));
@@ -225,6 +226,14 @@ class Parser {
       }
       const bool bare = flag->is_switch() && source[0] == '-' && *value == "true";
       parsed->origins.Give(flag->name, bare ? source : absl::StrCat(source, "=", OneLine(*value, kMaxOriginBytes)));
+    }
+    if (const std::string keep = environment(kKeepOrphansVariable).value_or(""); !keep.empty()) {
+      const absl::StatusOr<bool> keeps = ParseBool(keep);
+      if (!keeps.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(kKeepOrphansVariable, ": ", keeps.status().message()));
+      }
+      parsed->options.keep_orphans = *keeps;
+      parsed->origins.Give("orphans", absl::StrCat(kKeepOrphansVariable, "=", OneLine(keep, kMaxOriginBytes)));
     }
     for (const UnusedVariable& unused : kUnusedVariables) {
       const std::string value = environment(unused.name).value_or("");

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"
+#include "rendezvous/core/limits.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -44,6 +45,13 @@ absl::Status StoreRank(absl::string_view value, Draft* draft) {
   return status;
 }
 
+absl::Status StoreMaxFailures(absl::string_view value, Draft* draft) {
+  int64_t failures = 0;
+  absl::Status status = Store(ParseInteger(value, 0, rendezvous::kMaxRestarts), &failures);
+  if (status.ok()) draft->conf.job.max_failures_at_step = static_cast<int>(failures);
+  return status;
+}
+
 struct Key {
   const char* name;
   absl::Status (*set)(absl::string_view value, Draft* draft);
@@ -52,8 +60,7 @@ struct Key {
 constexpr Key kKeys[] = {
     {"join_timeout", [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->join_timeout); }},
     {"timeout", [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->timeout); }},
-    {"last_call_timeout",
-     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.last_call_timeout); }},
+    {"last_call_timeout", [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.last_call); }},
     {"heartbeat_timeout",
      [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->conf.heartbeat_timeout); }},
     {"keep_alive_interval",
@@ -62,7 +69,14 @@ constexpr Key kKeys[] = {
      [](absl::string_view v, Draft* d) { return Store(ParseInteger(v, 1, 1000), &d->keep_alive_max_attempt); }},
     {"reconnect_timeout",
      [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->conf.reconnect_timeout); }},
-    {"reconnect_grace", [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.reconnect_grace); }},
+    {"reconnect_grace",
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.reconnect_grace); }},
+    {"restart_window",
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.restart_window); }},
+    {"restart_backoff",
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.restart_backoff); }},
+    {"max_failures_at_step", StoreMaxFailures},
+    {"node_cooldown", [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.node_cooldown); }},
     {"is_host", [](absl::string_view v, Draft* d) { return Store(ParseBool(v), &d->conf.is_host); }},
     {"rank", StoreRank},
     {"store_type", [](absl::string_view v, Draft*) { return CheckStoreType(v); }},
@@ -94,8 +108,8 @@ absl::Status SetPair(absl::string_view pair, std::set<std::string>* seen, Draft*
 
 absl::StatusOr<RdzvConf> Combine(const Draft& draft) {
   RdzvConf conf = draft.conf;
-  if (draft.timeout) conf.join_timeout = *draft.timeout;
-  if (draft.join_timeout) conf.join_timeout = *draft.join_timeout;
+  if (draft.timeout) conf.job.join_timeout = *draft.timeout;
+  if (draft.join_timeout) conf.job.join_timeout = *draft.join_timeout;
   const bool keep_alive = draft.keep_alive_interval || draft.keep_alive_max_attempt;
   if (keep_alive && !conf.heartbeat_timeout) {
     conf.heartbeat_timeout =

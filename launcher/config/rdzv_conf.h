@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
@@ -21,16 +22,19 @@ namespace ddprun::launcher {
 //                           is the heartbeat timeout, unless heartbeat_timeout itself is given
 //   reconnect_timeout       how long a launcher tries to reconnect to a lost server (server_line.h)
 //   reconnect_grace         how long a node whose connection broke may take to reconnect (0.08)
+//   restart_window          --max-restarts applies to any window of this length; 0: to the job's life (0)
+//   restart_backoff         delay before the first restart of a series, doubled for each further one (0)
+//   max_failures_at_step    the job ends when one rank fails this often in a row at one step; 0: never (3)
+//   node_cooldown           a node whose workers fail round after round is excluded for this long; 0: never (60)
 //   is_host                 true if this launcher hosts the rendezvous server; default: its address decides
 //   rank                    same as --node-rank
 //   store_type=tcp, use_libuv, close_timeout, read_timeout
 //                           torchrun's; checked, but without effect
 struct RdzvConf {
-  absl::Duration join_timeout = absl::Minutes(10);
-  absl::Duration last_call_timeout = absl::Seconds(30);
-  std::optional<absl::Duration> heartbeat_timeout;
+  // Settings that all nodes of the job must share. heartbeat_timeout and fields without a key keep their defaults.
+  rendezvous::JobSettings job;
+  std::optional<absl::Duration> heartbeat_timeout;  // its default depends on the endpoints
   std::optional<absl::Duration> reconnect_timeout;
-  absl::Duration reconnect_grace = absl::Milliseconds(80);
   std::optional<bool> is_host;
   std::optional<int32_t> rank;
 

@@ -24,13 +24,14 @@ struct Completion {
   std::string help;  // one line
   bool takes_value = false;
   std::string placeholder;
-  std::vector<std::string> values;  // literal values: "gpu" of "N|cpu|gpu|auto"
+  std::vector<std::string> values;  // literal values: "gpu" of "N|cpu|gpu|auto", "restart" of "restart[:SECONDS]"
   bool is_path = false;
 };
 
 std::vector<std::string> WordsOf(absl::string_view placeholder) {
   std::vector<std::string> words;
-  for (const absl::string_view word : absl::StrSplit(placeholder, '|')) {
+  for (absl::string_view word : absl::StrSplit(placeholder, '|')) {
+    word = word.substr(0, word.find('['));  // without what may follow
     const auto is_plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; };
     if (std::all_of(word.begin(), word.end(), is_plain) && !word.empty()) words.emplace_back(word);
   }

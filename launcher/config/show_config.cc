@@ -35,7 +35,7 @@ class Table {
     AddServer();
     AddCredentials();
     AddNode();
-    AddPatience();
+    AddRdzvConf();
     AddWorkers();
     AddEnd(zone);
     return std::move(lines_);
@@ -52,19 +52,6 @@ class Table {
     AddFlag(options_.standalone ? "standalone" : "nnodes", NnodesText(options_.nnodes));
     AddFlag("nproc-per-node", absl::StrCat(config_.slots));
     AddFlag("max-restarts", absl::StrCat(options_.max_restarts));
-    const Options defaults;
-    if (options_.restart_window != defaults.restart_window) {
-      AddFlag("restart-window", absl::FormatDuration(options_.restart_window));
-    }
-    if (options_.restart_backoff != defaults.restart_backoff) {
-      AddFlag("restart-backoff", absl::FormatDuration(options_.restart_backoff));
-    }
-    if (options_.max_failures_at_step != defaults.max_failures_at_step) {
-      AddFlag("max-failures-at-step", absl::StrCat(options_.max_failures_at_step));
-    }
-    if (options_.node_cooldown != defaults.node_cooldown) {
-      AddFlag("node-cooldown", absl::FormatDuration(options_.node_cooldown));
-    }
     AddFlag("role", config_.role);
     const bool random = !options_.rdzv_id && options_.nnodes.max == 1;
     Add("rdzv-id", config_.job_id, random ? "random: a job of one node" : origins_.Of("rdzv-id"));
@@ -114,24 +101,29 @@ class Table {
     AddFlag("port-range", config_.port_range ? config_.port_range->ToString() : "any");
   }
 
-  void AddPatience() {
+  void AddRdzvConf() {
     const RdzvConf& given = options_.rdzv_conf;
-    const RdzvConf defaults;
-    const auto add = [&](const std::string& key, absl::Duration RdzvConf::*value) {
-      Add(key, absl::FormatDuration(given.*value),
-          given.*value == defaults.*value ? "default" : origins_.Of("rdzv-conf"));
+    const rendezvous::JobSettings& job = config_.settings;
+    const rendezvous::JobSettings defaults;
+    const auto add = [&](const std::string& key, absl::Duration value, absl::Duration default_value) {
+      Add(key, absl::FormatDuration(value), value == default_value ? "default" : origins_.Of("rdzv-conf"));
     };
-    add("join_timeout", &RdzvConf::join_timeout);
-    add("last_call_timeout", &RdzvConf::last_call_timeout);
+    add("join_timeout", job.join_timeout, defaults.join_timeout);
+    add("last_call_timeout", job.last_call, defaults.last_call);
     const char* const several = config_.more_endpoints.empty() ? "default" : "default with several endpoints";
-    Add("heartbeat_timeout", absl::FormatDuration(config_.settings.heartbeat_timeout),
+    Add("heartbeat_timeout", absl::FormatDuration(job.heartbeat_timeout),
         given.heartbeat_timeout ? origins_.Of("rdzv-conf") : several);
     if (given.reconnect_timeout) {
       Add("reconnect_timeout", absl::FormatDuration(*given.reconnect_timeout), origins_.Of("rdzv-conf"));
     } else {
       Add("reconnect_timeout", "30m (hosted server: 30s)", "default");
     }
-    add("reconnect_grace", &RdzvConf::reconnect_grace);
+    add("reconnect_grace", job.reconnect_grace, defaults.reconnect_grace);
+    add("restart_window", job.restart_window, defaults.restart_window);
+    add("restart_backoff", job.restart_backoff, defaults.restart_backoff);
+    Add("max_failures_at_step", absl::StrCat(job.max_failures_at_step),
+        job.max_failures_at_step == defaults.max_failures_at_step ? "default" : origins_.Of("rdzv-conf"));
+    add("node_cooldown", job.node_cooldown, defaults.node_cooldown);
   }
 
   void AddWorkers() {
@@ -148,12 +140,13 @@ class Table {
                        absl::StrJoin(command.arguments, " ")),
           how);
     }
-    AddFlag("log-dir", options_.log_dir.empty() ? "none" : options_.log_dir);
-    AddStreams("redirects", options_.redirects);
-    AddStreams("tee", options_.tee);
-    const std::set<int32_t>& shown = config_.local_ranks_filter;
+    const OutputSettings& output = config_.output;
+    AddFlag("log-dir", output.log_dir.empty() ? "none" : output.log_dir);
+    AddStreams("redirects", output.redirects);
+    AddStreams("tee", output.tee);
+    const std::set<int32_t>& shown = output.local_ranks_filter;
     if (!shown.empty()) AddFlag("local-ranks-filter", absl::StrJoin(shown, ","));
-    if (config_.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", config_.line_prefix);
+    if (output.line_prefix != kDefaultLinePrefix) AddFlag("log-line-prefix-template", output.line_prefix);
     if (!config_.cpus.empty()) {
       std::vector<std::string> cpus;
       for (const std::vector<int>& of_worker : config_.cpus) cpus.push_back(RangesText(of_worker));
@@ -175,12 +168,10 @@ class Table {
     const bool fitted = config_.batch && !options_.shutdown_timeout;
     Add("shutdown-timeout", absl::FormatDuration(config_.shutdown_timeout),
         fitted ? "default, but not more than the kill wait leaves" : origins_.Of("shutdown-timeout"));
-    if (config_.hang.fixed_limit > absl::ZeroDuration() || !config_.hang.watch) {
-      AddFlag("hang-timeout", config_.hang.watch ? absl::FormatDuration(config_.hang.fixed_limit) : "none");
-    }
-    if (config_.hang.restart) AddFlag("on-hang", "restart");
-    if (config_.progress != ProgressMode::kAuto) {
-      AddFlag("progress", config_.progress == ProgressMode::kOn ? "on" : "off");
+    if (config_.hang != HangPolicy()) AddFlag("on-hang", HangPolicyText(config_.hang));
+    if (config_.keep_orphans) AddFlag("orphans", "kept if in sessions of their own");
+    if (config_.output.progress != ProgressMode::kAuto) {
+      AddFlag("progress", config_.output.progress == ProgressMode::kOn ? "on" : "off");
     }
     if (!config_.batch) return;
     Add("kill wait", absl::FormatDuration(config_.batch->kill_wait), "from the batch system's SIGTERM to its SIGKILL");

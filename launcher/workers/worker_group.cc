@@ -248,7 +248,7 @@ absl::StatusOr<WorkerGroup::Launch> WorkerGroup::Prepare(int32_t local_rank, abs
   launch.request.argv = WorkerArgv(*program, config.command);
   launch.request.environment =
       RankEnvironment(assignment_, local_rank, CommonSettings(),
-                      config.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
+                      config.output.no_files ? "" : launch.streams.error_file.path(), settings_.environment);
   launch.request.stdout_fd = launch.streams.out.get();
   launch.request.stderr_fd = launch.streams.err.get();
   if (!config.cpus.empty()) launch.request.cpus = config.cpus[local_rank];
@@ -479,7 +479,8 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
     failure.message = worker.hung;
     failure.traceback = worker.hung_at;
   }
-  if (!settings_.config->log_dir.empty() && !error.message.empty()) failure.error_file = worker.error_file.path();
+  if (!settings_.config->output.log_dir.empty() && !error.message.empty())
+    failure.error_file = worker.error_file.path();
   if (failure.signal == SIGKILL && !worker.signalled) {
     const std::string killed = OomEvidence(worker.oom_before, SampleOom());
     failure.oom_killed = !killed.empty();

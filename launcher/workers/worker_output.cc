@@ -33,8 +33,8 @@ absl::StatusOr<LogSink::File> OpenFile(const std::string& path) {
 }
 
 // True if files are written even without --log-dir.
-bool NeedsFolder(const LaunchConfig& config) {
-  return !config.no_files && (config.redirects.any() || (config.tee.any() && config.has_line_filters()));
+bool NeedsFolder(const OutputSettings& output) {
+  return !output.no_files && (output.redirects.any() || (output.tee.any() && output.has_line_filters()));
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ class WorkerOutput::Files {
 
   // As WorkerOutput::Create.
   absl::Status MakeJobFolder() {
-    std::string base = config_.log_dir;
-    if (base.empty() && NeedsFolder(config_)) {
+    std::string base = config_.output.log_dir;
+    if (base.empty() && NeedsFolder(config_.output)) {
       absl::StatusOr<std::string> folder = MakeTemporaryFolder();
       if (!folder.ok()) {
         return absl::FailedPreconditionError(
@@ -132,17 +132,18 @@ absl::StatusOr<WorkerOutput::Opened> WorkerOutput::Files::OpenLocked(int restart
     folder = absl::StrCat(attempt_folder, "/", local_rank);
     if (absl::Status status = MakeFolder(folder); !status.ok()) return status;
   }
-  const StdStreams redirect = config_.redirects.For(local_rank), tee = config_.tee.For(local_rank);
-  const bool shown = config_.local_ranks_filter.empty() || config_.local_ranks_filter.contains(local_rank);
-  const std::string prefix = ExpandLinePrefix(config_.line_prefix, {config_.role, local_rank, rank, host_});
+  const OutputSettings& output = config_.output;
+  const StdStreams redirect = output.redirects.For(local_rank), tee = output.tee.For(local_rank);
+  const bool shown = output.local_ranks_filter.empty() || output.local_ranks_filter.contains(local_rank);
+  const std::string prefix = ExpandLinePrefix(output.line_prefix, {config_.role, local_rank, rank, host_});
   absl::StatusOr<Stream> out =
-      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, config_.stdout_filters}, prefix);
+      OpenStream(attempt_folder, folder, {"stdout", 1, redirect.out, tee.out, shown, output.stdout_filters}, prefix);
   if (!out.ok()) return out.status();
   absl::StatusOr<Stream> err =
-      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, config_.stderr_filters}, prefix);
+      OpenStream(attempt_folder, folder, {"stderr", 2, redirect.err, tee.err, shown, output.stderr_filters}, prefix);
   if (!err.ok()) return err.status();
   const std::string error_folder =
-      folder.empty() && !config_.no_files ? error_folder_.For(restart_count, local_rank) : folder;
+      folder.empty() && !output.no_files ? error_folder_.For(restart_count, local_rank) : folder;
   absl::StatusOr<ErrorFile> error_file = error_folder.empty()
                                              ? ErrorFile::CreateInMemory()
                                              : ErrorFile::AtPath(absl::StrCat(error_folder, "/", kErrorFileName));

@@ -97,7 +97,7 @@ train(41, forward)
 }
 
 TEST_F(HangTest, OnHangRestart_TheHungRankHasFailedAndTheJobEndsWell) {
-  Launcher launcher(Flags(2, {"--on-hang=restart", "--max-restarts=1", "--hang-timeout=5"}, R"(
+  Launcher launcher(Flags(2, {"--on-hang=restart:5", "--max-restarts=1"}, R"(
 def forward(step):
     time.sleep(0.005)
     if rank == 1 and step == 5 and attempt == 0: signal.pause()
@@ -122,7 +122,7 @@ time.sleep(4)
 
 // Exit handlers that were registered before the first report run after it.
 TEST_F(HangTest, OnHangRestart_AnExitIsNoHang) {
-  Launcher launcher(Flags(2, {"--on-hang=restart", "--hang-timeout=4"}, R"(
+  Launcher launcher(Flags(2, {"--on-hang=restart:4"}, R"(
 import atexit
 atexit.register(time.sleep, 5)
 train(10, lambda step: time.sleep(0.005))
@@ -137,7 +137,7 @@ class ExitTest : public HangTest, public ::testing::WithParamInterface<const cha
 INSTANTIATE_TEST_SUITE_P(Starts, ExitTest, ::testing::Values("--preload=none", "--preload=ddprun.worker"));
 
 TEST_P(ExitTest, ThreadThatNeverEnds_TheRankIsNamedAndCountsAsFinished) {
-  Launcher launcher(Flags(2, {GetParam(), "--hang-timeout=1"}, R"(
+  Launcher launcher(Flags(2, {GetParam(), "--on-hang=report:1"}, R"(
 import threading
 train(10, lambda step: None)
 if rank == 1: threading.Thread(target=threading.Event().wait).start()
@@ -152,7 +152,7 @@ if rank == 1: threading.Thread(target=threading.Event().wait).start()
 }
 
 TEST_P(ExitTest, ExitHandlerThatNeverEnds_TheRankCountsAsFinished) {
-  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1", "--on-hang=restart"}, R"(
+  Launcher launcher(Flags(1, {GetParam(), "--on-hang=restart:1"}, R"(
 import atexit, threading
 atexit.register(threading.Event().wait)
 train(10, lambda step: None)
@@ -164,7 +164,7 @@ train(10, lambda step: None)
 
 // Its exit code is not known before it has exited.
 TEST_P(ExitTest, SysExit_TheRankIsNamedAndNotKilled) {
-  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
+  Launcher launcher(Flags(1, {GetParam(), "--on-hang=report:1"}, R"(
 import sys, threading
 def wait(): open(os.environ["MEETING"] + "/go").read()
 
@@ -182,7 +182,7 @@ sys.exit(3)
 
 // It may save. It ends when it has been named and then spared.
 TEST_P(ExitTest, BusyThread_TheRankIsNotKilled) {
-  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
+  Launcher launcher(Flags(1, {GetParam(), "--on-hang=report:1"}, R"(
 import threading
 def save():
     begin = time.process_time()
@@ -199,7 +199,7 @@ threading.Thread(target=save).start()
 }
 
 TEST_F(HangTest, OnHangRestart_NoRestartLeft_TheSummaryHasTheStack) {
-  Launcher launcher(Flags(1, {"--on-hang=restart", "--hang-timeout=2"}, R"(
+  Launcher launcher(Flags(1, {"--on-hang=restart:2"}, R"(
 def compute_for_ever():
     while True: pass
 
@@ -229,8 +229,8 @@ train(30, forward, after)
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
-TEST_F(HangTest, HangTimeoutZero_NothingIsWatched) {
-  Launcher launcher(Flags(1, {"--on-hang=restart", "--hang-timeout=0"}, R"(
+TEST_F(HangTest, OnHangWithZeroSeconds_NothingIsWatched) {
+  Launcher launcher(Flags(1, {"--on-hang=restart:0"}, R"(
 train(30, lambda step: time.sleep(4 if step == 25 else 0.005))
 )"),
                     environment_);

@@ -156,9 +156,7 @@ TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
     const std::string waits = "echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done; touch done";
     const std::string script = absl::StrCat("cd ", dir.path(), "; setsid sh -c '", waits, "' >/dev/null 2>&1 & cd ",
                                             dir.path(), "; while [ ! -s pid ]; do sleep 0.02; done; exit 0");
-    std::vector<std::string> flags = {"--max-restarts=1"};
-    if (keep) flags.push_back("--keep-orphans");
-    Launcher launcher(Standalone(1, flags, script));
+    Launcher launcher(Standalone(1, {"--max-restarts=1"}, script), {{"DDPRUN_KEEP_ORPHANS", keep ? "1" : ""}});
     EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
     const pid_t pid = atoi(ReadFile(dir.File("pid")).c_str());
     ASSERT_GT(pid, 0);

@@ -32,6 +32,22 @@ TEST(UnknownFlagText, NearFlag_IsSuggested) {
   EXPECT_EQ(UnknownFlagText("--NNODES"), "unknown flag '--NNODES': did you mean --nnodes?");
 }
 
+TEST(UnknownFlagText, MovedFlag_NamesTheReplacement) {
+  EXPECT_EQ(UnknownFlagText("--node_cooldown=5"),
+            "unknown flag '--node_cooldown': --node-cooldown is now --rdzv-conf=node_cooldown=SECONDS");
+}
+
+TEST(CheckMovedVariables, VariableIsSet_NamesTheReplacement) {
+  const auto with = [](const std::string& set) {
+    return CheckMovedVariables([=](const std::string& name) -> std::optional<std::string> {
+      return name == set ? std::make_optional<std::string>("1") : std::nullopt;
+    });
+  };
+  EXPECT_EQ(with("PET_NODE_COOLDOWN").message(),
+            "unknown variable PET_NODE_COOLDOWN: --node-cooldown is now --rdzv-conf=node_cooldown=SECONDS");
+  for (const Flag& flag : Flags()) EXPECT_TRUE(with(PetVariable(flag)).ok()) << flag.name;
+}
+
 TEST(UnknownFlagText, NothingNear_PointsToHelp) {
   EXPECT_EQ(UnknownFlagText("--learning-rate=0.1"),
             "unknown flag '--learning-rate': see ddprun --help; flags of the script follow the script");

@@ -51,9 +51,9 @@ TEST(Resolve, JobId_IsKeptIfGiven) {
 TEST(Resolve, DurationsWithManyDigits_HaveWholeNanoseconds) {
   const std::string third = "3.33333333333333";
   const rendezvous::JobSettings settings =
-      MustResolve({"--restart-window=" + third, "--restart-backoff=" + third, "--node-cooldown=" + third,
-                   "--rdzv-conf=join_timeout=" + third + ",last_call_timeout=" + third +
-                       ",keep_alive_interval=" + third + ",reconnect_grace=" + third})
+      MustResolve({"--rdzv-conf=restart_window=" + third + ",restart_backoff=" + third + ",node_cooldown=" + third +
+                   ",join_timeout=" + third + ",last_call_timeout=" + third + ",keep_alive_interval=" + third +
+                   ",reconnect_grace=" + third})
           .settings;
   for (const absl::Duration duration :
        {settings.restart_window, settings.restart_backoff, settings.node_cooldown, settings.join_timeout,
@@ -168,8 +168,8 @@ TEST(Resolve, NodeRank_BeatsTheRankOfRdzvConf) {
 TEST(Resolve, JobSettings_AreFilled) {
   const LaunchConfig config = MustResolve(
       {"--nnodes=2:3", "--rdzv-endpoint=h", "--max-restarts=5", "--local-addr=10.0.0.9", "--role=trainer",
-       "--restart-window=6", "--restart-backoff=7", "--max-failures-at-step=8", "--node-cooldown=9",
-       "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5"});
+       "--rdzv-conf=join_timeout=1,last_call_timeout=2,heartbeat_timeout=3,reconnect_grace=4,reconnect_timeout=5,"
+       "restart_window=6,restart_backoff=7,max_failures_at_step=8,node_cooldown=9"});
   rendezvous::JobSettings expected;
   expected.min_nodes = 2;
   expected.max_nodes = 3;
@@ -267,16 +267,16 @@ TEST(Resolve, PortRange_IsKept) {
 
 TEST(Resolve, Output_IsKept) {
   LaunchConfig config = MustResolve({"--log-dir=/logs", "-r", "0:3,7:1", "-t", "2"});
-  EXPECT_EQ(config.log_dir, "/logs");
-  EXPECT_FALSE(config.no_files);
-  EXPECT_EQ(config.redirects.For(0), (StdStreams{true, true}));
-  EXPECT_EQ(config.tee.For(0), (StdStreams{false, true}));
+  EXPECT_EQ(config.output.log_dir, "/logs");
+  EXPECT_FALSE(config.output.no_files);
+  EXPECT_EQ(config.output.redirects.For(0), (StdStreams{true, true}));
+  EXPECT_EQ(config.output.tee.For(0), (StdStreams{false, true}));
   ASSERT_EQ(config.notes.size(), 1);
   EXPECT_TRUE(absl::StrContains(config.notes[0], "local rank 7"));
 
   config = MustResolve({"--log-dir=/dev/null", "-r3"});
-  EXPECT_TRUE(config.no_files);
-  EXPECT_EQ(config.log_dir, "");
+  EXPECT_TRUE(config.output.no_files);
+  EXPECT_EQ(config.output.log_dir, "");
   EXPECT_EQ(config.notes.size(), 1);
 }
 

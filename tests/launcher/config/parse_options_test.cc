@@ -53,10 +53,6 @@ const Sample kSamples[] = {
      }},
     {"nproc-per-node", "gpu", [](const Options& o) { return o.nproc_per_node.kind == ProcessCount::Kind::kGpu; }},
     {"max-restarts", "4", [](const Options& o) { return o.max_restarts == 4; }},
-    {"restart-window", "3600", [](const Options& o) { return o.restart_window == absl::Hours(1); }},
-    {"restart-backoff", "0.5", [](const Options& o) { return o.restart_backoff == absl::Milliseconds(500); }},
-    {"node-cooldown", "0", [](const Options& o) { return o.node_cooldown == absl::ZeroDuration(); }},
-    {"max-failures-at-step", "0", [](const Options& o) { return o.max_failures_at_step == 0; }},
     {"preload", "json,torch.nn", [](const Options& o) { return o.preload == "json,torch.nn"; }},
     {"role", "trainer", [](const Options& o) { return o.role == "trainer"; }},
     {"rdzv-endpoint", "[::1]:5",
@@ -66,7 +62,7 @@ const Sample kSamples[] = {
     {"rdzv-id", "job 7", [](const Options& o) { return o.rdzv_id == "job 7"; }},
     {"rdzv-backend", "c10d", [](const Options& o) { return o.rdzv_backend == "c10d"; }},
     {"rdzv-conf", "join_timeout=5,rank=1",
-     [](const Options& o) { return o.rdzv_conf.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
+     [](const Options& o) { return o.rdzv_conf.job.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
     {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
     {"master-addr", "10.0.0.1", [](const Options& o) { return o.master_addr == "10.0.0.1"; }},
     {"master-port", "1234", [](const Options& o) { return o.master_port == 1234; }},
@@ -75,35 +71,35 @@ const Sample kSamples[] = {
        return o.port_range == PortRange{20000, 20100};
      }},
     {"local-addr", "10.0.0.2", [](const Options& o) { return o.local_addr == "10.0.0.2"; }},
-    {"log-dir", "/logs", [](const Options& o) { return o.log_dir == "/logs"; }},
+    {"log-dir", "/logs", [](const Options& o) { return o.output.log_dir == "/logs"; }},
     {"redirects", "0:1,12:3",
      [](const Options& o) {
-       return o.redirects.For(12) == StdStreams{true, true};
+       return o.output.redirects.For(12) == StdStreams{true, true};
      }},
     {"tee", "2",
      [](const Options& o) {
-       return o.tee.For(0) == StdStreams{false, true};
+       return o.output.tee.For(0) == StdStreams{false, true};
      }},
     {"local-ranks-filter", "0,2",
      [](const Options& o) {
-       return o.local_ranks_filter == std::set<int32_t>{0, 2};
+       return o.output.local_ranks_filter == std::set<int32_t>{0, 2};
      }},
-    {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.line_prefix == "[${rank}]: "; }},
+    {"log-line-prefix-template", "[${rank}]: ", [](const Options& o) { return o.output.line_prefix == "[${rank}]: "; }},
     {"duplicate-stdout-filters", "a,b",
      [](const Options& o) {
-       return o.stdout_filters == std::vector<std::string>{"a", "b"};
+       return o.output.stdout_filters == std::vector<std::string>{"a", "b"};
      }},
     {"duplicate-stderr-filters", "c,,",
-     [](const Options& o) { return o.stderr_filters == std::vector<std::string>{"c,"}; }},
+     [](const Options& o) { return o.output.stderr_filters == std::vector<std::string>{"c,"}; }},
     {"start-method", "fork", [](const Options& o) { return HasNoEffect(o, "--start-method"); }},
     {"event-log-handler", "console", [](const Options& o) { return HasNoEffect(o, "--event-log-handler"); }},
     {"logs-specs", "default", [](const Options& o) { return HasNoEffect(o, "--logs-specs"); }},
     {"numa-binding", "exclusive", [](const Options& o) { return o.cpu_binding == CpuBinding::kExclusive; }},
     {"monitor-interval", "0.5", [](const Options& o) { return o.monitor_interval == absl::Milliseconds(500); }},
     {"shutdown-timeout", "0", [](const Options& o) { return o.shutdown_timeout == absl::ZeroDuration(); }},
-    {"hang-timeout", "90", [](const Options& o) { return o.hang_timeout == absl::Seconds(90); }},
-    {"progress", "off", [](const Options& o) { return o.progress == ProgressMode::kOff; }},
-    {"on-hang", "restart", [](const Options& o) { return o.restart_on_hang; }},
+    {"progress", "off", [](const Options& o) { return o.output.progress == ProgressMode::kOff; }},
+    {"on-hang", "restart:90",
+     [](const Options& o) { return o.hang == HangPolicy{.fixed_limit = absl::Seconds(90), .restart = true}; }},
     {"signals-to-handle", "SIGUSR1,TERM",
      [](const Options& o) {
        return o.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM};
@@ -122,7 +118,6 @@ const Sample kSwitches[] = {
     {"module", "1", [](const Options& o) { return o.module; }},
     {"no-python", "1", [](const Options& o) { return o.no_python; }},
     {"virtual-local-rank", "1", [](const Options& o) { return o.virtual_local_rank; }},
-    {"keep-orphans", "1", [](const Options& o) { return o.keep_orphans; }},
     {"run-path", "1", [](const Options& o) { return HasNoEffect(o, "--run-path"); }},
     {"show-config", "1", [](const Options& o) { return o.show_config; }},
 };
@@ -188,10 +183,10 @@ TEST(ParseOptions, ShortFlags_AreTaken) {
   EXPECT_EQ(MustParse({"-m", "pkg.train", "-m"}).script, (Arguments{"pkg.train", "-m"}));
   for (const Arguments& arguments :
        {Arguments{"-r", "3", "x"}, Arguments{"-r3", "x"}, Arguments{"-r=3", "x"}, Arguments{"-mr3", "x"}}) {
-    EXPECT_EQ(MustParse(arguments).redirects.For(0), (StdStreams{true, true})) << arguments[0];
+    EXPECT_EQ(MustParse(arguments).output.redirects.For(0), (StdStreams{true, true})) << arguments[0];
     EXPECT_EQ(MustParse(arguments).script, Arguments{"x"});
   }
-  EXPECT_EQ(MustParse({"-t", "0:1", "x"}).tee.For(0), (StdStreams{true, false}));
+  EXPECT_EQ(MustParse({"-t", "0:1", "x"}).output.tee.For(0), (StdStreams{true, false}));
 }
 
 TEST(ParseOptions, NoFlags_GiveTheDefaults) {
@@ -247,10 +242,21 @@ TEST(ParseOptions, ShutdownTimeout_HasASecondVariable) {
 
 TEST(ParseOptions, LogLinePrefixTemplate_HasASecondVariable) {
   const char kVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).line_prefix, "$rank:");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).line_prefix, kDefaultLinePrefix);
-  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).line_prefix, ">");
-  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).line_prefix, ">");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}}).output.line_prefix, "$rank:");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, ""}}).output.line_prefix, kDefaultLinePrefix);
+  EXPECT_EQ(MustParse({"--log-line-prefix-template=>", "x"}, {{kVariable, "$rank:"}}).output.line_prefix, ">");
+  EXPECT_EQ(MustParse({"x"}, {{kVariable, "$rank:"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", ">"}}).output.line_prefix, ">");
+}
+
+TEST(ParseOptions, KeepOrphans_IsAVariable) {
+  EXPECT_FALSE(MustParse({"x"}).keep_orphans);
+  EXPECT_TRUE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "1"}}).keep_orphans);
+  EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", "0"}}).keep_orphans);
+  EXPECT_FALSE(MustParse({"x"}, {{"DDPRUN_KEEP_ORPHANS", ""}}).keep_orphans);
+}
+
+TEST(ParseOptions, EmptyVariableOfAMovedFlag_CountsAsUnset) {
+  EXPECT_EQ(MustParse({"x"}, {{"PET_NODE_COOLDOWN", ""}}).script, Arguments{"x"});
 }
 
 TEST(ParseOptions, FlagGivenTwice_TheLastCounts) {
@@ -330,7 +336,7 @@ TEST(ParseOptions, EmptyValue_IsAsIfTheFlagWereNotGiven_WhereTorchrunTakesItSo) 
   const Options options = std::get<ParsedOptions>(*parsed).options;
   EXPECT_EQ(options.rdzv_id, std::nullopt);
   EXPECT_EQ(options.rdzv_endpoint, std::nullopt);
-  EXPECT_EQ(options.log_dir, "");
+  EXPECT_EQ(options.output.log_dir, "");
   EXPECT_EQ(options.role, "default");
   EXPECT_EQ(options.signals_to_handle, Options().signals_to_handle);
   EXPECT_EQ(options.script, (std::vector<std::string>{"x.py", "--lr="})) << "the script's own are not touched";

@@ -13,23 +13,28 @@ TEST(ParseRdzvConf, Empty_GivesTheDefaults) {
 TEST(ParseRdzvConf, EveryKey_IsRead) {
   const absl::StatusOr<RdzvConf> conf = ParseRdzvConf(
       "join_timeout=60,last_call_timeout=0,heartbeat_timeout=1.5, reconnect_timeout = 7 ,reconnect_grace=0.2,"
+      "restart_window=3600,restart_backoff=0.5,max_failures_at_step=0,node_cooldown=90,"
       "is_host=true,rank=3,store_type=tcp,use_libuv=0,close_timeout=30,read_timeout=60");
   ASSERT_TRUE(conf.ok()) << conf.status();
   RdzvConf expected;
-  expected.join_timeout = absl::Seconds(60);
-  expected.last_call_timeout = absl::ZeroDuration();
+  expected.job.join_timeout = absl::Seconds(60);
+  expected.job.last_call = absl::ZeroDuration();
   expected.heartbeat_timeout = absl::Milliseconds(1500);
   expected.reconnect_timeout = absl::Seconds(7);
-  expected.reconnect_grace = absl::Milliseconds(200);
+  expected.job.reconnect_grace = absl::Milliseconds(200);
+  expected.job.restart_window = absl::Hours(1);
+  expected.job.restart_backoff = absl::Milliseconds(500);
+  expected.job.max_failures_at_step = 0;
+  expected.job.node_cooldown = absl::Seconds(90);
   expected.is_host = true;
   expected.rank = 3;
   EXPECT_EQ(*conf, expected);
 }
 
 TEST(ParseRdzvConf, Timeout_IsJoinTimeoutUnlessThatIsGiven) {
-  EXPECT_EQ(ParseRdzvConf("timeout=900")->join_timeout, absl::Seconds(900));
-  EXPECT_EQ(ParseRdzvConf("timeout=900,join_timeout=5")->join_timeout, absl::Seconds(5));
-  EXPECT_EQ(ParseRdzvConf("join_timeout=5,timeout=900")->join_timeout, absl::Seconds(5));
+  EXPECT_EQ(ParseRdzvConf("timeout=900")->job.join_timeout, absl::Seconds(900));
+  EXPECT_EQ(ParseRdzvConf("timeout=900,join_timeout=5")->job.join_timeout, absl::Seconds(5));
+  EXPECT_EQ(ParseRdzvConf("join_timeout=5,timeout=900")->job.join_timeout, absl::Seconds(5));
 }
 
 TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {
@@ -43,8 +48,9 @@ TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
   const absl::Status status = ParseRdzvConf("join_timeuot=5").status();
   EXPECT_EQ(status.message(),
             "unknown key 'join_timeuot'; known are join_timeout, timeout, last_call_timeout, heartbeat_timeout, "
-            "keep_alive_interval, keep_alive_max_attempt, reconnect_timeout, reconnect_grace, is_host, rank, "
-            "store_type, use_libuv, close_timeout, read_timeout");
+            "keep_alive_interval, keep_alive_max_attempt, reconnect_timeout, reconnect_grace, restart_window, "
+            "restart_backoff, max_failures_at_step, node_cooldown, is_host, rank, store_type, use_libuv, "
+            "close_timeout, read_timeout");
 }
 
 TEST(ParseRdzvConf, AnythingElse_IsRefused) {
@@ -70,6 +76,11 @@ TEST(ParseRdzvConf, AnythingElse_IsRefused) {
                           "keep_alive_interval=0.01,keep_alive_max_attempt=1",
                           "JOIN_TIMEOUT=5",
                           "last_call_timeout=-0.5",
+                          "restart_window=-1",
+                          "restart_backoff=1h",
+                          "max_failures_at_step=-1",
+                          "max_failures_at_step=1.5",
+                          "node_cooldown=",
                           "\"join_timeout=5\"",
                           "join_timeout==5",
                           "protocol=http"}) {

@@ -70,6 +70,7 @@ TEST_F(CompletionTest, Bash_Values) {
   EXPECT_EQ(Bash("ddprun --nproc-per-node = g"), "gpu");
   EXPECT_EQ(Bash("ddprun --nproc-per-node ="), "cpu gpu auto");
   EXPECT_EQ(Bash("ddprun --rdzv-backend st"), "static");
+  EXPECT_EQ(Bash("ddprun --on-hang re"), "report restart");
   EXPECT_EQ(Bash("ddprun --tls-key tr"), "train.py");
   EXPECT_EQ(Bash("ddprun --nnodes tr"), "") << "a number";
 }

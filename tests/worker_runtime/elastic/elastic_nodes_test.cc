@@ -333,7 +333,7 @@ TEST_F(ElasticNodesTest, ANodeLeaves_TheOthersFinishTheirStep_NothingIsLostOrCha
 
 TEST_F(ElasticNodesTest, AHangOnOneNode_IsNamedThereWithItsPhase_AndTheWorkerIsReplaced) {
   StartServer();
-  launcher_flags_ = {"--on-hang=restart", "--hang-timeout=5"};
+  launcher_flags_ = {"--on-hang=restart:5"};
   for (int i = 0; i < 2; ++i) Add("2", 2, 12, {"--hold=3:3:forward", "--pause=20"});
   ExpectEnd(AllBut());
   Launcher* const hung = Of(3);

@@ -99,7 +99,7 @@ TEST(LaunchedElastic, SuccessorsDieWhileTheyConnect_SurvivorsKeepTheirProcesses)
 
 TEST(LaunchedElastic, HungWorker_IsNamedWithItsPhase_AndReplaced) {
   std::vector<std::string> flags = Flags(2, {"--hold=1:3:forward", "--pause=20"});
-  flags.insert(flags.begin(), {"--on-hang=restart", "--hang-timeout=5"});
+  flags.insert(flags.begin(), "--on-hang=restart:5");
   Launcher launcher(flags, kOneThread);
   ExpectUnchanged(launcher, 2);
   EXPECT_THAT(launcher.Err(), HasSubstr("rank 1 has been in phase forward of step 3 for 5."));
@@ -109,7 +109,7 @@ TEST(LaunchedElastic, HungWorker_IsNamedWithItsPhase_AndReplaced) {
 
 TEST(LaunchedElastic, EvaluationAndEndOfTheTraining_AreNoHangs) {
   std::vector<std::string> flags = Flags(2, {"--evaluate=2", "--hold=1:6:evaluation", "--pause=20", "--linger=8"});
-  flags.insert(flags.begin(), "--hang-timeout=4");
+  flags.insert(flags.begin(), "--on-hang=report:4");
   Launcher launcher(flags, kOneThread);
   ASSERT_TRUE(launcher.WaitForErr("ranks 0-1 have been in phase evaluation of step 6 for 4.")) << launcher.Err();
   kill(PidOf(launcher.Out(), 1), SIGKILL);
@@ -121,7 +121,7 @@ TEST(LaunchedElastic, EvaluationAndEndOfTheTraining_AreNoHangs) {
 
 TEST(LaunchedElastic, OneRankFailsAgainAndAgainAtOneStep_TheJobEndsWith79) {
   std::vector<std::string> flags = Flags(2, {"--crash=1:3", "--pause=20"});
-  flags.insert(flags.begin(), "--max-failures-at-step=2");
+  flags.insert(flags.begin(), "--rdzv-conf=max_failures_at_step=2");
   Launcher launcher(flags, kOneThread);
   EXPECT_EQ(launcher.Wait(), 79) << launcher.Err();
   EXPECT_THAT(launcher.Err(), HasSubstr("no progress: failed 2 times in a row at"));

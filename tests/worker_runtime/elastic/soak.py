@@ -186,9 +186,9 @@ class Job:
         least = max(1, self.arguments.nodes - 1)
         command = [self.arguments.ddprun, f"--nnodes={least}:{self.arguments.nodes}", "--max-restarts=1000000"]
         command += [f"--nproc-per-node={self.arguments.nproc}", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        command += [f"--rdzv-id={self.id}", "--rdzv-conf=is_host=0", "--local-addr=127.0.0.1"]
-        command += ["--max-failures-at-step=0"]
-        command += ["--node-cooldown=0"]  # the same node may fail repeatedly
+        # Chance may hit one rank or one node again and again.
+        conf = "--rdzv-conf=is_host=0,max_failures_at_step=0,node_cooldown=0"
+        command += [f"--rdzv-id={self.id}", conf, "--local-addr=127.0.0.1"]
         command += [f"--log-dir={self.folder}/logs", "--tee=3", "--no-python"]
         steps, folder = str(self.steps), str(self.folder)
         command += [word.replace("{folder}", folder).replace("{steps}", steps) for word in self.arguments.command]
