@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/endpoint.h"
 #include "base/log.h"
 #include "base/loopback.h"
-#include "launcher/config/endpoint_flag.h"
 #include "launcher/os/net.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/client/local_client.h"
