@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/hostname.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "base/signal_name.h"

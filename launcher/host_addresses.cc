@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/endpoint.h"
+#include "base/hostname.h"
 #include "base/log.h"
 #include "base/loopback.h"
 #include "base/steady_time.h"

@@ -29,6 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/write_all.h"
 #include "worker_contract/fork_protocol.h"
 
 namespace ddprun {
@@ -149,11 +150,7 @@ void MoveStream(int target, int fd) {
   }
   dup2(fd, target);
   close(fd);
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = write(target, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) return;
-    done += std::max<ssize_t>(0, written);
-  }
+  WriteAll(target, text);
 }
 
 void Flush() {
