@@ -31,7 +31,7 @@ std::unique_ptr<Command> QueryJobEnd(const LaunchConfig& config, EventLoop* loop
   request.program = *squeue;
   request.argv = {*squeue, "-h", "-j", job, "-o", "%A %e %l"};
   request.environment = std::move(environment);
-  request.environment.push_back("SLURM_TIME_FORMAT=standard");
+  request.environment.emplace_back("SLURM_TIME_FORMAT=standard");
   absl::StatusOr<std::unique_ptr<Command>> command =
       Command::Run(loop, request, kToolTimeout, [job, on_end = std::move(on_end)](const std::string& answer) {
         const std::optional<absl::Time> end = ReadEndTime(answer, job, absl::LocalTimeZone());
