@@ -24,6 +24,7 @@
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/fenced_nodes.h"
 #include "worker_contract/environment.h"
+#include "worker_contract/exit_codes.h"
 
 extern char** environ;
 
@@ -71,7 +72,7 @@ int Agent::Run() {
   if (absl::Status status = SetUp(); !status.ok()) {
     Log(LogLevel::kError, status.message());
     if (exit_) return exit_->code;
-    return absl::IsInvalidArgument(status) ? 2 : 1;
+    return absl::IsInvalidArgument(status) ? worker_contract::kExitUsage : worker_contract::kExitFailed;
   }
   loop_->Run();
   return Finish();
@@ -205,7 +206,7 @@ void Agent::OnSignal(const ReceivedSignal& signal) {
     // Nothing has started yet, so there are no workers to warn or stop.
     const std::vector<int>& stopping = settings_.config.signals_to_handle;
     const bool stops = std::find(stopping.begin(), stopping.end(), signal.number) != stopping.end();
-    if (stops) Do(effect::Exit{128 + signal.number, std::nullopt, {}});
+    if (stops) Do(effect::Exit{worker_contract::ExitCodeOfSignal(signal.number), std::nullopt, {}});
     return;
   }
   if (signal.number == SIGCHLD) {
