@@ -1,6 +1,5 @@
 #include "base/stream_writer.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/write_all.h"
 
 namespace ddprun {
 
@@ -43,15 +43,8 @@ int WriteWhole(int fd, absl::string_view text) {
     absl::string_view piece = text.substr(0, PIPE_BUF);
     const size_t line_end = piece.rfind('\n');
     if (line_end != absl::string_view::npos) piece = piece.substr(0, line_end + 1);
-    const ssize_t written = write(fd, piece.data(), piece.size());
-    if (written >= 0) {
-      text.remove_prefix(written);
-    } else if (errno == EAGAIN) {  // another process made the shared file non-blocking
-      pollfd room{fd, POLLOUT, 0};
-      poll(&room, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
+    if (const int error = WriteAll(fd, piece); error != 0) return error;
+    text.remove_prefix(piece.size());
   }
   return 0;
 }

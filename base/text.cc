@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 
@@ -17,11 +18,7 @@ bool IsC1Control(absl::string_view character) {
          static_cast<uint8_t>(character[1]) < 0xa0;
 }
 
-// Returns the largest position <= `position` at which a character of valid `text` begins.
-size_t CharacterStart(absl::string_view text, size_t position) {
-  while (position > 0 && position < text.size() && IsContinuation(text[position])) --position;
-  return position;
-}
+constexpr size_t kMaxQuotedBytes = 80;
 
 }  // namespace
 
@@ -43,6 +40,18 @@ size_t Utf8CharacterLength(absl::string_view bytes) {
   if (first == 0xf0 && byte(1) < 0x90) return 0;
   if (first == 0xf4 && byte(1) > 0x8f) return 0;
   return length;
+}
+
+absl::string_view Utf8Prefix(absl::string_view text, size_t max_bytes) {
+  size_t end = std::min(text.size(), max_bytes);
+  while (end > 0 && end < text.size() && IsContinuation(text[end])) --end;
+  return text.substr(0, end);
+}
+
+absl::string_view Utf8Suffix(absl::string_view text, size_t max_bytes) {
+  size_t start = text.size() - std::min(text.size(), max_bytes);
+  while (start < text.size() && IsContinuation(text[start])) ++start;
+  return text.substr(start);
 }
 
 std::string CleanText(absl::string_view bytes) {
@@ -110,18 +119,18 @@ std::string OneLine(absl::string_view bytes, size_t max_bytes) {
   }
   line = std::string(absl::StripAsciiWhitespace(line));
   if (line.size() <= max_bytes) return line;
-  line.resize(CharacterStart(line, max_bytes - 3));
-  return line + "...";
+  return absl::StrCat(Utf8Prefix(line, max_bytes - 3), "...");
 }
+
+std::string Quoted(absl::string_view text) { return absl::StrCat("'", OneLine(text, kMaxQuotedBytes), "'"); }
 
 std::string CutMiddle(absl::string_view text, size_t max_bytes) {
   assert(max_bytes >= 256);
   if (text.size() <= max_bytes) return std::string(text);
   const size_t room = max_bytes - 64;  // leaves room for the line in between
-  const size_t head = CharacterStart(text, room / 4);
-  size_t tail = text.size() - (room - room / 4);
-  while (tail < text.size() && IsContinuation(text[tail])) ++tail;
-  return absl::StrCat(text.substr(0, head), "\n... ", tail - head, " bytes left out ...\n", text.substr(tail));
+  const absl::string_view head = Utf8Prefix(text, room / 4);
+  const absl::string_view tail = Utf8Suffix(text, room - room / 4);
+  return absl::StrCat(head, "\n... ", text.size() - head.size() - tail.size(), " bytes left out ...\n", tail);
 }
 
 }  // namespace ddprun

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/endpoint.h"
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/channel_security.h"
-#include "rendezvous/wire/host_port.h"
 #include "rendezvous/wire/leader_hint.h"
 
 namespace ddprun::ctl {
@@ -43,7 +43,7 @@ std::string DescribeSilence(const std::string& server, bool connected, bool has_
 absl::Status Client::CallOne(const std::string& server, const Make& make, absl::Duration timeout, std::string* leader,
                              bool* answered) {
   *answered = true;
-  const absl::StatusOr<Endpoint> endpoint = rendezvous::ParseHostPort(server);
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(server);
   if (!endpoint.ok()) return endpoint.status();
   rendezvous::ClientSecurity security(credentials_, endpoint->host);
   const absl::StatusOr<std::string> authorization = AuthorizationOf(&security);

@@ -11,13 +11,13 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/command_line.h"
+#include "base/endpoint.h"
 #include "base/version.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::ctl {
 namespace {
 
-constexpr char kDefaultPort[] = ":29400";
+constexpr int kDefaultPort = 29400;
 
 // Parses "3" or "2:4".
 bool ParseSize(const std::string& text, Options* options) {
@@ -30,8 +30,7 @@ bool ParseSize(const std::string& text, Options* options) {
 absl::StatusOr<std::vector<std::string>> ParseServers(const std::string& text, const char* source) {
   std::vector<std::string> servers;
   for (absl::string_view server : absl::StrSplit(text, ',', absl::SkipEmpty())) {
-    auto address = rendezvous::ParseHostPort(server);
-    if (!address.ok()) address = rendezvous::ParseHostPort(absl::StrCat(server, kDefaultPort));
+    const absl::StatusOr<Endpoint> address = ParseEndpoint(server, kDefaultPort);
     if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", address.status().message()));
     servers.push_back(address->ToString());
   }

@@ -25,12 +25,13 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::ctl {
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
 constexpr int kExitNotFound = 3;
 constexpr int kJobsPerPage = 1000;
 constexpr size_t kMaxHostBytes = 300;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/counted.h"
 #include "base/text.h"
 #include "base/utc_text.h"
 
@@ -35,10 +36,7 @@ std::string When(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
 }
 
-std::string Size(const v1::JobSettings& settings) {
-  return settings.min_nodes() == settings.max_nodes() ? absl::StrCat(settings.max_nodes())
-                                                      : absl::StrCat(settings.min_nodes(), ":", settings.max_nodes());
-}
+std::string Size(const v1::JobSettings& settings) { return MinMaxText(settings.min_nodes(), settings.max_nodes()); }
 
 // The node's least advanced worker: the one with the smallest step.
 const v1::RankProgress* Slowest(const v1::Node& node) {

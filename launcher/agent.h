@@ -5,24 +5,23 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/host_addresses.h"
 #include "launcher/machine/agent_machine.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/guard.h"
 #include "launcher/os/log_pump.h"
+#include "launcher/os/orphan_sweeper.h"
 #include "launcher/os/run_command.h"
 #include "launcher/os/signal_source.h"
-#include "launcher/progress/hang_monitor.h"
-#include "launcher/progress/progress_display.h"
-#include "launcher/progress/progress_reports.h"
+#include "launcher/progress/progress_monitor.h"
+#include "launcher/progress/terminal_line.h"
 #include "launcher/rendezvous_link.h"
 #include "launcher/round_store.h"
-#include "launcher/status_line.h"
 #include "launcher/workers/worker_group.h"
 
 namespace ddprun::launcher {
@@ -45,14 +44,9 @@ class Agent {
 
  private:
   absl::Status SetUp();
-  // Sets place_. If the endpoint's name may become resolvable later, waits for that at most for the join timeout while
-  // the loop keeps running.
-  absl::Status FindAddresses();
   void Handle(const rendezvous::ClientEvent& event);
   void OnSignal(const ReceivedSignal& signal);
-  void WatchHangs();
-  // Queries SLURM for the job's end time, if it is not in the environment.
-  void QueryEndTime();
+  std::unique_ptr<ProgressMonitor> MonitorProgress();
 
   // Calls a method of the machine with the current time, then executes its effects.
   template <typename Call>
@@ -73,7 +67,6 @@ class Agent {
   // Later effects wait until the orphans are gone; the loop does not block.
   void Do(const effect::SweepOrphans&);
   void ContinueSweep();
-  bool sweeping() const { return sweep_until_ != SteadyTime::InfiniteFuture(); }
   // Child processes that are not orphans.
   std::vector<pid_t> KnownChildren() const;
   void Do(const effect::ReportMissingRanks&);
@@ -91,15 +84,13 @@ class Agent {
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<SignalSource> signals_;
   LogPump pump_;
-  StatusLine status_line_;
+  TerminalLine terminal_;
   std::unique_ptr<AgentMachine> machine_;
   std::unique_ptr<RoundStore> store_;
   std::unique_ptr<WorkerGroup> workers_;
-  std::unique_ptr<HangMonitor> hangs_;
-  std::unique_ptr<ProgressDisplay> progress_;
-  ProgressReports reports_;
+  std::unique_ptr<ProgressMonitor> progress_;
   std::unique_ptr<RendezvousLink> link_;
-  std::unique_ptr<Command> end_time_command_;
+  std::unique_ptr<Command> end_time_query_;
   std::optional<absl::Time> end_time_;  // the job's
   SteadyTime round_started_;
   SteadyTime guard_kills_at_ = SteadyTime::InfiniteFuture();
@@ -108,9 +99,7 @@ class Agent {
   bool may_take_over_ = true;
   std::deque<AgentEffect> pending_;  // effects not executed yet, oldest first
   bool executing_ = false;
-  std::set<pid_t> worker_sessions_;  // sessions led by a worker
-  std::vector<pid_t> stuck_;         // orphans that survived an earlier sweep; not waited for again
-  SteadyTime sweep_until_ = SteadyTime::InfiniteFuture();  // infinite: no sweep in progress
+  OrphanSweep sweep_;
   std::optional<effect::Exit> exit_;
   bool staying_ = false;  // see LingerForOthers
 };

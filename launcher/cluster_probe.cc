@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/hostname.h"
 #include "launcher/cluster/detect.h"
 #include "launcher/cluster/slurm_conf.h"
 #include "launcher/os/net.h"

@@ -36,11 +36,13 @@
 #include "launcher/os/standard_streams.h"
 #include "rendezvous/core/credentials.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kUsageError = 2;
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
 // Limit for flushing the remaining log lines at exit.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
@@ -107,7 +109,7 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   SetLogLevel();
   InstallCrashReport("ddprun");
   absl::StatusOr<ParseResult> parsed = ParseOptions(arguments, Variable);
-  if (!parsed.ok()) return Fail(parsed.status(), kUsageError);
+  if (!parsed.ok()) return Fail(parsed.status(), kExitUsage);
   if (const auto* info = std::get_if<InfoText>(&*parsed)) {
     fputs(info->text.c_str(), stdout);
     return 0;
@@ -117,9 +119,9 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
   const HostFacts facts = InspectHost(command, options);
   const absl::StatusOr<ClusterEnvironment> cluster =
       MergeEnvironment(ProbeCluster(Variable, options.port_range), &options, &origins);
-  if (!cluster.ok()) return Fail(cluster.status(), kUsageError);
+  if (!cluster.ok()) return Fail(cluster.status(), kExitUsage);
   absl::StatusOr<LaunchConfig> config = Resolve(options, facts, *cluster);
-  if (!config.ok()) return Fail(config.status(), kUsageError);
+  if (!config.ok()) return Fail(config.status(), kExitUsage);
   if (options.show_config) {
     fputs(ShowConfig(*config, options, origins, *cluster, absl::LocalTimeZone()).c_str(), stdout);
     return 0;
@@ -129,18 +131,18 @@ int Main(const std::string& command, const std::vector<std::string>& arguments) 
     Log(LogLevel::kInfo, absl::StrCat("running workers with ", python));
   }
   if (config->server_place != ServerPlace::kInProcess) {
-    if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kUsageError);
+    if (absl::Status status = CheckCredentialsOf(*config); !status.ok()) return Fail(status, kExitUsage);
   }
 
   const std::string launcher_id = RandomId();
   absl::StatusOr<Guard> guard = Guard::Start(launcher_id);
-  if (!guard.ok()) return Fail(guard.status(), 1);
-  if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, 1);
+  if (!guard.ok()) return Fail(guard.status(), kExitFailed);
+  if (absl::Status status = BecomeSubreaper(); !status.ok()) return Fail(status, kExitFailed);
   std::vector<int> signals = config->signals_to_handle;
   signals.insert(signals.end(), config->warning_signals.begin(), config->warning_signals.end());
   signals.push_back(SIGCHLD);
   absl::StatusOr<std::unique_ptr<SignalSource>> source = SignalSource::Create(signals);
-  if (!source.ok()) return Fail(source.status(), 1);
+  if (!source.ok()) return Fail(source.status(), kExitFailed);
   // From here on signals are events of the loop, so logging must not block it on a terminal.
   StartLogThread();
   // Needed for the stores and a hosted server.

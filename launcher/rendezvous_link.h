@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/steady_time.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/host_addresses.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/server_process.h"
 #include "rendezvous/client/client.h"
@@ -19,21 +20,6 @@
 #include "rendezvous/server/server.h"
 
 namespace ddprun::launcher {
-
-// How the job's other nodes reach this host.
-struct HostAddresses {
-  std::string address;  // address for other nodes: --local-addr, else the source address of the route to the server
-  // MASTER_ADDR if this node's store serves the job: --master-addr as given if it is an address of this host.
-  std::string master;
-  bool may_host = false;             // the endpoint is on this host: this launcher may host the server
-  std::vector<std::string> serving;  // addresses at which a hosted server listens
-  std::string note;                  // anything unusual about them: "node1 is 127.0.1.1 here"; may be empty
-};
-
-// Resolves the names in `config`. May block for as long as the system's resolver allows, so do not call it on the
-// loop's thread. Later steps use only these addresses, so that no name server can block a running job. NOT_FOUND: a
-// name does not resolve; UNAVAILABLE: there is no route to the endpoint. The message says what to set.
-absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config);
 
 // This launcher's connection to the rendezvous server, which it may host itself. Depending on `config`, the server is
 // in this process (single-node job), or at the endpoint, hosted by this launcher if that is an address of this host

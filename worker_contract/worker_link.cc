@@ -16,7 +16,8 @@ using Json = nlohmann::json;
 constexpr size_t kMaxCapabilityBytes = 32;
 constexpr double kMaxDeadlineSeconds = 1e9;
 
-// Truncates `text` to at most `max_bytes`, at a character boundary.
+// Truncates `text` to at most `max_bytes`, at a character boundary. base/text.h can do that too, but this folder is to
+// be usable without any other one.
 std::string Cut(absl::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) {
     size_t end = max_bytes;

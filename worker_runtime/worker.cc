@@ -30,8 +30,6 @@
 namespace ddprun {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadEnvironment = 2;
 constexpr absl::Duration kDelayAfterPeerFailure = absl::Milliseconds(500);
 
 [[noreturn]] void End(int code) {
@@ -115,7 +113,7 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
     int number = 0;
     ReportWorkerError(rank != nullptr && absl::SimpleAtoi(rank, &number) ? number : 0, file == nullptr ? "" : file,
                       env.status());
-    End(kBadEnvironment);
+    End(worker_contract::kExitUsage);
   }
   SetThreads();
   InstallCrashReporter(env->rank);
@@ -123,7 +121,7 @@ void RunWorker(const WorkerOptions& options, absl::FunctionRef<absl::Status(Work
   Worker worker{.env = *env};
   const absl::Status status = Run(worker, options, body);
   if (!status.ok()) ReportFailure(worker, status);
-  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kNonRestartable : kFailed);
+  End(status.ok() ? 0 : IsNonRestartable(status) ? worker_contract::kExitNonRestartable : worker_contract::kExitFailed);
 }
 
 }  // namespace ddprun

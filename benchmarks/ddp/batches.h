@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 struct Batch {
   at::Tensor x;
@@ -37,6 +37,6 @@ class Batches {
   const at::Tensor samples_;  // 0 to batch - 1
 };
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 #endif  // DDPRUN_BENCHMARKS_DDP_BATCHES_H_

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 GptNet::GptNet(const gpt::Config& config) : model_(register_module("model", gpt::Model(config))) {}
 
@@ -67,4 +67,4 @@ std::shared_ptr<Net> MakeNet(const std::string& model, const gpt::Config& config
 
 bool TakesTokens(const std::string& model) { return model == "gpt" || model == "embedding"; }
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks

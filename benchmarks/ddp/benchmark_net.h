@@ -16,7 +16,7 @@
 #include "examples/cpp/gpt/model.h"
 #include "worker_runtime/nn/linear.h"
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 // A benchmark model. Thread-compatible.
 class Net : public torch::nn::Module {
@@ -81,6 +81,6 @@ std::shared_ptr<Net> MakeNet(const std::string& model, const gpt::Config& config
 // True if the model's batches are tokens.
 bool TakesTokens(const std::string& model);
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 #endif  // DDPRUN_BENCHMARKS_DDP_BENCHMARK_NET_H_

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 
 inline double ClockSeconds(clockid_t clock) {
   timespec time;
@@ -16,6 +16,6 @@ inline double Now() { return ClockSeconds(CLOCK_MONOTONIC); }
 // CPU seconds used by all threads of this process.
 inline double CpuSeconds() { return ClockSeconds(CLOCK_PROCESS_CPUTIME_ID); }
 
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 #endif  // DDPRUN_BENCHMARKS_DDP_CLOCKS_H_

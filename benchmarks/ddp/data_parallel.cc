@@ -31,7 +31,7 @@
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/optim/adamw.h"
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 namespace {
 
 // A GPT that can be copied. As with torch::nn::Cloneable the copy is first constructed normally, including
@@ -125,7 +125,7 @@ absl::Status Train(const gpt::Config& config, int64_t batch, int replicas) {
 }
 
 }  // namespace
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 int main(int argc, char** argv) {
   CLI::App app("Trains the GPT with replicas of the model in one process.");
@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
   app.add_option("--replicas", replicas)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status =
-      ddprun::TorchTry("training", [&] { return ddprun::bench::Train(config, batch, replicas); });
+      ddprun::TorchTry("training", [&] { return ddprun::benchmarks::Train(config, batch, replicas); });
   if (status.ok()) return 0;
   fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;

@@ -30,7 +30,7 @@
 #include "worker_runtime/optim/zero_redundancy_optimizer.h"
 #include "worker_runtime/worker.h"
 
-namespace ddprun::bench {
+namespace ddprun::benchmarks {
 namespace {
 
 struct Flags {
@@ -232,12 +232,12 @@ absl::Status Train(const Flags& flags, Worker& worker) {
 }
 
 }  // namespace
-}  // namespace ddprun::bench
+}  // namespace ddprun::benchmarks
 
 int main(int argc, char** argv) {
   CLI::App app("Trains a small model and reports the step times.");
-  ddprun::bench::Flags flags;
-  ddprun::bench::AddFlags(app, flags);
+  ddprun::benchmarks::Flags flags;
+  ddprun::benchmarks::AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::bench::Train(flags, worker); });
+  ddprun::RunWorker({}, [&flags](ddprun::Worker& worker) { return ddprun::benchmarks::Train(flags, worker); });
 }

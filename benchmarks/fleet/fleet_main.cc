@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/endpoint.h"
 #include "base/file_limit.h"
 #include "base/random_id.h"
 #include "benchmarks/fleet/fleet.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::benchmarks {
 namespace {
@@ -155,7 +155,7 @@ int Main(int argc, char** argv) {
   app.add_option("--hold", options.hold, "Seconds of heartbeats alone")->capture_default_str();
   app.add_option("--limit", options.limit, "Give up after this many seconds")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<Endpoint> server = rendezvous::ParseHostPort(options.server);
+  const absl::StatusOr<Endpoint> server = ParseEndpoint(options.server);
   if (!server.ok()) {
     absl::FPrintF(stderr, "fleet: --server: %s\n", server.status().message());
     return 2;

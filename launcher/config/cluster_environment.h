@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "launcher/config/endpoint_flag.h"
+#include "base/endpoint.h"
 
 namespace ddprun::launcher {
 

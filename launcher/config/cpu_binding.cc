@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/counted.h"
-#include "launcher/config/flag_value.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/hang_policy.h"
 #include "launcher/config/nearest_word.h"

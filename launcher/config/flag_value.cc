@@ -11,7 +11,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kMaxQuotedBytes = 80;
 constexpr size_t kMaxNameBytes = 256;
 
 bool IsOneOf(absl::string_view text, std::initializer_list<absl::string_view> words) {
@@ -20,8 +19,6 @@ bool IsOneOf(absl::string_view text, std::initializer_list<absl::string_view> wo
 }
 
 }  // namespace
-
-std::string Quoted(absl::string_view text) { return absl::StrCat("'", OneLine(text, kMaxQuotedBytes), "'"); }
 
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t min, int64_t max) {
   int64_t value = 0;

@@ -12,9 +12,6 @@
 // which knows the source of the text, prepends that.
 namespace ddprun::launcher {
 
-// Returns `text` in single quotes for a message, with control characters escaped and long texts cut.
-std::string Quoted(absl::string_view text);
-
 // Parses an integer from `min` to `max`, both inclusive.
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t min, int64_t max);
 

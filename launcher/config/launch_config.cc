@@ -14,9 +14,7 @@
 
 namespace ddprun::launcher {
 
-std::string NnodesText(const NodeCount& nnodes) {
-  return nnodes.min == nnodes.max ? absl::StrCat(nnodes.max) : absl::StrCat(nnodes.min, ":", nnodes.max);
-}
+std::string NnodesText(const NodeCount& nnodes) { return MinMaxText(nnodes.min, nnodes.max); }
 
 namespace {
 

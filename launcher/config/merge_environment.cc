@@ -8,8 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
+#include "base/endpoint.h"
 #include "base/loopback.h"
-#include "launcher/config/endpoint_flag.h"
 #include "launcher/config/node_count.h"
 
 namespace ddprun::launcher {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/endpoint.h"
 #include "launcher/config/cpu_binding.h"
-#include "launcher/config/endpoint_flag.h"
-#include "launcher/config/hang_policy.h"
+#include "launcher/config/line_prefix.h"
 #include "launcher/config/node_count.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"

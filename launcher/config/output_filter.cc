@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"
 

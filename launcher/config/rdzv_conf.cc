@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 #include "launcher/config/node_count.h"
 #include "rendezvous/core/limits.h"

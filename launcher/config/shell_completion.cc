@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "launcher/config/flag_table.h"
-#include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {
 namespace {

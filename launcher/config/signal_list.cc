@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/signal_name.h"
-#include "launcher/config/flag_value.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/config/endpoint_flag.h"
-#include "launcher/report/wait_text.h"
+#include "base/endpoint.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -230,13 +229,9 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
 std::string AgentMachine::Self() const { return absl::StrCat(settings_.join.host, " (", settings_.join.address, ")"); }
 
 std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment) const {
-  const Join& join = settings_.join;
   std::string text = absl::StrCat("round ", assignment.round, ": ", Self(), " is node ", assignment.group_rank, " of ",
                                   assignment.group_world_size, ", ");
-  const int32_t last = assignment.base_rank + join.slots - 1;
-  absl::StrAppend(&text, join.slots == 1 ? "rank " : "ranks ", assignment.base_rank);
-  if (join.slots > 1) absl::StrAppend(&text, "-", last);
-  absl::StrAppend(&text, " of ", assignment.world_size, "; master ",
+  absl::StrAppend(&text, RanksText(workers_.All()), " of ", assignment.world_size, "; master ",
                   Endpoint{assignment.master_addr, assignment.master_port}.ToString(), "; ", assignment.reason);
   if (!assignment.keeps_workers) return text;
   absl::StrAppend(&text, "; keeping ", RanksText(workers_.In(WorkerSet::State::kSuspended)), ", starting ",

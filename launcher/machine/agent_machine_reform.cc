@@ -7,8 +7,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/ranks_text.h"
 #include "launcher/machine/agent_machine.h"
-#include "launcher/report/wait_text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
@@ -20,10 +20,7 @@ constexpr absl::Duration kBrokenHold = absl::Seconds(1);
 }  // namespace
 
 std::string AgentMachine::RanksText(const LocalRanks& workers) const {
-  if (workers.empty()) return "no rank";
-  std::vector<int32_t> ranks;
-  for (const int32_t local_rank : workers) ranks.push_back(current_->base_rank + local_rank);
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RangesText(ranks));
+  return ddprun::RanksText(workers, current_->base_rank);
 }
 
 void AgentMachine::OnLink(int32_t local_rank, const LinkEvent& event, SteadyTime now, Effects* effects) {

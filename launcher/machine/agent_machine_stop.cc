@@ -9,6 +9,7 @@
 #include "base/signal_name.h"
 #include "launcher/machine/agent_machine.h"
 #include "launcher/report/duration_text.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -85,7 +86,7 @@ void AgentMachine::OnSignal(const Signal& signal, SteadyTime now, Effects* effec
   } else {
     SayLeaveBecauseOfSignal(now, effects);
   }
-  StopAndExit({128 + signal.number, std::nullopt, {}},
+  StopAndExit({worker_contract::ExitCodeOfSignal(signal.number), std::nullopt, {}},
               Delivered(signal) ? std::nullopt : std::optional<int>(signal.number),
               absl::StrCat("received ", signal.text), now, effects);
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/config/endpoint_flag.h"
+#include "base/endpoint.h"
 #include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {

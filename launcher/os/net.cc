@@ -6,7 +6,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/hostname.h"
 #include "base/loopback.h"
 #include "launcher/os/unique_fd.h"
 
@@ -134,12 +134,6 @@ std::string OutwardAddress() {
     if (!address.loopback && !address.link_local) return address.address;
   }
   return "";
-}
-
-std::string Hostname() {
-  utsname name;
-  if (uname(&name) != 0 || name.nodename[0] == '\0') return "localhost";
-  return name.nodename;
 }
 
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host) {

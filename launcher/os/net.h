@@ -24,9 +24,6 @@ struct InterfaceAddress {
 // Addresses of all interfaces that are up, in the system's order.
 std::vector<InterfaceAddress> LocalAddresses();
 
-// Node name from uname; never empty.
-std::string Hostname();
-
 // Numeric addresses of `host` (a name, or an address with or without brackets), in order of preference. NotFound, with
 // the name and the resolver's reason, if there is none.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);

@@ -14,6 +14,9 @@
 namespace ddprun::launcher {
 namespace {
 
+// Limit for orphans to exit after SIGKILL.
+constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
+
 std::vector<pid_t> Orphans(const std::vector<pid_t>& known) {
   std::vector<pid_t> orphans = ChildrenOfMainThread();
   const auto is_known = [&known](pid_t pid) { return std::find(known.begin(), known.end(), pid) != known.end(); };
@@ -47,6 +50,18 @@ std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<p
     // Children of the reaped processes have become ours.
     if (reaped == 0) return orphans;
   }
+}
+
+void OrphanSweep::Begin(SteadyTime now) { deadline_ = now + kSweepTimeout; }
+
+size_t OrphanSweep::Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now) {
+  worker_sessions_.insert(workers.begin(), workers.end());
+  std::vector<pid_t> left = KillOrphans(known, only_worker_sessions_ ? &worker_sessions_ : nullptr);
+  std::erase_if(left, [&](pid_t pid) { return std::find(stuck_.begin(), stuck_.end(), pid) != stuck_.end(); });
+  if (!left.empty() && now < deadline_) return 0;
+  deadline_ = SteadyTime::InfiniteFuture();
+  stuck_.insert(stuck_.end(), left.begin(), left.end());
+  return left.size();
 }
 
 void ReapDeadOrphans(const std::vector<pid_t>& known) {

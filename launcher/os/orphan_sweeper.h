@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/steady_time.h"
 
 namespace ddprun::launcher {
 
@@ -26,6 +27,29 @@ absl::Status BecomeSubreaper();
 // `only_sessions`, orphans outside these sessions are left alone: daemons and processes started with setsid. REQUIRES:
 // no other code waits for children that are not in `known`.
 std::vector<pid_t> KillOrphans(const std::vector<pid_t>& known, const std::set<pid_t>* only_sessions = nullptr);
+
+// Kills orphans between rounds with a time limit, without blocking the loop.
+class OrphanSweep {
+ public:
+  // `only_worker_sessions`: see `only_sessions` of KillOrphans; these are the sessions that workers lead.
+  explicit OrphanSweep(bool only_worker_sessions) : only_worker_sessions_(only_worker_sessions) {}
+
+  // Starts a sweep. Call Continue then, at each SIGCHLD and at the deadline.
+  void Begin(SteadyTime now);
+  bool running() const { return deadline_ != SteadyTime::InfiniteFuture(); }
+  SteadyTime deadline() const { return deadline_; }  // infinite: no sweep in progress
+
+  // Kills orphans: all children but the `known` ones; `workers` are the round's workers. The sweep is over when all have
+  // exited, or at the deadline: returns the number of those that survived, for a message, else 0. Later sweeps do not
+  // wait for these.
+  size_t Continue(const std::vector<pid_t>& known, const std::vector<pid_t>& workers, SteadyTime now);
+
+ private:
+  const bool only_worker_sessions_;
+  std::set<pid_t> worker_sessions_;
+  std::vector<pid_t> stuck_;  // survived an earlier sweep
+  SteadyTime deadline_ = SteadyTime::InfiniteFuture();
+};
 
 // Reaps orphans that have exited, and leaves others alone. Without it a subreaper accumulates zombies if workers start
 // daemons. Call it at each SIGCHLD.

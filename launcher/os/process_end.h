@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "worker_contract/exit_codes.h"
+
 namespace ddprun::launcher {
 
 // How a process ended. Thread-compatible value type.
@@ -18,7 +20,7 @@ struct ProcessEnd {
   bool ok() const { return kind == Kind::kExited && code == 0; }
 
   // Exit status as in a shell: the exit code, or 128 + signal.
-  int ExitCode() const { return kind == Kind::kExited ? code : 128 + code; }
+  int ExitCode() const { return kind == Kind::kExited ? code : worker_contract::ExitCodeOfSignal(code); }
 
   // "exited with code 7", "killed by SIGSEGV (11)".
   std::string Text() const;

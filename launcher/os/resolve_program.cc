@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/os/unique_fd.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -178,6 +179,8 @@ absl::Status ExplainExecError(const std::string& program, int error_number) {
   }
 }
 
-int ExitCodeOfStartError(const absl::Status& status) { return absl::IsNotFound(status) ? 127 : 126; }
+int ExitCodeOfStartError(const absl::Status& status) {
+  return absl::IsNotFound(status) ? worker_contract::kExitNotFound : worker_contract::kExitCannotExecute;
+}
 
 }  // namespace ddprun::launcher

@@ -24,6 +24,7 @@
 #include "launcher/os/cpu_topology.h"
 #include "launcher/os/errno_status.h"
 #include "launcher/os/resolve_program.h"
+#include "worker_contract/exit_codes.h"
 
 // The child is a copy of one of several threads: instrumentation must not wait for a lock that another thread held.
 #define DDPRUN_NO_SANITIZE __attribute__((no_sanitize("address", "undefined", "thread")))
@@ -62,7 +63,7 @@ struct ChildPlan {
 [[noreturn]] DDPRUN_NO_SANITIZE void Fail(const ChildPlan& plan) {
   const int error = errno;
   syscall(SYS_sendto, plan.gate, &error, sizeof error, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
-  while (true) syscall(SYS_exit_group, 127);
+  while (true) syscall(SYS_exit_group, worker_contract::kExitNotFound);
 }
 
 DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
@@ -81,7 +82,7 @@ DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
   if (plan.dies_with_parent) {
     syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     // The launcher may have died before the prctl took effect.
-    if (syscall(SYS_getppid) != plan.parent) syscall(SYS_exit_group, 128 + SIGKILL);
+    if (syscall(SYS_getppid) != plan.parent) syscall(SYS_exit_group, worker_contract::ExitCodeOfSignal(SIGKILL));
   }
   CloseOthers(plan);
   for (int target = 0; target < 3; ++target) {
@@ -109,7 +110,7 @@ DDPRUN_NO_SANITIZE void CloseOthers(const ChildPlan& plan) {
   do {
     got = syscall(SYS_recvfrom, plan.gate, &go, 1, 0, nullptr, nullptr);
   } while (got < 0 && errno == EINTR);
-  if (got != 1) syscall(SYS_exit_group, 128 + SIGKILL);
+  if (got != 1) syscall(SYS_exit_group, worker_contract::ExitCodeOfSignal(SIGKILL));
   syscall(SYS_execve, plan.program, plan.argv, plan.envp);
   Fail(plan);
 }

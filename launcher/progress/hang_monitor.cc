@@ -40,22 +40,20 @@ std::string Indented(const std::string& text) {
 
 }  // namespace
 
-HangMonitor::HangMonitor(HangPolicy policy, EventLoop* loop, Events events)
-    : policy_(policy), loop_(loop), events_(std::move(events)), watch_(WatchSettings(policy)) {}
+HangMonitor::HangMonitor(HangPolicy policy, const ProgressBoard* board, EventLoop* loop, Events events)
+    : policy_(policy), board_(board), loop_(loop), events_(std::move(events)), watch_(WatchSettings(policy)) {}
 
-void HangMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  if (assignment.round == round_) return;
-  round_ = assignment.round;
-  base_rank_ = assignment.base_rank;
+void HangMonitor::OnRound() {
   report_ = nullptr;
   cpu_times_.clear();
-  watch_.StartRound(slots, assignment.group_world_size > 1);
+  watch_.StartRound(static_cast<int32_t>(board_->ranks().size()), board_->other_nodes());
 }
 
-void HangMonitor::OnProgress(int32_t local_rank, const ReportedProgress& progress) {
+void HangMonitor::OnProgress(int32_t local_rank) {
   if (!policy_.watch) return;
+  const ReportedProgress& last = *board_->ranks()[local_rank].last;
   ProgressEffects effects;
-  watch_.OnProgress(local_rank, progress.progress, progress.at, &effects);
+  watch_.OnProgress(local_rank, last.progress, last.at, &effects);
   Handle(std::move(effects));
 }
 
@@ -78,9 +76,9 @@ void HangMonitor::Handle(ProgressEffects effects) {
     } else if (const auto* not_exited = std::get_if<effect::NotExited>(&effect)) {
       OnNotExited(*not_exited);
     } else if (const auto* went_on = std::get_if<effect::HangEnded>(&effect)) {
-      events_.warn(HangEndedText(*went_on, base_rank_));
+      events_.warn(HangEndedText(*went_on, board_->base_rank()));
     } else if (const auto* stragglers = std::get_if<effect::Stragglers>(&effect)) {
-      events_.warn(StragglersText(*stragglers, base_rank_));
+      events_.warn(StragglersText(*stragglers, board_->base_rank()));
     }
   }
 }
@@ -91,7 +89,7 @@ void HangMonitor::OnHang(const effect::Hang& hang) {
   std::vector<int32_t> ranks;
   for (const WorkerStanding& standing : hang.behind) ranks.push_back(standing.local_rank);
   for (const WorkerStanding& standing : hang.waiting) ranks.push_back(standing.local_rank);
-  Report report{.line = HangText(hang, base_rank_)};
+  Report report{.line = HangText(hang, board_->base_rank())};
   // A learned limit says little about other nodes, and nothing about what a rank does after the last step.
   const bool others_are_done = !hang.ended.empty() || !hang.finished.empty();
   const bool doubtful = policy_.fixed_limit == absl::ZeroDuration() && (hang.elsewhere || others_are_done);
@@ -107,7 +105,7 @@ void HangMonitor::OnNotExited(const effect::NotExited& not_exited) {
   const absl::Duration used = cpu_time - std::exchange(cpu_times_[rank], cpu_time);
   // The worker or its children may be saving.
   if (not_exited.kill && used > kBusy * not_exited.stood) return;
-  const std::string line = NotExitedText(not_exited, base_rank_, pid);
+  const std::string line = NotExitedText(not_exited, board_->base_rank(), pid);
   if (not_exited.kill) {
     events_.warn(line);
     events_.kill_finished(rank);
@@ -120,7 +118,7 @@ void HangMonitor::OnNotExited(const effect::NotExited& not_exited) {
 
 void HangMonitor::Begin(Report report, std::vector<int32_t> ranks) {
   report_ = std::make_unique<Report>(std::move(report));
-  report_->round = round_;
+  report_->round = board_->round();
   ranks.resize(std::min(ranks.size(), kMostStacks));
   for (const int32_t rank : ranks) {
     const pid_t pid = events_.process_of(rank);
@@ -140,11 +138,12 @@ void HangMonitor::End() {
   // Destroying the probe that called this is deferred until it has returned.
   const std::shared_ptr<Report> report = std::move(report_);
   loop_->Post([report] {});
-  if (report->round != round_ || !events_.workers_running()) return;
+  if (report->round != board_->round() || !events_.workers_running()) return;
   events_.warn(report->line);
   std::string stacks;
   for (const auto& [rank, text] : report->stacks) {
-    absl::StrAppend(&stacks, "  rank ", base_rank_ + rank, " (pid ", events_.process_of(rank), "):\n", Indented(text));
+    absl::StrAppend(&stacks, "  rank ", board_->base_rank() + rank, " (pid ", events_.process_of(rank), "):\n",
+                    Indented(text));
   }
   events_.print(stacks);
   for (const WorkerStanding& standing : report->hung) {

@@ -16,9 +16,8 @@
 #include "launcher/config/hang_policy.h"
 #include "launcher/os/event_loop.h"
 #include "launcher/os/stack_probe.h"
+#include "launcher/progress/progress_board.h"
 #include "launcher/progress/progress_watch.h"
-#include "launcher/workers/link_peer.h"
-#include "rendezvous/core/messages.h"
 
 namespace ddprun::launcher {
 
@@ -41,11 +40,13 @@ class HangMonitor {
     std::function<void(int32_t local_rank)> kill_finished;
   };
 
-  HangMonitor(HangPolicy policy, EventLoop* loop, Events events);
+  // The board outlives the monitor.
+  HangMonitor(HangPolicy policy, const ProgressBoard* board, EventLoop* loop, Events events);
 
-  // Called when the workers begin the round; may be called again for the same round.
-  void BeginRound(const rendezvous::Assignment& assignment, int32_t slots);
-  void OnProgress(int32_t local_rank, const ReportedProgress& progress);
+  // The board has begun a round.
+  void OnRound();
+  // The board has a new report of this rank.
+  void OnProgress(int32_t local_rank);
   void OnEnded(int32_t local_rank);
 
   SteadyTime NextDeadline() const { return policy_.watch ? watch_.NextDeadline() : SteadyTime::InfiniteFuture(); }
@@ -69,11 +70,10 @@ class HangMonitor {
   void End();
 
   const HangPolicy policy_;
+  const ProgressBoard* const board_;
   EventLoop* const loop_;
   const Events events_;
   ProgressWatch watch_;
-  uint64_t round_ = 0;
-  int32_t base_rank_ = 0;
   std::unique_ptr<Report> report_;
   std::map<int32_t, absl::Duration> cpu_times_;  // by local rank, at the last check
 };

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
-#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -18,11 +18,8 @@ struct Verb {
   const char* several;
 };
 
-std::string RanksText(const LocalRanks& local_ranks, int32_t base_rank, Verb verb) {
-  std::vector<int32_t> ranks;
-  for (const int32_t local_rank : local_ranks) ranks.push_back(base_rank + local_rank);
-  const bool one = ranks.size() == 1;
-  return absl::StrCat(one ? "rank " : "ranks ", RangesText(ranks), " ", one ? verb.one : verb.several);
+std::string RanksHave(const LocalRanks& local_ranks, int32_t base_rank, Verb verb) {
+  return absl::StrCat(RanksText(local_ranks, base_rank), " ", local_ranks.size() == 1 ? verb.one : verb.several);
 }
 
 LocalRanks RanksOf(const std::vector<WorkerStanding>& standings) {
@@ -49,7 +46,7 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   // The last rank to arrive determines how long all of them have been there.
   const WorkerStanding& last = *std::min_element(hang.behind.begin(), hang.behind.end(),
                                                  [](const auto& a, const auto& b) { return a.stood < b.stood; });
-  std::string text = absl::StrCat(RanksText(RanksOf(hang.behind), base_rank, {"has been in", "have been in"}), " ",
+  std::string text = absl::StrCat(RanksHave(RanksOf(hang.behind), base_rank, {"has been in", "have been in"}), " ",
                                   StandingText(last), " for ", ElapsedText(last.stood), " ", LimitText(last));
   const bool alone = hang.behind.size() == 1;
   if (hang.elsewhere) {
@@ -61,15 +58,15 @@ std::string HangText(const effect::Hang& hang, int32_t base_rank) {
   std::map<std::string, LocalRanks> waiting;
   for (const WorkerStanding& standing : hang.waiting) waiting[StandingText(standing)].push_back(standing.local_rank);
   for (const auto& [where, ranks] : waiting) {
-    absl::StrAppend(&text, "; ", RanksText(ranks, base_rank, {"waits in", "wait in"}), " ", where);
+    absl::StrAppend(&text, "; ", RanksHave(ranks, base_rank, {"waits in", "wait in"}), " ", where);
   }
   if (!hang.silent.empty()) {
-    absl::StrAppend(&text, "; ", RanksText(hang.silent, base_rank, {"has", "have"}), " not reported any progress");
+    absl::StrAppend(&text, "; ", RanksHave(hang.silent, base_rank, {"has", "have"}), " not reported any progress");
   }
   if (!hang.finished.empty()) {
-    absl::StrAppend(&text, "; ", RanksText(hang.finished, base_rank, {"has", "have"}), " finished the training");
+    absl::StrAppend(&text, "; ", RanksHave(hang.finished, base_rank, {"has", "have"}), " finished the training");
   }
-  if (!hang.ended.empty()) absl::StrAppend(&text, "; ", RanksText(hang.ended, base_rank, {"has", "have"}), " ended");
+  if (!hang.ended.empty()) absl::StrAppend(&text, "; ", RanksHave(hang.ended, base_rank, {"has", "have"}), " ended");
   return text;
 }
 

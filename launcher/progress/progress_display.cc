@@ -14,32 +14,27 @@ constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 
 }  // namespace
 
-ProgressDisplay::ProgressDisplay(ProgressMode mode, std::function<bool()> workers_running)
-    : where_(WhereFor(mode)), at_work_(std::move(workers_running)) {}
+ProgressDisplay::ProgressDisplay(ProgressMode mode, const ProgressBoard* board, TerminalLine* line,
+                                 std::function<bool()> workers_running)
+    : where_(WhereFor(mode, *line)), at_work_(std::move(workers_running)), line_(line), summary_(board) {}
 
-ProgressDisplay::Where ProgressDisplay::WhereFor(ProgressMode mode) {
+ProgressDisplay::Where ProgressDisplay::WhereFor(ProgressMode mode, const TerminalLine& line) {
   if (mode == ProgressMode::kOff) return Where::kNowhere;
-  if (BottomLine::Possible()) return Where::kBottomLine;
+  if (line.CanReserveRow()) return Where::kReservedRow;
   return mode == ProgressMode::kOn ? Where::kLog : Where::kNowhere;
 }
 
-void ProgressDisplay::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  if (assignment.round == round_) return;
-  round_ = assignment.round;
-  summary_.StartRound(assignment, slots);
-}
-
-void ProgressDisplay::OnProgress(int32_t local_rank, const ReportedProgress& progress) {
+void ProgressDisplay::OnProgress(int32_t local_rank, SteadyTime at) {
   if (where_ == Where::kNowhere) return;
-  summary_.OnProgress(local_rank, progress.progress, progress.at);
-  if (next_ == SteadyTime::InfiniteFuture()) next_ = progress.at + kRenewal;
+  summary_.OnProgress(local_rank);
+  if (next_ == SteadyTime::InfiniteFuture()) next_ = at + kRenewal;
 }
 
 void ProgressDisplay::OnDeadline(SteadyTime now) {
   const std::string text = at_work_() ? summary_.Text(now) : "";
   if (text.empty()) return Hide();
-  if (where_ == Where::kBottomLine) {
-    line_.Show(text);
+  if (where_ == Where::kReservedRow) {
+    line_->ShowInReservedRow(text);
     next_ = now + kRenewal;
   } else {
     LogVerbatim(absl::StrCat("ddprun: ", text, "\n"));
@@ -48,7 +43,7 @@ void ProgressDisplay::OnDeadline(SteadyTime now) {
 }
 
 void ProgressDisplay::Hide() {
-  line_.Hide();
+  line_->ReleaseRow();
   next_ = SteadyTime::InfiniteFuture();
 }
 

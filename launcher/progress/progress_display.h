@@ -6,10 +6,9 @@
 
 #include "base/steady_time.h"
 #include "launcher/config/launch_config.h"
-#include "launcher/progress/bottom_line.h"
+#include "launcher/progress/progress_board.h"
 #include "launcher/progress/progress_summary.h"
-#include "launcher/workers/link_peer.h"
-#include "rendezvous/core/messages.h"
+#include "launcher/progress/terminal_line.h"
 
 namespace ddprun::launcher {
 
@@ -19,12 +18,14 @@ namespace ddprun::launcher {
 class ProgressDisplay {
  public:
   // `workers_running` returns true while the round's workers are running: none has failed, and they are not being stopped.
-  ProgressDisplay(ProgressMode mode, std::function<bool()> workers_running);
+  // The board and the terminal's line outlive the display.
+  ProgressDisplay(ProgressMode mode, const ProgressBoard* board, TerminalLine* line,
+                  std::function<bool()> workers_running);
 
-  // Called when the workers begin the round; may be called again for the same round.
-  void BeginRound(const rendezvous::Assignment& assignment, int32_t slots);
-  void OnProgress(int32_t local_rank, const ReportedProgress& progress);
-  void OnEnded(int32_t local_rank) { summary_.OnEnded(local_rank); }
+  // The board has begun a round.
+  void OnRound() { summary_.OnRound(); }
+  // The board has a new report of this rank, received at this time.
+  void OnProgress(int32_t local_rank, SteadyTime at);
 
   SteadyTime NextDeadline() const { return next_; }
   void OnDeadline(SteadyTime now);
@@ -33,14 +34,13 @@ class ProgressDisplay {
   void Hide();
 
  private:
-  enum class Where { kNowhere, kBottomLine, kLog };
-  static Where WhereFor(ProgressMode mode);
+  enum class Where { kNowhere, kReservedRow, kLog };
+  static Where WhereFor(ProgressMode mode, const TerminalLine& line);
 
   const Where where_;
   const std::function<bool()> at_work_;
-  uint64_t round_ = 0;
+  TerminalLine* const line_;
   ProgressSummary summary_;
-  BottomLine line_;
   SteadyTime next_ = SteadyTime::InfiniteFuture();
 };
 

@@ -2,20 +2,9 @@
 
 namespace ddprun::launcher {
 
-void ProgressReports::BeginRound(uint64_t round) {
-  if (round != round_) fresh_.clear();
-  round_ = round;
-}
-
-void ProgressReports::OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at) {
-  Report& report = fresh_[local_rank];
-  report.at = at;
-  report.progress.local_rank = local_rank;
-  report.progress.step = progress.step;
-  report.progress.samples = progress.samples;
-  report.progress.phase = progress.phase;
-  // Keep an unsent loss: not every report contains one.
-  if (progress.loss.has_value()) report.progress.loss = progress.loss;
+void ProgressReports::OnProgress(int32_t local_rank) {
+  bool& with_loss = fresh_[local_rank];
+  with_loss |= board_->ranks()[local_rank].last->progress.loss.has_value();
 }
 
 SteadyTime ProgressReports::NextDeadline() const { return fresh_.empty() ? SteadyTime::InfiniteFuture() : not_before_; }
@@ -23,12 +12,18 @@ SteadyTime ProgressReports::NextDeadline() const { return fresh_.empty() ? Stead
 std::optional<rendezvous::Progress> ProgressReports::Take(SteadyTime now) {
   if (now < NextDeadline()) return std::nullopt;
   not_before_ = now + rendezvous::kProgressInterval;
-  rendezvous::Progress progress{.round = round_};
+  rendezvous::Progress progress{.round = board_->round()};
   while (!fresh_.empty() && progress.ranks.size() < rendezvous::kMaxRanksInProgress) {
-    const auto first = fresh_.begin();
-    progress.ranks.push_back(first->second.progress);
-    progress.ranks.back().ago = now - first->second.at;
-    fresh_.erase(first);
+    const auto [local_rank, with_loss] = *fresh_.begin();
+    const ProgressBoard::Rank& rank = board_->ranks()[local_rank];
+    const worker_contract::LinkProgress& last = rank.last->progress;
+    progress.ranks.push_back({.local_rank = local_rank,
+                              .step = last.step,
+                              .samples = last.samples,
+                              .phase = last.phase,
+                              .loss = with_loss ? rank.loss : std::nullopt,
+                              .ago = now - rank.last->at});
+    fresh_.erase(fresh_.begin());
   }
   return progress;
 }

@@ -6,32 +6,30 @@
 #include <optional>
 
 #include "base/steady_time.h"
+#include "launcher/progress/progress_board.h"
 #include "rendezvous/core/messages.h"
-#include "worker_contract/worker_link.h"
 
 namespace ddprun::launcher {
 
-// PURE: what the server is told of the workers' progress: the newest report of each rank, at most one message in
+// PURE: the progress reports for the server: the board's latest report of each rank, at most one message per
 // rendezvous::kProgressInterval. Thread-compatible.
 class ProgressReports {
  public:
-  // Reports of an earlier round are not told any more. May be called again for the same round.
-  void BeginRound(uint64_t round);
-  void OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at);
+  explicit ProgressReports(const ProgressBoard* board) : board_(board) {}
 
-  // When Take has something.
+  // The board has begun a round: its earlier reports are not sent any more.
+  void OnRound() { fresh_.clear(); }
+  // The board has a new report of this rank.
+  void OnProgress(int32_t local_rank);
+
+  // When Take will return a message.
   SteadyTime NextDeadline() const;
-  // To be sent now, if anything is.
+  // Returns the message to send now, if any.
   std::optional<rendezvous::Progress> Take(SteadyTime now);
 
  private:
-  struct Report {
-    rendezvous::RankProgress progress;
-    SteadyTime at;
-  };
-
-  uint64_t round_ = 0;
-  std::map<int32_t, Report> fresh_;  // by local rank
+  const ProgressBoard* const board_;
+  std::map<int32_t, bool> fresh_;  // local ranks whose last report was not sent yet; true: nor was their last loss
   SteadyTime not_before_ = SteadyTime::InfinitePast();
 };
 

@@ -1,5 +1,7 @@
 #include "launcher/progress/progress_summary.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -15,37 +17,28 @@ constexpr absl::Duration kBetweenSamples = absl::Milliseconds(200);
 constexpr size_t kLeastSamples = 3;  // even if steps take longer than the window
 constexpr absl::Duration kStandsStill = absl::Seconds(1);
 
-std::string PhaseText(const worker_contract::LinkProgress& progress) {
-  return OneLine(progress.phase, worker_contract::kMaxPhaseBytes);
+bool Counts(const ProgressBoard::Rank& rank) { return rank.last && !rank.ended; }
+
+int64_t StepOf(const ProgressBoard::Rank& rank) { return rank.last->progress.step; }
+
+std::string PhaseText(const ProgressBoard::Rank& rank) {
+  return OneLine(rank.last->progress.phase, worker_contract::kMaxPhaseBytes);
 }
 
 }  // namespace
 
-void ProgressSummary::StartRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  base_rank_ = assignment.base_rank;
-  restarts_ = assignment.restart_count;
-  ranks_.assign(slots, Rank());
+void ProgressSummary::OnRound() {
   samples_.clear();
   furthest_ = -1;
 }
 
-void ProgressSummary::OnProgress(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime now) {
-  if (!Exists(local_rank)) return;
-  Rank& rank = ranks_[local_rank];
-  if (!rank.last || rank.last->step != progress.step || rank.last->phase != progress.phase) rank.moved = now;
-  std::optional<double> loss = progress.loss;
-  if (!loss && rank.last) loss = rank.last->loss;  // most reports have none
-  rank.last = progress;
-  rank.last->loss = loss;
-  if (progress.step <= furthest_) return;
-  furthest_ = progress.step;
-  if (!samples_.empty() && now - samples_.back().at < kBetweenSamples) return;
-  samples_.push_back({now, progress.step});
-  while (samples_.size() > kLeastSamples && now - samples_.front().at > kWindow) samples_.pop_front();
-}
-
-void ProgressSummary::OnEnded(int32_t local_rank) {
-  if (Exists(local_rank)) ranks_[local_rank].ended = true;
+void ProgressSummary::OnProgress(int32_t local_rank) {
+  const ReportedProgress& last = *board_->ranks()[local_rank].last;
+  if (last.progress.step <= furthest_) return;
+  furthest_ = last.progress.step;
+  if (!samples_.empty() && last.at - samples_.back().at < kBetweenSamples) return;
+  samples_.push_back({last.at, furthest_});
+  while (samples_.size() > kLeastSamples && last.at - samples_.front().at > kWindow) samples_.pop_front();
 }
 
 std::string ProgressSummary::SpeedText(SteadyTime now) const {
@@ -59,31 +52,34 @@ std::string ProgressSummary::SpeedText(SteadyTime now) const {
 }
 
 std::string ProgressSummary::SlowestText(SteadyTime now) const {
-  const Rank* slowest = nullptr;
+  const std::vector<ProgressBoard::Rank>& ranks = board_->ranks();
+  const ProgressBoard::Rank* slowest = nullptr;
   int counted = 0;
-  for (const Rank& rank : ranks_) {
+  for (const ProgressBoard::Rank& rank : ranks) {
     if (!Counts(rank)) continue;
     ++counted;
-    if (slowest == nullptr || rank.last->step < slowest->last->step ||
-        (rank.last->step == slowest->last->step && rank.moved < slowest->moved)) {
+    if (slowest == nullptr || StepOf(rank) < StepOf(*slowest) ||
+        (StepOf(rank) == StepOf(*slowest) && rank.moved < slowest->moved)) {
       slowest = &rank;
     }
   }
-  if (counted < 2 || (slowest->last->step == furthest_ && now - slowest->moved < kStandsStill)) return "";
-  const std::string phase = PhaseText(*slowest->last);
-  return absl::StrCat("; slowest rank ", base_rank_ + (slowest - ranks_.data()), " (step ", slowest->last->step, ", ",
-                      phase.empty() ? "" : absl::StrCat(phase, " "), "for ", ElapsedText(now - slowest->moved), ")");
+  if (counted < 2 || (StepOf(*slowest) == furthest_ && now - slowest->moved < kStandsStill)) return "";
+  const std::string phase = PhaseText(*slowest);
+  return absl::StrCat("; slowest rank ", board_->base_rank() + (slowest - ranks.data()), " (step ", StepOf(*slowest),
+                      ", ", phase.empty() ? "" : absl::StrCat(phase, " "), "for ", ElapsedText(now - slowest->moved),
+                      ")");
 }
 
 std::string ProgressSummary::Text(SteadyTime now) const {
-  for (const Rank& rank : ranks_) {
+  for (const ProgressBoard::Rank& rank : board_->ranks()) {
     if (!Counts(rank)) continue;
-    std::string text = absl::StrCat("step ", rank.last->step, SpeedText(now));
-    if (rank.last->loss) absl::StrAppendFormat(&text, ", loss %.4g", *rank.last->loss);
-    const std::string phase = PhaseText(*rank.last);
+    std::string text = absl::StrCat("step ", StepOf(rank), SpeedText(now));
+    if (rank.loss) absl::StrAppendFormat(&text, ", loss %.4g", *rank.loss);
+    const std::string phase = PhaseText(rank);
     if (!phase.empty()) absl::StrAppend(&text, ", phase ", phase);
     absl::StrAppend(&text, SlowestText(now));
-    if (restarts_ > 0) absl::StrAppend(&text, "; ", Counted(restarts_, "restart"));
+    const int32_t restarts = board_->restart_count();
+    if (restarts > 0) absl::StrAppend(&text, "; ", Counted(restarts, "restart"));
     return text;
   }
   return "";

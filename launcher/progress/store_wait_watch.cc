@@ -6,19 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/counted.h"
+#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
-#include "launcher/report/wait_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr absl::Duration kLongestPause = absl::Minutes(30);
 constexpr size_t kMaxKeyBytes = 120;
-
-std::string RanksText(const std::vector<int32_t>& ranks) {
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RangesText(ranks));
-}
 
 // Describes the waits for one key: "ranks 0-2 have waited 45.0s for key 'barrier' of the store; rank 3 has not
 // requested it".

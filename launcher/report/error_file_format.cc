@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -10,6 +9,7 @@
 #include "base/text.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/messages.h"
+#include "worker_contract/error_file_json.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -85,15 +85,12 @@ WorkerError FromRawText(absl::string_view content) {
 }  // namespace
 
 std::string FormatErrorFile(const rendezvous::WorkerFailure& failure) {
-  Json inner;
-  inner["message"] = failure.message.empty() ? rendezvous::DescribeFailure(failure) : failure.message;
-  inner["errorCode"] = failure.signal != 0 ? -failure.signal : failure.exit_code;
-  inner["extraInfo"]["py_callstack"] = failure.traceback;
-  const absl::Time at = failure.at == absl::Time() ? absl::UnixEpoch() : failure.at;
-  inner["extraInfo"]["timestamp"] = absl::StrCat(absl::ToUnixSeconds(at));
-  Json file;
-  file["message"] = std::move(inner);
-  return file.dump(-1, ' ', false, Json::error_handler_t::replace);
+  worker_contract::ReportedError error;
+  error.message = failure.message.empty() ? rendezvous::DescribeFailure(failure) : failure.message;
+  error.traceback = failure.traceback;
+  error.at = failure.at == absl::Time() ? absl::UnixEpoch() : failure.at;
+  error.error_code = failure.signal != 0 ? -failure.signal : failure.exit_code;
+  return worker_contract::ErrorFileJson(error);
 }
 
 WorkerError ParseErrorFile(absl::string_view content) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/counted.h"
+#include "base/ranks_text.h"
 #include "base/text.h"
 #include "launcher/report/duration_text.h"
 
@@ -15,7 +16,6 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kMaxNames = 8;  // names per line
-constexpr size_t kMaxRanges = 8;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxReasonBytes = 200;
 
@@ -58,11 +58,6 @@ std::string Body(const rendezvous::Waiting& waiting, const std::vector<std::stri
                       endless ? "" : "; timing out in ", endless ? "" : RemainingText(waiting.remaining));
 }
 
-std::string RanksText(const std::vector<int32_t>& ranks) {
-  return absl::StrCat(std::set<int32_t>(ranks.begin(), ranks.end()).size() == 1 ? "rank " : "ranks ",
-                      RangesText(ranks));
-}
-
 std::string OneMissing(const MissingRank& missing) {
   std::vector<std::string> details;
   if (missing.local_rank) details.push_back(absl::StrCat("local rank ", *missing.local_rank));
@@ -80,7 +75,7 @@ std::string SeveralMissing(const std::vector<MissingRank>& missing) {
     ranks.push_back(one.rank);
     if (!one.host.empty()) hosts.insert(one.host);
   }
-  std::string text = absl::StrCat("ranks ", RangesText(ranks));
+  std::string text = RanksText(ranks);
   if (!hosts.empty()) {
     absl::StrAppend(&text, " (on host", hosts.size() == 1 ? " " : "s ", NamesText(hosts, hosts.size()), ")");
   }
@@ -119,22 +114,6 @@ std::string MissingRanksText(const std::vector<MissingRank>& missing, const std:
   return text;
 }
 
-std::string RangesText(std::vector<int32_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::vector<std::string> ranges;
-  for (size_t first = 0; first < ranks.size();) {
-    if (ranges.size() == kMaxRanges) {
-      return absl::StrCat(absl::StrJoin(ranges, ", "), ", ... (", ranks.size(), " in all)");
-    }
-    size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    ranges.push_back(first == last ? absl::StrCat(ranks[first]) : absl::StrCat(ranks[first], "-", ranks[last]));
-    first = last + 1;
-  }
-  return absl::StrJoin(ranges, ", ");
-}
-
 std::string FitLine(absl::string_view text, size_t width) {
   std::string line(text);
   while (line.size() > width) {
@@ -144,12 +123,8 @@ std::string FitLine(absl::string_view text, size_t width) {
     line.erase(open, close + 1 - open);
   }
   if (line.size() <= width) return line;
-  const auto is_inside = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xC0) == 0x80; };
-  size_t head = (width - 3) / 2;
-  size_t tail = line.size() - (width - 3 - head);
-  while (head > 0 && is_inside(head)) --head;
-  while (tail < line.size() && is_inside(tail)) ++tail;
-  return absl::StrCat(line.substr(0, head), "...", line.substr(tail));
+  const size_t head = (width - 3) / 2;
+  return absl::StrCat(Utf8Prefix(line, head), "...", Utf8Suffix(line, width - 3 - head));
 }
 
 }  // namespace ddprun::launcher

@@ -32,10 +32,6 @@ std::string HostsText(const std::vector<std::string>& hosts);
 std::string MissingRanksText(const std::vector<MissingRank>& missing, const std::vector<int32_t>& waiting_ranks,
                              absl::Duration waited);
 
-// Formats ranks as "0-2, 5, 7-9": sorted, without duplicates. If there are more than 8 ranges, the list is cut: "0, 2,
-// 4, ... (500 in all)".
-std::string RangesText(std::vector<int32_t> ranks);
-
 // Shortens `text` to at most `width` bytes for a status line: drops as many parenthesized parts as necessary, the last
 // one first, then cuts out the middle. REQUIRES: width >= 16.
 std::string FitLine(absl::string_view text, size_t width);

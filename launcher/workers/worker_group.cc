@@ -467,7 +467,7 @@ WorkerEnd WorkerGroup::Describe(const ProcessEnd& end, const Worker& worker,
   WorkerFailure failure = NewFailure(worker.local_rank);
   failure.pid = end.pid;
   (end.kind == ProcessEnd::Kind::kSignaled ? failure.signal : failure.exit_code) = end.code;
-  failure.restartable = failure.exit_code != worker_contract::kNonRestartable;
+  failure.restartable = failure.exit_code != worker_contract::kExitNonRestartable;
   failure.ran_for = SteadyNow() - worker.started;
   if (progress) {
     failure.progress = DescribeProgress(*progress, SteadyNow());

@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/endpoint.h"
 #include "base/mutex.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -34,7 +34,7 @@ int AwaitConnection(int fd, SteadyTime deadline) {
 }
 
 bool IsRefused(const std::string& address, SteadyTime deadline) {
-  const absl::StatusOr<Endpoint> parsed = ParseHostPort(address);
+  const absl::StatusOr<Endpoint> parsed = ParseEndpoint(address);
   if (!parsed.ok()) return false;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

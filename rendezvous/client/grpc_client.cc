@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/endpoint.h"
 #include "base/mutex.h"
 #include "rendezvous/client/client_stream.h"
 #include "rendezvous/client/connect_probe.h"
@@ -26,7 +27,6 @@
 #include "rendezvous/client/stream_end.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -175,7 +175,7 @@ class GrpcClient final : public Client {
 
   void Do(reconnect::Resolve resolve) {
     auto look_up = std::make_shared<LookUp>(LookUp{.names = servers_});
-    const absl::StatusOr<Endpoint> leader = ParseHostPort(resolve.leader);
+    const absl::StatusOr<Endpoint> leader = ParseEndpoint(resolve.leader);
     if (leader.ok() && std::find(servers_.begin(), servers_.end(), *leader) == servers_.end()) {
       look_up->names.push_back(*leader);
     }

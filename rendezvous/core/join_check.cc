@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/counted.h"
+#include "base/text.h"
 #include "base/text_check.h"
 #include "rendezvous/core/limits.h"
 
@@ -83,16 +85,12 @@ struct Difference {
   std::string job, other;
 };
 
-std::string NodeRange(const JobSettings& s) {
-  return s.min_nodes == s.max_nodes ? absl::StrCat(s.max_nodes) : absl::StrCat(s.min_nodes, ":", s.max_nodes);
-}
-
 std::optional<Difference> FirstDifference(const JobSettings& a, const JobSettings& b) {
   const auto durations = [](absl::string_view flag, absl::Duration x, absl::Duration y) {
     return Difference{flag, absl::FormatDuration(x), absl::FormatDuration(y)};
   };
   if (a.min_nodes != b.min_nodes || a.max_nodes != b.max_nodes) {
-    return Difference{"--nnodes", NodeRange(a), NodeRange(b)};
+    return Difference{"--nnodes", MinMaxText(a.min_nodes, a.max_nodes), MinMaxText(b.min_nodes, b.max_nodes)};
   }
   if (a.max_restarts != b.max_restarts) {
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts), absl::StrCat(b.max_restarts)};
@@ -197,10 +195,7 @@ std::optional<std::string> CheckHostName(const std::string& host) {
 }
 
 std::string Bounded(std::string text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // inside a character
-  text.resize(end);
+  text.resize(Utf8Prefix(text, max_bytes).size());
   return text;
 }
 

@@ -37,12 +37,13 @@
 #include "rendezvous/state/sqlite_store.h"
 #include "rendezvous/state/state_store.h"
 #include "rendezvous/wire/credential_files.h"
+#include "worker_contract/exit_codes.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
+using worker_contract::kExitFailed;
+using worker_contract::kExitUsage;
 // Maximum time to wait at exit for buffered log lines to be written.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 

@@ -13,12 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/command_line.h"
+#include "base/endpoint.h"
 #include "base/secret.h"
 #include "base/version.h"
 #include "rendezvous/daemon/config_text.h"
 #include "rendezvous/http/http_message.h"
 #include "rendezvous/wire/credential_files.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -31,7 +31,7 @@ void AddServerOptions(CLI::App& app, RendezvousdOptions* options) {
       ->type_name("ADDRESS:PORT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); })
+      ->check([](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); })
       ->capture_default_str();
   app.add_option("--log-level", options->log_level, "Minimum level to log to stderr")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"}, CLI::ignore_case))
@@ -68,13 +68,13 @@ void AddHttpOptions(CLI::App& app, RendezvousdOptions* options) {
   app.add_option("--http", options->http,
                  "ADDRESS:PORT on which to serve the web page, the API and /metrics over HTTP (with --tls-cert: HTTPS)")
       ->type_name("ADDRESS:PORT")
-      ->check([](const std::string& text) { return std::string(ParseHostPort(text).status().message()); });
+      ->check([](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); });
   app.add_flag("--http-open", options->http_open,
                "Without a token, let --http listen on more than the loopback: everyone who reaches it can read it");
 }
 
 void AddEtcdOptions(CLI::App& app, EtcdFlags* etcd) {
-  const auto is_host_port = [](const std::string& text) { return std::string(ParseHostPort(text).status().message()); };
+  const auto is_host_port = [](const std::string& text) { return std::string(ParseEndpoint(text).status().message()); };
   app.add_option("--etcd", etcd->endpoints,
                  "Members of the etcd with which several servers share job state; one of them leads at a time")
       ->type_name("HOST:PORT,...")
@@ -111,7 +111,7 @@ void AddConfigOptions(CLI::App& app, RendezvousdOptions* options) {
 // The advertised address must be reachable for launchers.
 absl::Status CheckAdvertised(const RendezvousdOptions& options) {
   const bool given = !options.etcd.advertise.empty();
-  const absl::StatusOr<Endpoint> address = ParseHostPort(given ? options.etcd.advertise : options.listen.front());
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(given ? options.etcd.advertise : options.listen.front());
   if (!address.ok()) return address.status();
   if (address->host == "0.0.0.0" || address->host == "::") {
     return absl::InvalidArgumentError(absl::StrCat("launchers can't reach ", address->ToString(),
@@ -232,7 +232,7 @@ absl::Status CheckEventLog(const std::string& path) {
 
 // Refuses to serve HTTP to the whole network without a token, unless that is explicitly allowed.
 absl::Status CheckHttp(const RendezvousdOptions& options) {
-  const absl::StatusOr<Endpoint> address = ParseHostPort(options.http);
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.http);
   if (options.http.empty() || options.http_open || options.credentials.has_token() || !address.ok() ||
       http::NamesLoopback(address->ToString())) {
     return absl::OkStatus();

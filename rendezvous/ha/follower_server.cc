@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/endpoint.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
@@ -15,7 +16,6 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/host_port.h"
 #include "rendezvous/wire/leader_hint.h"
 
 namespace ddprun::rendezvous {
@@ -127,7 +127,7 @@ class FollowerServer::Impl {
 
   absl::Status Start(const std::vector<std::string>& listen) {
     for (const std::string& text : listen) {
-      const absl::StatusOr<Endpoint> address = ParseHostPort(text);
+      const absl::StatusOr<Endpoint> address = ParseEndpoint(text);
       if (!address.ok()) return address.status();
       const absl::StatusOr<int> port = acceptor_.Listen(*address);
       if (!port.ok()) return port.status();

@@ -4,13 +4,12 @@
 
 #include "base/endpoint.h"
 #include "base/steady_time.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::http {
 
 absl::StatusOr<std::unique_ptr<HttpService>> HttpService::Start(const ServiceOptions& options, Sources sources,
                                                                 rendezvous::EventLog* events) {
-  const absl::StatusOr<Endpoint> address = rendezvous::ParseHostPort(options.address);
+  const absl::StatusOr<Endpoint> address = ParseEndpoint(options.address);
   if (!address.ok()) return address.status();
   std::unique_ptr<HttpService> service(new HttpService(events));
   HttpService* const raw = service.get();

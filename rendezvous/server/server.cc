@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/endpoint.h"
 #include "rendezvous/server/acceptor.h"
 #include "rendezvous/server/call_counter.h"
 #include "rendezvous/server/call_guard.h"
@@ -20,7 +21,6 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/channel_security.h"
 #include "rendezvous/wire/completion.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -182,7 +182,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Driver* driver, const std:
   if (listen_addresses.empty()) return absl::InvalidArgumentError("no address to listen on");
   std::vector<Endpoint> listen;
   for (const std::string& text : listen_addresses) {
-    absl::StatusOr<Endpoint> address = ParseHostPort(text);
+    absl::StatusOr<Endpoint> address = ParseEndpoint(text);
     if (!address.ok()) return address.status();
     listen.push_back(*std::move(address));
   }

@@ -65,5 +65,21 @@ TEST(CutMiddle, LongText_KeepsBothEndsWithinTheBound) {
   }
 }
 
+TEST(Quoted, ControlCharactersAndLength_AreTamed) {
+  EXPECT_EQ(Quoted("a b"), "'a b'");
+  EXPECT_EQ(Quoted("a\nb\x1b"), "'a b?'");
+  EXPECT_LT(Quoted(std::string(10000, 'x')).size(), 100);
+}
+
+TEST(Utf8Prefix, EndsBetweenCharacters) {
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 4), "a\xc3\xa4z");
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 3), "a\xc3\xa4");
+  EXPECT_EQ(Utf8Prefix("a\xc3\xa4z", 2), "a");
+  EXPECT_EQ(Utf8Prefix("\xf0\x9f\x98\x80", 3), "");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 9), "a\xc3\xa4z");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 3), "\xc3\xa4z");
+  EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 2), "z");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -5,13 +5,15 @@
 
 #include <cstdlib>
 #include <exception>
-#include <nlohmann/json.hpp>
 
 #include "absl/debugging/symbolize.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/text.h"
+#include "base/write_all.h"
 #include "worker_contract/crash_report.h"
+#include "worker_contract/error_file_json.h"
 #include "worker_runtime/base/torch_try.h"
 
 namespace ddprun {
@@ -20,15 +22,6 @@ namespace {
 constexpr size_t kMaxMessageBytes = 4000;
 
 int terminating_rank = 0;  // set before any thread can end the process, read when it ends
-
-void WriteAll(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(written);
-  }
-}
 
 std::string Line(int rank, absl::string_view message) {
   const std::string line = OneLine(message, kMaxMessageBytes);
@@ -55,14 +48,6 @@ std::string Line(int rank, absl::string_view message) {
 
 }  // namespace
 
-std::string ErrorFileJson(absl::string_view message, absl::Time now) {
-  const nlohmann::json json = {
-      {"message",
-       {{"message", std::string(message)},
-        {"extraInfo", {{"py_callstack", ""}, {"timestamp", absl::StrCat(absl::ToUnixSeconds(now))}}}}}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void ReportWorkerError(int rank, const std::string& error_file, const absl::Status& status) {
   const std::string line = Line(rank, status.message());
   WriteAll(STDERR_FILENO, absl::StrCat(line, "\n"));
@@ -70,7 +55,7 @@ void ReportWorkerError(int rank, const std::string& error_file, const absl::Stat
   // Not through a temporary file: the launcher may pass a file that exists only in memory and can't be replaced.
   const int fd = open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return;
-  WriteAll(fd, ErrorFileJson(line, absl::Now()));
+  WriteAll(fd, worker_contract::ErrorFileJson({.message = line, .at = absl::Now()}));
   close(fd);
 }
 

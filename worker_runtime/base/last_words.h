@@ -4,15 +4,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
 // Reports the error of a worker: a line on stderr, and the launcher's error file (TORCHELASTIC_ERROR_FILE), which the
 // failure summary on every node quotes. Thread-safe.
 namespace ddprun {
-
-// Returns the content of the error file, in the format of torchrun's error handler.
-std::string ErrorFileJson(absl::string_view message, absl::Time now);
 
 // Writes "rank 1: <message>" to stderr in one write, and to `error_file` unless that is empty. A failure to write the
 // file is ignored.

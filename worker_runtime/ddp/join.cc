@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/ranks_text.h"
 #include "worker_runtime/ddp/ddp_state.h"
 
 // Every function here mirrors a place in Python's _DDPJoinHook and Join. The two sides of a collective are adjacent:
@@ -52,7 +52,7 @@ std::vector<int> ExchangeDone(DdpState& state, bool done) {
 
 absl::Status EarlyTermination(const std::vector<int>& ranks) {
   return absl::OutOfRangeError(
-      absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),
+      absl::StrCat(RanksText(ranks),
                    " ran out of inputs before the other ranks, and throw_on_early_termination is "
                    "set; give all ranks the same number of inputs"));
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/hostname.h"
 #include "base/steady_time.h"
 
 namespace ddprun {
@@ -30,12 +31,6 @@ constexpr uint32_t kHere = 0, kLeft = 1, kGaveUp = 2;
 constexpr int kSpins = 2000;
 // Maximum delay until the death of a peer, or an error of the caller's check, is noticed.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 uint64_t RandomToken() {
   uint64_t token = 0;
@@ -131,7 +126,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
     return absl::FailedPreconditionError("invalid address of shared memory");
   }
   const absl::Status elsewhere = absl::FailedPreconditionError(absl::StrCat(
-      "rank ", rank, " on host ", HostName(), " can't reach the shared memory of rank 0 on host ", fields[0],
+      "rank ", rank, " on host ", Hostname(), " can't reach the shared memory of rank 0 on host ", fields[0],
       "; shared memory requires all ranks on one host, in one container, as one user; use the group's all-reduce"));
   const int fd = open(absl::StrCat("/proc/", fields[1], "/fd/", fields[2]).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return elsewhere;
@@ -158,7 +153,7 @@ SharedSegment::~SharedSegment() {
 }
 
 std::string SharedSegment::address() const {
-  return absl::StrCat(HostName(), "\t", getpid(), "\t", fd_, "\t", static_cast<Header*>(memory_)->token);
+  return absl::StrCat(Hostname(), "\t", getpid(), "\t", fd_, "\t", static_cast<Header*>(memory_)->token);
 }
 
 void SharedSegment::CloseAddress() {
@@ -212,7 +207,7 @@ absl::Status SharedSegment::CheckPeers(uint32_t turn) const {
     }
     if (what == nullptr) continue;
     return absl::UnavailableError(
-        absl::StrCat("rank ", rank, " (process ", pid, " on this host ", HostName(), ") ", what));
+        absl::StrCat("rank ", rank, " (process ", pid, " on this host ", Hostname(), ") ", what));
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/write_all.h"
+#include "worker_contract/exit_codes.h"
 #include "worker_contract/fork_protocol.h"
 
 namespace ddprun {
@@ -149,11 +151,7 @@ void MoveStream(int target, int fd) {
   }
   dup2(fd, target);
   close(fd);
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = write(target, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) return;
-    done += std::max<ssize_t>(0, written);
-  }
+  WriteAll(target, text);
 }
 
 void Flush() {
@@ -177,7 +175,7 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   }
   // Only now: it would fire when the parent that forked this process ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  if (getppid() != launcher) _exit(128 + SIGKILL);
+  if (getppid() != launcher) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   Send(channel, {"started", request.ticket, absl::StrCat(getpid())});
   close(channel);
   char go;
@@ -185,7 +183,7 @@ void BecomeWorker(const Request& request, pid_t launcher, int channel, const sig
   do {
     got = read(request.fds[2], &go, 1);
   } while (got < 0 && errno == EINTR);
-  if (got != 1) _exit(128 + SIGKILL);
+  if (got != 1) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   close(request.fds[2]);
   MoveStream(STDOUT_FILENO, request.fds[0]);
   MoveStream(STDERR_FILENO, request.fds[1]);

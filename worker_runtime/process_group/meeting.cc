@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/hostname.h"
 #include "base/loopback.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
@@ -210,11 +211,7 @@ std::string AddressForPeers(const c10::intrusive_ptr<c10d::Store>& store, bool s
   return LocalAddressTowards(kRemoteTestAddress, 1).value_or(kLoopback);
 }
 
-Peer ThisProcess() {
-  char host[HOST_NAME_MAX + 1] = "";
-  gethostname(host, sizeof host - 1);
-  return {.host = host, .pid = getpid()};
-}
+Peer ThisProcess() { return {.host = Hostname(), .pid = getpid()}; }
 
 absl::StatusOr<Peers> Meet(c10d::Store& store, int rank, int size, const Peer& self, absl::Duration timeout,
                            bool hosts_store) {

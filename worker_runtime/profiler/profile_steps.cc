@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/hostname.h"
 #include "worker_runtime/base/status_macros.h"
 #include "worker_runtime/base/torch_try.h"
 
@@ -40,19 +41,13 @@ bool IsLastOfCycle(int64_t done, const ProfileOptions& options) {
   return (done + 1) % (options.wait + options.warmup + options.active) == 0;
 }
 
-std::string HostName() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return host;
-}
-
 }  // namespace
 
 class ProfileSteps::Impl {
  public:
   Impl(const ProcessGroup& group, ProfileOptions options)
       : options_(std::move(options)),
-        prefix_(absl::StrCat(options_.folder, "/", HostName(), "_", group.rank(), ".")),
+        prefix_(absl::StrCat(options_.folder, "/", Hostname(), "_", group.rank(), ".")),
         distributed_(absl::StrCat("{\"backend\": \"", group.backend(), "\", \"rank\": ", group.rank(),
                                   ", \"world_size\": ", group.size(), "}")) {
     if (at::hasCUDA()) activities_.insert(torch::profiler::impl::ActivityType::CUDA);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/write_all.h"
 
 namespace ddprun {
 namespace {
@@ -54,13 +55,11 @@ class RealFileSystem : public FileSystem {
   absl::Status Write(int fd, absl::string_view bytes, const std::string& path) override {
     if (direct_) WriteDirectly(fd, &bytes);
     while (!bytes.empty()) {
-      const size_t size = std::min(bytes.size(), kMostPerWrite);
-      const ssize_t written = ::write(fd, bytes.data(), size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return SystemError("write", path, errno);
-      bytes.remove_prefix(static_cast<size_t>(written));
+      const absl::string_view piece = bytes.substr(0, kMostPerWrite);
+      if (const int error = WriteAll(fd, piece); error != 0) return SystemError("write", path, error);
+      bytes.remove_prefix(piece.size());
       // Starts writing to the disk now instead of at Sync. Only a hint: Sync reports errors.
-      if (size == kMostPerWrite) ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+      if (piece.size() == kMostPerWrite) ::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     return absl::OkStatus();
   }

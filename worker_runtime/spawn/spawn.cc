@@ -29,6 +29,7 @@
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "worker_contract/environment.h"
+#include "worker_contract/exit_codes.h"
 #include "worker_runtime/base/torch_try.h"
 #include "worker_runtime/spawn/process_set.h"
 #include "worker_runtime/spawn/spawn_environment.h"
@@ -72,7 +73,8 @@ absl::Status SystemError(absl::string_view what) {
 void BecomeWorker(const SpawnMark& mark, int call, const SpawnOptions& options,
                   absl::FunctionRef<absl::Status(Worker&)> body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != mark.parent) _exit(128 + SIGKILL);  // the parent was killed before the line above
+  // The parent was killed before the line above.
+  if (getppid() != mark.parent) _exit(worker_contract::ExitCodeOfSignal(SIGKILL));
   if (call != mark.call) return;
   unsetenv(kSpawnVariable);  // not inherited by programs that this one starts
   if (ftruncate(mark.error_fd, 0) != 0) fprintf(stderr, "Spawn: the error file is gone: %s\n", strerror(errno));

@@ -5,12 +5,6 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST(Quoted, ControlCharactersAndLength_AreTamed) {
-  EXPECT_EQ(Quoted("a b"), "'a b'");
-  EXPECT_EQ(Quoted("a\nb\x1b"), "'a b?'");
-  EXPECT_LT(Quoted(std::string(10000, 'x')).size(), 100);
-}
-
 TEST(ParseInteger, InRange_IsRead) {
   EXPECT_EQ(*ParseInteger("0", 0, 10), 0);
   EXPECT_EQ(*ParseInteger("10", 0, 10), 10);

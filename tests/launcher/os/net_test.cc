@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hostname.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

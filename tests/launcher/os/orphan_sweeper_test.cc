@@ -62,6 +62,22 @@ TEST_F(OrphanSweeperTest, Sweep_WorkerRunsAndIsKnown_OnlyOrphansDie) {
   EXPECT_EQ(Sweep({}), 0);
 }
 
+TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
+  const Child child = StartFamily();
+  OrphanSweep sweep(/*only_worker_sessions=*/false);
+  EXPECT_FALSE(sweep.running());
+  sweep.Begin(SteadyNow());
+  testing::Eventually([&] {
+    EXPECT_EQ(sweep.Continue({child.pid}, {child.pid}, SteadyNow()), 0);
+    return !sweep.running();
+  });
+  EXPECT_FALSE(sweep.running());
+  EXPECT_FALSE(testing::Alive(pids_.find("daemon")->second));
+  kill(child.pid, SIGKILL);
+  WaitFor(child);
+  EXPECT_EQ(Sweep({}), 0);
+}
+
 TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
   Pipe output;
   SpawnRequest request = RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"});

@@ -9,14 +9,25 @@ SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(secon
 
 class ProgressReportsTest : public ::testing::Test {
  protected:
-  ProgressReportsTest() { reports_.BeginRound(3); }
-  ProgressReports reports_;
+  ProgressReportsTest() { BeginRound(3); }
+  void BeginRound(uint64_t round) {
+    rendezvous::Assignment assignment;
+    assignment.round = round;
+    if (board_.BeginRound(assignment, rendezvous::kMaxRanksInProgress + 3)) reports_.OnRound();
+  }
+  void Report(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at) {
+    ASSERT_TRUE(board_.OnProgress(local_rank, {progress, at}));
+    reports_.OnProgress(local_rank);
+  }
+
+  ProgressBoard board_;
+  ProgressReports reports_{&board_};
 };
 
 TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
   EXPECT_FALSE(reports_.Take(At(1)).has_value());
-  reports_.OnProgress(1, {.step = 7, .samples = 70, .phase = "forward", .loss = 0.5}, At(1));
+  Report(1, {.step = 7, .samples = 70, .phase = "forward", .loss = 0.5}, At(1));
   EXPECT_LE(reports_.NextDeadline(), At(1));
   const auto progress = reports_.Take(At(1.25));
   ASSERT_TRUE(progress.has_value());
@@ -27,11 +38,11 @@ TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
 }
 
 TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
-  reports_.OnProgress(0, {.step = 1}, At(1));
+  Report(0, {.step = 1}, At(1));
   EXPECT_TRUE(reports_.Take(At(1)).has_value());
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
-  for (int step = 2; step < 100; ++step) reports_.OnProgress(0, {.step = step}, At(1.5));
-  reports_.OnProgress(2, {.step = 5}, At(1.5));
+  for (int step = 2; step < 100; ++step) Report(0, {.step = step}, At(1.5));
+  Report(2, {.step = 5}, At(1.5));
   EXPECT_EQ(reports_.NextDeadline(), At(2));
   EXPECT_FALSE(reports_.Take(At(1.9)).has_value());
   const auto progress = reports_.Take(At(2));
@@ -42,23 +53,23 @@ TEST_F(ProgressReportsTest, Later_TheNewestOfEachRankOnceASecond) {
 }
 
 TEST_F(ProgressReportsTest, Loss_IsKeptUntilItIsTold) {
-  reports_.OnProgress(0, {.step = 1, .loss = 2.5}, At(1));
-  reports_.OnProgress(0, {.step = 2, .phase = "forward"}, At(1));
+  Report(0, {.step = 1, .loss = 2.5}, At(1));
+  Report(0, {.step = 2, .phase = "forward"}, At(1));
   EXPECT_EQ(reports_.Take(At(1))->ranks[0].loss, 2.5);
-  reports_.OnProgress(0, {.step = 3}, At(2));
+  Report(0, {.step = 3}, At(2));
   EXPECT_FALSE(reports_.Take(At(2))->ranks[0].loss.has_value());
 }
 
 TEST_F(ProgressReportsTest, NewRound_ForgetsTheOldOne) {
-  reports_.OnProgress(0, {.step = 1}, At(1));
-  reports_.BeginRound(3);
+  Report(0, {.step = 1}, At(1));
+  BeginRound(3);
   EXPECT_NE(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
-  reports_.BeginRound(4);
+  BeginRound(4);
   EXPECT_EQ(reports_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
 TEST_F(ProgressReportsTest, ManyRanks_ComeInParts) {
-  for (int rank = 0; rank < rendezvous::kMaxRanksInProgress + 3; ++rank) reports_.OnProgress(rank, {.step = 1}, At(1));
+  for (int rank = 0; rank < rendezvous::kMaxRanksInProgress + 3; ++rank) Report(rank, {.step = 1}, At(1));
   EXPECT_EQ(reports_.Take(At(1))->ranks.size(), rendezvous::kMaxRanksInProgress);
   EXPECT_EQ(reports_.NextDeadline(), At(2));
   EXPECT_EQ(reports_.Take(At(2))->ranks.size(), 3);

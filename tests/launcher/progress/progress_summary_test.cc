@@ -15,18 +15,21 @@ class ProgressSummaryTest : public ::testing::Test {
  protected:
   void Start(int32_t base_rank, int32_t slots, int32_t restarts = 0) {
     rendezvous::Assignment assignment;
-    assignment.round = 1;
+    assignment.round = board_.round() + 1;
     assignment.base_rank = base_rank;
     assignment.restart_count = restarts;
-    summary_.StartRound(assignment, slots);
+    ASSERT_TRUE(board_.BeginRound(assignment, slots));
+    summary_.OnRound();
   }
   void Report(int32_t local_rank, int64_t step, const std::string& phase = "", std::optional<double> loss = {}) {
-    summary_.OnProgress(local_rank, LinkProgress{.step = step, .phase = phase, .loss = loss}, now_);
+    const ReportedProgress report{LinkProgress{.step = step, .phase = phase, .loss = loss}, now_};
+    if (board_.OnProgress(local_rank, report)) summary_.OnProgress(local_rank);
   }
   void Pass(absl::Duration time) { now_ = now_ + time; }
   std::string Text() const { return summary_.Text(now_); }
 
-  ProgressSummary summary_;
+  ProgressBoard board_;
+  ProgressSummary summary_{&board_};
   SteadyTime now_ = SteadyTime::FromStart(absl::Seconds(100));
 };
 
@@ -89,10 +92,10 @@ TEST_F(ProgressSummaryTest, EndedRanks_DoNotCount) {
   Start(0, 2);
   Report(0, 5);
   Report(1, 3);
-  summary_.OnEnded(1);
+  board_.OnEnded(1);
   EXPECT_EQ(Text(), "step 5");
-  summary_.OnEnded(0);
-  summary_.OnEnded(7);
+  board_.OnEnded(0);
+  board_.OnEnded(7);
   EXPECT_EQ(Text(), "");
 }
 

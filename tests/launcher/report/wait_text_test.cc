@@ -109,18 +109,6 @@ TEST(MissingRanksText, SeveralRanks) {
             "ranks 2-3 (on host b) have not joined after 20 s; rank 0 is waiting for them");
 }
 
-TEST(RangesText, Lists_AreCompacted) {
-  EXPECT_EQ(RangesText({}), "");
-  EXPECT_EQ(RangesText({4}), "4");
-  EXPECT_EQ(RangesText({2, 1, 0, 1}), "0-2");
-  EXPECT_EQ(RangesText({9, 0, 1, 2, 5, 7, 8}), "0-2, 5, 7-9");
-  std::vector<int32_t> even;
-  for (int32_t i = 0; i < 1000; i += 2) even.push_back(i);
-  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14, ... (500 in all)");
-  even.resize(8);
-  EXPECT_EQ(RangesText(even), "0, 2, 4, 6, 8, 10, 12, 14");
-}
-
 TEST(FitLine, DropsWhatIsInParentheses_ThenTheMiddle) {
   const std::string text = "waiting for 1 more node; 1 of 2 joined (joined: node-a); timing out in 9m50s (why)";
   EXPECT_EQ(FitLine(text, text.size()), text);

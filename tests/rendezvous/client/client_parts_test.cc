@@ -12,29 +12,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/endpoint.h"
 #include "rendezvous/client/backoff.h"
 #include "rendezvous/client/connect_probe.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/client/stream_end.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-TEST(HostPortTest, Parse_GoodAddresses_RoundTrip) {
-  for (const char* text : {"127.0.0.1:29400", "[::1]:0", "[fe80::1%eth0]:65535", "node-7.example:1"}) {
-    const auto address = ParseHostPort(text);
-    EXPECT_EQ(address->ToString(), text);
-  }
-  EXPECT_EQ(ParseHostPort("[::1]:5")->host, "::1");
-}
-
-TEST(HostPortTest, List_AllOrNothing) {
-  EXPECT_EQ(*ParseHostPorts("a:1,[::1]:2"), (std::vector<Endpoint>{{"a", 1}, {"::1", 2}}));
-  for (const char* text : {"", "a:1,", "a:1,b", ",a:1"}) {
-    EXPECT_FALSE(ParseHostPorts(text).ok()) << text;
-  }
-}
 
 TEST(ResolverTest, Literal_AddressesOnly) {
   EXPECT_EQ(Resolver::Literal({"10.0.0.1", 29400}), "ipv4:10.0.0.1:29400");

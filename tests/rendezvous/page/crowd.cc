@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/endpoint.h"
 #include "base/file_limit.h"
 #include "base/mutex.h"
 #include "base/random_id.h"
 #include "rendezvous/client/grpc_client.h"
 #include "rendezvous/core/messages.h"
-#include "rendezvous/wire/host_port.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   using namespace ddprun::rendezvous;
   if (argc != 5) return 2;
   ddprun::RaiseFileLimit();
-  const auto server = ParseHostPort(argv[1]);
+  const auto server = ParseEndpoint(argv[1]);
   if (!server.ok()) return 2;
   all_nodes = atoi(argv[3]);
   std::vector<std::unique_ptr<Node>> nodes;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/endpoint.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/host_port.h"
 #include "rendezvous/wire/launcher_wire.h"
 #include "tests/rendezvous/server/net_fixture.h"
 #include "tests/rendezvous/server/raw_client.h"
@@ -297,7 +297,7 @@ TEST(ServerTest, Start_SeveralAddresses_AllServe) {
   EXPECT_EQ((*server)->addresses()[0], absl::StrCat("127.0.0.1:", (*server)->port()));
   for (const std::string& address : (*server)->addresses()) {
     ClientLog log;
-    const auto client = NewGrpcClient(ParseHostPort(address).value(), log.Handler());
+    const auto client = NewGrpcClient(ParseEndpoint(address).value(), log.Handler());
     log.Await<Connected>();
   }
 }

@@ -94,13 +94,6 @@ TEST(TorchTry, ThrowIfError_IsTheWayBack) {
             absl::DeadlineExceededError("timed out: rank 1 is late"));
 }
 
-TEST(ErrorReport, ErrorFile_IsWhatTheLauncherReads) {
-  const std::string json = ErrorFileJson("rank 1: all \"went\" wrong\xff", absl::FromUnixSeconds(1700000000));
-  const launcher::WorkerError error = launcher::ParseErrorFile(json);
-  EXPECT_THAT(error.message, StartsWith("rank 1: all \"went\" wrong"));
-  EXPECT_EQ(error.raised_at, absl::FromUnixSeconds(1700000000));
-}
-
 TEST(ErrorReport, Say_WritesOneLineAndTheFile) {
   TempDir folder;
   ::testing::internal::CaptureStderr();

@@ -1,10 +1,12 @@
-#include "launcher/config/endpoint_flag.h"
+#include "base/endpoint.h"
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 TEST(ParseEndpoint, EveryForm_IsRead) {
@@ -70,7 +72,27 @@ TEST(ParseEndpoint, AnythingElse_IsRefusedInOneLine) {
     ASSERT_FALSE(endpoint.ok()) << bad;
     EXPECT_EQ(endpoint.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(endpoint.status().message().find('\n'), absl::string_view::npos) << bad;
+    EXPECT_FALSE(ParseEndpoint(bad).ok()) << bad;
   }
+}
+
+TEST(ParseEndpoint, WithoutDefaultPort_ThePortIsRequired) {
+  for (const char* text : {"127.0.0.1:29400", "[::1]:0", "[fe80::1%eth0]:65535", "node-7.example:1"}) {
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(text);
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    EXPECT_EQ(endpoint->ToString(), text);
+  }
+  for (const char* text : {"node1", "10.0.0.1", "[::1]", "::1", "2001:db8::7:80"}) {
+    EXPECT_FALSE(ParseEndpoint(text).ok()) << text;
+  }
+  EXPECT_EQ(ParseEndpoint("node1").status().message(), "'node1' is not HOST:PORT or [IPV6]:PORT: the port is missing");
+}
+
+TEST(ParseEndpoints, List_AllOrNothing) {
+  EXPECT_EQ(*ParseEndpoints("a:1,[::1]:2,b", 7), (std::vector<Endpoint>{{"a", 1}, {"::1", 2}, {"b", 7}}));
+  EXPECT_EQ(*ParseEndpoints("a:0", 7), (std::vector<Endpoint>{{"a", 0}}));
+  for (const char* text : {"", "a:1,", ",a:1", "a:1,b:0"}) EXPECT_FALSE(ParseEndpoints(text, 7).ok()) << text;
+  EXPECT_FALSE(ParseEndpoints("a:1,b", std::nullopt).ok());
 }
 
 TEST(EndpointToString, ReadAgain_IsTheSame) {
@@ -89,4 +111,4 @@ TEST(ParseHost, NamesAndAddresses_AreRead) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun
