@@ -11,6 +11,7 @@
 #include "base/endpoint.h"
 #include "launcher/config/cluster_environment.h"
 #include "launcher/config/cpu_binding.h"
+#include "launcher/config/hang_policy.h"
 #include "launcher/config/options.h"
 #include "launcher/config/output_settings.h"
 #include "launcher/config/port_range.h"

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/endpoint.h"
 #include "launcher/config/cpu_binding.h"
+#include "launcher/config/hang_policy.h"
 #include "launcher/config/line_prefix.h"
 #include "launcher/config/node_count.h"
 #include "launcher/config/output_settings.h"
