@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "launcher/config/flag_value.h"
 
 namespace ddprun::launcher {

@@ -8,7 +8,7 @@ namespace ddprun::launcher {
 ProgressMonitor::ProgressMonitor(const LaunchConfig& config, EventLoop* loop, TerminalLine* line,
                                  HangMonitor::Events events)
     : hangs_(config.hang, &board_, loop, events),
-      display_(config.progress, &board_, line, std::move(events.workers_running)),
+      display_(config.output.progress, &board_, line, std::move(events.workers_running)),
       reports_(&board_) {}
 
 void ProgressMonitor::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
