@@ -66,8 +66,7 @@ TEST(Interruption, HundredTimes_LeavesNothingBehindOnceOperationsHaveTimedOut) {
   const at::Tensor sent = at::full({kElements}, 1.0f), received = at::zeros({kElements});
   std::atomic<int> failed = 0;
   const auto live = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank) {
-    ProcessGroupOptions options;
-    options.timeout = absl::Seconds(15);
+    ProcessGroupOptions options{.timeout = absl::Seconds(15)};
     absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
         ProcessGroup::CreateWithStore(store, "group", rank, 2, options);
     ASSERT_TRUE(group.ok()) << group.status();
@@ -116,9 +115,7 @@ TEST(Interruption, CancelledCreations_EndAtOnce_AndLeaveNothingBehindOnceGlooHas
   for (int number = 0; number < kGroups; ++number) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     std::stop_source stop;
-    ProcessGroupOptions options;
-    options.timeout = absl::Seconds(20);
-    options.cancel = stop.get_token();
+    ProcessGroupOptions options{.timeout = absl::Seconds(20), .cancel = stop.get_token()};
     const auto create = [&](int rank, std::function<void()> published) {
       return ProcessGroup::CreateWithStore(c10::make_intrusive<HookedStore>(store, std::move(published)), "group", rank,
                                            2, options)

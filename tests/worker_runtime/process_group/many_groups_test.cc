@@ -45,8 +45,7 @@ int64_t ResidentKilobytes() {
 
 // One rank of a group: creates it, uses it, and ends it in one of four ways.
 void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Minutes(1);
+  ProcessGroupOptions options{.timeout = absl::Minutes(1)};
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
       ProcessGroup::CreateWithStore(store, absl::StrCat(number), rank, 2, options);
   ASSERT_TRUE(group.ok()) << group.status();
