@@ -253,7 +253,8 @@ def report(times, jobs, cluster, options):
     print(f"{options.kills} takeovers, {options.jobs} jobs of 2 nodes at a time, lease {options.lease_ttl} s, "
           f"seed {options.seed}:")
     print_table(
-        ("leader", "takeovers", "another led after, s: median", "worst", "all launchers back after, s: median", "worst"),
+        ("leader", "takeovers", "another led after, s: median", "worst",
+         "all launchers back after, s: median", "worst"),
         [(kind, len(pairs), *(f"{of(column):.2f}" for column in zip(*pairs) for of in (statistics.median, max)))
          for kind, pairs in times.items()])
     kinds = collections.Counter(job.script.kind for job in jobs)

@@ -24,8 +24,8 @@
 #include "tests/security/certificates.h"
 #include "tests/security/running_job.h"
 
-// OpenSSL's memory of each thread. gRPC's threads may still run when the process exits, and LeakSanitizer then reports it;
-// credential_files_test would find leaks of our own.
+// OpenSSL's memory of each thread. gRPC's threads may still run when the process exits, and LeakSanitizer then reports
+// it; credential_files_test would find leaks of our own.
 extern "C" const char* __lsan_default_suppressions() { return "leak:CRYPTO_zalloc\nleak:ERR_add_error_vdata\n"; }
 
 namespace ddprun::rendezvous {

@@ -85,8 +85,8 @@ TEST_F(ControlTest, LeaderIsReplaced_ItsCommandsHold) {
   EXPECT_TRUE(absl::StrContains(none.err, Address(0)) && absl::StrContains(none.err, Address(1))) << none.err;
 }
 
-// Reports steps. Each of its first two attempts fails once the file with its number exists; the second one repeats steps
-// of the first one.
+// Reports steps. Each of its first two attempts fails once the file with its number exists; the second one repeats
+// steps of the first one.
 constexpr char kTrain[] = R"(
 import os, sys, time
 from ddprun import worker

@@ -59,8 +59,8 @@ class LeasesOf final : public etcdserverpb::Lease::Service {
   EtcdClient* const etcd_;
 };
 
-// Forwards transactions to etcd, and delays them or loses their answers as the test says, like a network or a member that
-// is cut off from the others.
+// Forwards transactions to etcd, and delays them or loses their answers as the test says, like a network or a member
+// that is cut off from the others.
 class LossyEtcd final : public etcdserverpb::KV::Service {
  public:
   enum class Fate { kPassed, kHeld, kAnswerLost };

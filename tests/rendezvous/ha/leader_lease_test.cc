@@ -1,5 +1,5 @@
-// Leader election by a lease: the steps of one server, then several servers on simulated time while requests and answers
-// are lost or late, servers are paused, and etcd lets leases expire as early as it may.
+// Leader election by a lease: the steps of one server, then several servers on simulated time while requests and
+// answers are lost or late, servers are paused, and etcd lets leases expire as early as it may.
 #include "rendezvous/ha/leader_lease.h"
 
 #include <gtest/gtest.h>

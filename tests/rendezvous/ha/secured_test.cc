@@ -54,8 +54,8 @@ class SecuredTest : public ServersTest {
     return credentials;
   }
 
-  // A job whose launchers name followers first forms, outlives its leader, and is listed; a follower refuses clients with
-  // `wrong` credentials and tells them `why`.
+  // A job whose launchers name followers first forms, outlives its leader, and is listed; a follower refuses clients
+  // with `wrong` credentials and tells them `why`.
   void Run(const Flags& server, const Flags& node, const Flags& operators, const Flags& wrong, const std::string& why) {
     Servers servers(3, etcd_->Endpoints(), server);
     servers.StartAll();

@@ -227,13 +227,12 @@ TEST(CheckpointRanks, Resume_FolderOnlyOnRankZero_IsSentToAll) {
 
 TEST(CheckpointRanks, Resume_FolderMeantToBeSharedIsNot_NamesTheRankOnAll) {
   TempDir temp;
-  std::vector<std::string> errors(3);
-  ExpectRanksSucceed(3, [&](int rank, Group group) {
+  const auto errors = ErrorsOfRanks(3, [&](int rank, Group group) {
     torch::nn::Linear layer(2, 2);
     const std::string mine = temp.File(rank == 2 ? "other" : "shared");
     const CheckpointerOptions options = {.folder = mine, .shared_folder = true};
     EXPECT_EQ(SaveAs(group, *layer, options, 2), absl::OkStatus());
-    errors[static_cast<size_t>(rank)] = std::string(ResumeAs(group, *layer, options).status().message());
+    return ResumeAs(group, *layer, options).status();
   });
   EXPECT_THAT(errors[0],
               AllOf(HasSubstr("rank 2: "), HasSubstr("other/step_00000002.safetensors"), HasSubstr("shared_folder")));
@@ -247,11 +246,10 @@ TEST(CheckpointRanks, Resume_AnotherContentOnOneRank_IsFound) {
     torch::nn::Linear layer(2, 2);
     ASSERT_TRUE(SaveAs(nullptr, *layer, {.folder = temp.File(node)}, 2).ok());
   }
-  std::vector<std::string> errors(2);
-  ExpectRanksSucceed(2, [&](int rank, Group group) {
+  const auto errors = ErrorsOfRanks(2, [&](int rank, Group group) {
     torch::nn::Linear layer(2, 2);
     const CheckpointerOptions options = {.folder = temp.File(rank == 0 ? "a" : "b"), .shared_folder = true};
-    errors[static_cast<size_t>(rank)] = std::string(ResumeAs(group, *layer, options).status().message());
+    return ResumeAs(group, *layer, options).status();
   });
   EXPECT_THAT(errors, Each(HasSubstr("differs from the file that another rank reads")));
 }
@@ -287,11 +285,9 @@ TEST(CheckpointRanks, Resume_ModuleDiffersOnOneRank_NamesItOnAll) {
   TempDir temp;
   torch::nn::Linear saved(2, 2);
   ASSERT_TRUE(SaveAs(nullptr, *saved, {.folder = temp.path()}, 1).ok());
-  std::vector<std::string> errors(2);
-  ExpectRanksSucceed(2, [&](int rank, Group group) {
+  const auto errors = ErrorsOfRanks(2, [&](int rank, Group group) {
     torch::nn::Linear layer(2, rank == 0 ? 2 : 3);
-    errors[static_cast<size_t>(rank)] =
-        std::string(ResumeAs(group, *layer, {.folder = temp.path()}).status().message());
+    return ResumeAs(group, *layer, {.folder = temp.path()}).status();
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1: "), HasSubstr("weight ([2, 2] in the file, [3, 2] here)")));
   EXPECT_EQ(errors[1], errors[0]);

@@ -19,6 +19,7 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -164,10 +165,8 @@ TEST(ModuleState, Load_MisfitOrDamage_LeavesTheModuleAlone) {
   torch::nn::Linear saved(3, 2), other(3, 4), same(3, 2);
   ASSERT_TRUE(SaveModule(*saved, temp.File("m")).ok());
   const std::string before = Bits(*other), before_same = Bits(*same);
-  EXPECT_EQ(LoadModule(temp.File("m"), *other).message(),
-            temp.File("m") +
-                " does not match the module: size mismatch: bias ([2] in the file, [4] here), weight ([2, 3] in "
-                "the file, [4, 3] here)");
+  EXPECT_THAT(LoadModule(temp.File("m"), *other).message(),
+              AllOf(HasSubstr(temp.File("m")), HasSubstr("bias ([2] in the file, [4] here), weight ([2, 3] in the")));
   EXPECT_EQ(Bits(*other), before);
   Damage(temp.File("m"));
   EXPECT_EQ(LoadModule(temp.File("m"), *same).code(), absl::StatusCode::kDataLoss);

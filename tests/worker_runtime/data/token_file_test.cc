@@ -1,6 +1,7 @@
 #include "worker_runtime/data/token_file.h"
 
 #include <ATen/Functions.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/data/dataloader.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@
 
 namespace ddprun {
 namespace {
+
+using ::testing::StartsWith;
 
 class TokenFileTest : public ::testing::Test {
  protected:
@@ -116,9 +119,7 @@ TEST_F(TokenFileTest, TokenBeyondTheVocabulary_SaysWhereItIs) {
   Write<uint16_t>({1, 2, 3, 50257, 5, 6, 50300, 7, 8});
   const absl::StatusOr<TokenFile> file = TokenFile::Open(path_, {.sequence_length = 2, .vocab_size = 50257});
   EXPECT_EQ(ErrorOfGet(*file, 0), "");
-  EXPECT_EQ(ErrorOfGet(*file, 1), path_ +
-                                      ": token 3 is 50257, but must be less than vocab_size, 50257: the file is from "
-                                      "another tokenizer or has another dtype");
+  EXPECT_THAT(ErrorOfGet(*file, 1), StartsWith(path_ + ": token 3 is 50257, but must be less than vocab_size, 50257"));
   EXPECT_NE(ErrorOfGet(*file, 2), "") << "the last target";
   EXPECT_EQ(ErrorOfGet(*TokenFile::Open(path_, {.sequence_length = 2, .vocab_size = 50301}), 3), "");
   EXPECT_EQ(ErrorOfGet(*file, 4), path_ + ": there is no sequence 4; it has 4");
@@ -130,12 +131,8 @@ TEST_F(TokenFileTest, FilesThatAreNone_AreNamed) {
   Write<uint16_t>({});
   EXPECT_EQ(ErrorOf({}), path_ + ": is empty");
   WriteNumbers(5);
-  EXPECT_EQ(ErrorOf({.sequence_length = 5}),
-            path_ + ": has 5 tokens, fewer than the 6 of one sequence and the token after it");
-  EXPECT_EQ(ErrorOf({.dtype = at::kUInt32}),
-            path_ +
-                ": has 10 bytes, which is not a multiple of the 4 bytes of a token: the file is truncated or has "
-                "another dtype");
+  EXPECT_THAT(ErrorOf({.sequence_length = 5}), StartsWith(path_ + ": has 5 tokens, fewer than the 6"));
+  EXPECT_THAT(ErrorOf({.dtype = at::kUInt32}), StartsWith(path_ + ": has 10 bytes, which is not a multiple of the 4"));
   EXPECT_EQ(ErrorOf({.dtype = at::kInt}), path_ + ": dtype must be kUInt16 or kUInt32, got Int");
   EXPECT_EQ(ErrorOf({.sequence_length = 0}), path_ + ": sequence_length must be at least 1, got 0");
   const absl::Status folder = TokenFile::Open(::testing::TempDir(), {}).status();

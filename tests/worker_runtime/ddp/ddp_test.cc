@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -23,6 +24,8 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using torch::nn::SequentialImpl;
 
 template <typename M>
@@ -58,9 +61,7 @@ TEST(DdpTest, Create_ShapesDiffer_SameErrorOnAllRanks) {
     auto module = std::make_shared<Scale>(rank == 2 ? 5 : 4);
     const absl::Status status = MakeDistributedDataParallel(module, group).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_EQ(status.message(),
-              "parameter \"weight\" has shape [4] on rank 0 and [5] on rank 2; build the same model in the "
-              "same order on all ranks");
+    EXPECT_THAT(status.ToString(), HasSubstr("parameter \"weight\" has shape [4] on rank 0 and [5] on rank 2; "));
   });
 }
 
@@ -68,8 +69,7 @@ TEST(DdpTest, Create_OptionsDiffer_Error) {
   ExpectRanksSucceed(2, [](int rank, Group group) {
     DdpOptions options{.static_graph = rank == 1};
     const absl::Status status = MakeDistributedDataParallel(std::make_shared<Scale>(), group, options).status();
-    EXPECT_EQ(status.message(),
-              "static_graph is false on rank 0 and true on rank 1; use the same DdpOptions on all ranks");
+    EXPECT_THAT(status.ToString(), HasSubstr("static_graph is false on rank 0 and true on rank 1"));
   });
 }
 
@@ -79,7 +79,7 @@ TEST(DdpTest, Create_NothingToTrain_Error) {
     module->weight.set_requires_grad(false);
     const absl::Status status = MakeDistributedDataParallel(module, group).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_NE(status.message().find("no parameter that requires a gradient"), std::string::npos) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr("no parameter that requires a gradient"));
   });
 }
 
@@ -135,11 +135,8 @@ TEST(DdpTest, GradientsWithoutTheWrappersForward_AreAnError) {
       if (!static_graph) {
         const absl::Status first = own_forward("first step");
         EXPECT_TRUE(absl::IsInvalidArgument(first)) << first;
-        EXPECT_NE(
-            first.message().find("first step: the gradient of parameter \"weight\" would not be averaged over the "
-                                 "ranks: no forward of DistributedDataParallel precedes this backward pass"),
-            absl::string_view::npos)
-            << first;
+        EXPECT_THAT(first.ToString(),
+                    HasSubstr("first step: the gradient of parameter \"weight\" would not be averaged"));
       }
       // After correct steps it is an error, too; group and wrapper remain usable.
       for (int step = 0; step < 2; ++step) {
@@ -201,13 +198,10 @@ TEST(DdpTest, UnusedParameter_WithoutTheOption_NextForwardNamesItAndTheOption) {
     EXPECT_EQ(group->Try("first step", step), absl::OkStatus());
     const absl::Status status = group->Try("second step", step);
     EXPECT_FALSE(status.ok());
-    EXPECT_NE(status.message().find("rank " + std::to_string(rank)), std::string::npos) << status;
-    EXPECT_NE(
-        status.message().find(
-            "2 of 4 parameters received no gradient in the last backward pass: \"spare.weight\", \"spare.bias\";"),
-        std::string::npos)
-        << status;
-    EXPECT_NE(status.message().find("DdpOptions::find_unused_parameters"), std::string::npos) << status;
+    EXPECT_THAT(status.ToString(), AllOf(HasSubstr("rank " + std::to_string(rank)),
+                                         HasSubstr("2 of 4 parameters received no gradient in the last backward pass: "
+                                                   "\"spare.weight\", \"spare.bias\";"),
+                                         HasSubstr("DdpOptions::find_unused_parameters")));
   });
 }
 
@@ -373,8 +367,8 @@ TEST(DdpTest, Backward_PeerGivesUp_ErrorOutOfTry) {
     return of_rank0;
   });
   EXPECT_FALSE(of_rank0.ok());
-  EXPECT_NE(of_rank0.message().find("rank 0"), std::string::npos) << of_rank0;
-  EXPECT_NE(of_rank0.message().find("backward"), std::string::npos) << of_rank0;
+  EXPECT_THAT(of_rank0.ToString(), HasSubstr("rank 0"));
+  EXPECT_THAT(of_rank0.ToString(), HasSubstr("backward"));
   EXPECT_TRUE(absl::IsCancelled(first)) << first;
 }
 

@@ -231,8 +231,7 @@ TEST(SharedMemoryAllReduceTest, Abort_WakesAWaitingRank) {
 }
 
 TEST(SharedMemoryAllReduceTest, NobodyComes_GroupsTimeout) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Milliseconds(300);
+  ProcessGroupOptions options{.timeout = absl::Milliseconds(300)};
   absl::Status waiting;
   RunRanks(2, options, [&](int rank, Group group) -> absl::Status {
     auto shared = SharedMemoryAllReduce::Create(group);

@@ -1,5 +1,4 @@
 #include <ATen/ops/full.h>
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -8,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/process.h"
+#include "tests/worker_runtime/testing/process_entries.h"
 #include "worker_runtime/process_group/process_group.h"
 
 namespace ddprun::testing {
@@ -22,17 +21,6 @@ constexpr int kGroups = 1000;
 #endif
 constexpr int kWarmUp = 20;
 
-int Entries(const char* folder_name) {
-  int count = 0;
-  DIR* const folder = opendir(folder_name);
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-int Descriptors() { return Entries("/proc/self/fd"); }
-int Threads() { return Entries("/proc/self/task"); }
-
 int64_t ResidentKilobytes() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -45,8 +33,7 @@ int64_t ResidentKilobytes() {
 
 // One rank of a group: creates it, uses it, and ends it in one of four ways.
 void Live(const c10::intrusive_ptr<c10d::Store>& store, int number, int rank) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Minutes(1);
+  ProcessGroupOptions options{.timeout = absl::Minutes(1)};
   absl::StatusOr<std::shared_ptr<ProcessGroup>> group =
       ProcessGroup::CreateWithStore(store, absl::StrCat(number), rank, 2, options);
   ASSERT_TRUE(group.ok()) << group.status();
@@ -82,14 +69,12 @@ void MakeGroup(int number) {
 TEST(ManyGroups, LeaveNothingBehind) {
   for (int number = 0; number < kWarmUp; ++number) MakeGroup(number);
   malloc_trim(0);
-  const int descriptors = Descriptors(), threads = Threads();
+  const ProcessEntries before;
   const int64_t kilobytes = ResidentKilobytes();
   for (int number = kWarmUp; number < kGroups; ++number) {
     MakeGroup(number);
-    // A thread that was joined is still listed for a moment.
-    ASSERT_TRUE(Eventually([&] { return Descriptors() <= descriptors && Threads() <= threads; }))
-        << number << ": " << Descriptors() << " descriptors, " << Threads() << " threads; at first " << descriptors
-        << " and " << threads;
+    before.ExpectNoMore();
+    ASSERT_FALSE(HasFailure()) << number;
   }
   malloc_trim(0);
 #if !defined(__SANITIZE_ADDRESS__)

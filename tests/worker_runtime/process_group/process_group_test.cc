@@ -227,8 +227,7 @@ TEST(ProcessGroup, TimeoutWithoutAwaitingReports_RanksThatAreWellAreNotNamed) {
 }
 
 TEST(ProcessGroup, DifferentOperations_AreNamed) {
-  ProcessGroupOptions options;
-  options.timeout = absl::Seconds(2);
+  ProcessGroupOptions options{.timeout = absl::Seconds(2)};
   std::atomic<int> told = 0, over = 0;
   EXPECT_FALSE(RunRanks(3, options, [&](int rank, Group group) {
                  at::Tensor tensor = at::full({10}, 1.0);
@@ -299,9 +298,7 @@ TEST(ProcessGroup, RankThatNeverComes_IsNamed_AlsoByThoseThatStillWait) {
 TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::stop_source stop;
-  ProcessGroupOptions options;
-  options.timeout = absl::Hours(1);
-  options.cancel = stop.get_token();
+  ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
   absl::Status status;
   std::thread creating([&] { status = ProcessGroup::CreateWithStore(store, "g", 0, 2, options).status(); });
   EXPECT_TRUE(Eventually([&] { return store->check({"g/rank/0"}); }));
@@ -313,9 +310,7 @@ TEST(ProcessGroup, Creation_CanBeCancelled_WhileItWaitsForOtherRanks) {
 // No store listens there, and c10d would retry for an hour.
 TEST(ProcessGroup, Creation_CanBeCancelled_WhileItConnectsToTheStore) {
   std::stop_source stop;
-  ProcessGroupOptions options;
-  options.timeout = absl::Hours(1);
-  options.cancel = stop.get_token();
+  ProcessGroupOptions options{.timeout = absl::Hours(1), .cancel = stop.get_token()};
   WorkerEnv env;
   env.rank = 1;
   env.world_size = 2;
@@ -374,9 +369,7 @@ TEST(ProcessGroup, BadOptions_AreNamed) {
 
 TEST(ProcessGroup, Interface_ByNameOrAddress) {
   for (const char* where : {"lo", "127.0.0.1"}) {
-    ProcessGroupOptions options;
-    options.timeout = absl::Minutes(1);
-    options.interface = where;
+    ProcessGroupOptions options{.timeout = absl::Minutes(1), .interface = where};
     ExpectRanksSucceed(2, options, [](int, Group group) { return group->Barrier(); });
   }
 }
@@ -390,8 +383,7 @@ TEST(ProcessGroup, Interface_FirstOfTheListThatThisHostHas) {
 
 TEST(Nccl, WithoutAGpu_IsRefusedInOneLine) {
   if (HostHasGpu()) GTEST_SKIP() << "this host has a GPU";
-  ProcessGroupOptions options;
-  options.backend = "cpu:gloo,cuda:nccl";
+  ProcessGroupOptions options{.backend = "cpu:gloo,cuda:nccl"};
   const absl::Status status = ProcessGroup::Create(WorkerEnv(), options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("nccl: this host has no usable NVIDIA GPU"));

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -41,6 +43,14 @@ void ExpectRanksSucceed(int n, const ProcessGroupOptions& options, Body body) {
 template <typename Body>
 void ExpectRanksSucceed(int n, Body body) {
   ExpectRanksSucceed(n, ProcessGroupOptions{.timeout = absl::Minutes(1)}, std::move(body));
+}
+
+// Runs `body`, which returns a status, on `n` ranks that succeed; returns the messages of the statuses by rank.
+template <typename Body>
+std::vector<std::string> ErrorsOfRanks(int n, Body body) {
+  std::vector<std::string> errors(n);
+  ExpectRanksSucceed(n, [&](int rank, Group group) { errors[rank] = std::string(body(rank, group).message()); });
+  return errors;
 }
 
 }  // namespace ddprun::testing
