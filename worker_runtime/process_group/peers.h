@@ -13,7 +13,7 @@ namespace ddprun {
 
 // Description that a rank publishes of itself when a group is created.
 struct Peer {
-  std::string host;  // this host's name
+  std::string host;  // from gethostname
   int pid = 0;
   std::string address;  // Gloo's listening address, "ip:port"; empty without Gloo
 
