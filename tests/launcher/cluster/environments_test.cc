@@ -23,9 +23,9 @@ namespace {
 constexpr char kFolder[] = "tests/launcher/cluster/environments";
 
 struct EnvironmentFile {
-  std::string comment;   // its lines that begin with '#'
-  std::string expected;  // its lines that begin with '>', without that
-  std::string settings;  // the rest, as it stands
+  std::string comment;   // lines that begin with '#'
+  std::string expected;  // lines that begin with "> ", without the prefix
+  std::string settings;  // all other lines, verbatim
   std::map<std::string, std::string> variables;
 };
 
@@ -40,7 +40,13 @@ EnvironmentFile ReadEnvironmentFile(const std::string& name) {
     } else if (!line.empty()) {
       absl::StrAppend(&file.settings, line, "\n");
       const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      file.variables.insert(setting);
+      if (setting.first == "@like") {
+        file.variables = ReadEnvironmentFile(setting.second).variables;
+      } else if (absl::StartsWith(line, "-")) {
+        EXPECT_EQ(file.variables.erase(line.substr(1)), 1u) << name << ": " << line;
+      } else {
+        file.variables.insert_or_assign(setting.first, setting.second);
+      }
     }
   }
   return file;
@@ -75,7 +81,7 @@ std::string Hosts(const std::vector<std::string>& hosts) {
   return absl::StrCat(hosts.front(), " ", hosts[1], " ... ", hosts.back(), "  (", hosts.size(), ")");
 }
 
-// All that was found, a line each.
+// One line per detected setting.
 std::string Render(const absl::StatusOr<ClusterEnvironment>& found) {
   if (!found.ok()) return absl::StrCat("error: ", found.status().message(), "\n");
   if (found->starter == ClusterEnvironment::Starter::kNone) return "nothing\n";
@@ -135,8 +141,8 @@ INSTANTIATE_TEST_SUITE_P(All, EnvironmentTest, testing::ValuesIn(Names()), [](co
   return name;
 });
 
-// NAME.0, NAME.1, ... are the nodes of one job: they must come to the same endpoint without a word, to indices that
-// are all different, and the first must be the endpoint's host.
+// NAME.0, NAME.1, ... are the nodes of one job: all must derive the same endpoint and different indices, and the first
+// must be the endpoint's host.
 TEST(Environments, NodesOfOneJob_Agree) {
   std::map<std::string, std::vector<ClusterEnvironment>> jobs;
   for (const std::string& name : Names()) {
