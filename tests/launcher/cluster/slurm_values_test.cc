@@ -1,10 +1,10 @@
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 #include "launcher/cluster/slurm_conf.h"
 #include "launcher/cluster/slurm_text.h"
 #include "launcher/cluster/task_counts.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
-
-#include <gtest/gtest.h>
 
 namespace ddprun::launcher {
 namespace {

@@ -15,7 +15,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Environment = std::map<std::string, std::string>;
 
-// What SLURM's detector says on node `index` of a step of so many nodes.
+// Result of the SLURM detection on node `index` of a step of `nodes` nodes.
 ClusterEnvironment Step(int nodes, int index) {
   ClusterEnvironment s;
   s.starter = ClusterEnvironment::Starter::kSlurm;
@@ -39,7 +39,7 @@ struct Outcome {
   LaunchConfig config;
 };
 
-// As main does it: parse, merge, resolve.
+// Parses, merges and resolves as main() does.
 Outcome Launch(const absl::StatusOr<ClusterEnvironment>& found, Words flags, const Environment& environment = {}) {
   flags.push_back("train.py");
   absl::StatusOr<ParseResult> parsed = ParseOptions(flags, [&](const std::string& name) -> std::optional<std::string> {
