@@ -52,20 +52,20 @@ class CtlTest : public ::testing::Test {
     EXPECT_EQ(answer.exit, 0) << answer.err;
     return nlohmann::json::parse(answer.out, nullptr, false);
   }
-  // One line that says why, and nothing else.
+  // Fails with one line that has the reason, and no output.
   static void ExpectRefused(const Answer& answer, const std::string& why) {
     EXPECT_EQ(answer.exit, 1) << answer.err;
     EXPECT_TRUE(absl::StrContains(answer.err, why)) << answer.err;
     EXPECT_EQ(Lines(answer.err), 1) << answer.err;
     EXPECT_EQ(answer.out, "");
   }
-  // The job is in this state, round and has so many nodes.
+  // The job has this state, round and number of nodes.
   bool JobIs(const std::string& state, int nodes) const {
     const nlohmann::json job = Json({"show", "job"});
     return job.is_object() && job["state"] == state && job["node_count"] == nodes;
   }
 
-  // A launcher whose worker says its rank and stays.
+  // A launcher whose worker prints its rank and keeps running.
   std::unique_ptr<Launcher> Node(const std::string& nnodes, int max_restarts = 3) const {
     return std::make_unique<Launcher>(NodeFlags(port_, nnodes, 1, {absl::StrCat("--max-restarts=", max_restarts)},
                                                 std::string(kSayRank) + "exec sleep 1000"));
@@ -108,7 +108,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   const Answer again = Ctl({"stop", "job"});
   EXPECT_EQ(again.exit, 1);
   EXPECT_TRUE(absl::StrContains(again.err, "job job has ended: stopped by 127.0.0.1")) << again.err;
-  // The server ends its streams at once.
+  // The server closes its streams immediately.
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_TRUE(watch.WaitForErr("ddprunctl: lost the rendezvous server; trying again for 30s\n")) << watch.Err();
@@ -287,7 +287,7 @@ TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
   EXPECT_EQ(Json({"hosts", flag})["hosts"][0]["drained"], true);
   const Answer by_variable = Ctl({"undrain", "a"}, {{"DDPRUN_TOKEN", kToken}});
   EXPECT_EQ(by_variable.exit, 0) << by_variable.err;
-  // Whoever has the token is known by the address only; it stays a secret.
+  // Holders of the token are identified by their address only; the token is not shown.
   const Answer events = Ctl({"events", flag, "--output=json"});
   EXPECT_EQ(Count(events.out, "\"actor\":\"127.0.0.1\""), 2) << events.out;
   EXPECT_FALSE(absl::StrContains(events.out + server_->Out() + server_->Err(), kToken));
@@ -296,7 +296,7 @@ TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
 TEST_F(CtlTest, TokensWithRoles_OwnerStopsTheJob_AlsoAfterARestart) {
   const std::string folder = NewFolder("roles"), file = folder + "/token";
   std::string text;
-  std::map<std::string, std::map<std::string, std::string>> as;  // the environment of each
+  std::map<std::string, std::map<std::string, std::string>> as;  // environment of each user
   for (const std::string who : {"read:page", "launcher:alice", "launcher:bob"}) {
     const std::string token = absl::StrCat("0123456789abcdef-", who);
     absl::StrAppend(&text, who, " ", token, "\n");
@@ -346,7 +346,7 @@ TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
     ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "TLS handshake failed");
     ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "TLS handshake failed");
     ExpectRefused(Ctl({command, "job"}), "a server with TLS needs --tls-ca");
-    // A server that only pretends to be it.
+    // A server that impersonates it.
     ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "TLS handshake failed");
   }
   const Answer stop = Ctl(with({"stop", "job"}, shown(ca, "alice", ca)));

@@ -1,5 +1,4 @@
-// docs/from_torchrun.md leaves out no flag, neither ddprun's nor torchrun's. (scripts/check finds the tests that it
-// names.)
+// docs/from_torchrun.md has every flag of ddprun and torchrun. (scripts/check finds the tests that it names.)
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +11,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Of torchrun 2.15.
+// torchrun 2.15.
 constexpr const char* kTorchrunsFlags[] = {"nnodes",
                                            "nproc-per-node",
                                            "rdzv-backend",

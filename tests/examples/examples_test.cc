@@ -22,7 +22,7 @@ std::vector<std::string> Flags(int workers, const std::string& example, std::vec
   return flags;
 }
 
-// What follows `start` in the lines that have it.
+// Returns the text after `start` in each line that has it.
 std::vector<std::string> After(const std::string& out, const std::string& start) {
   std::vector<std::string> found;
   for (absl::string_view line : absl::StrSplit(out, '\n')) {

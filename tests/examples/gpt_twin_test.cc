@@ -15,7 +15,7 @@
 namespace ddprun::testing {
 namespace {
 
-// What the twin wrote: a line "NAME BYTES" and the bytes, one after the other.
+// Reads the twin's file: a line "NAME BYTES" and that many bytes for each value.
 class Records {
  public:
   explicit Records(const std::string& path) : content_(ReadFile(path)) {}

@@ -1,4 +1,4 @@
-// What is installed is used as a stranger would: with CMake, pkg-config and the system's compiler, outside this tree.
+// Uses the installed files as a user does: with CMake, pkg-config and the system's compiler, outside this tree.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -29,9 +29,9 @@ struct End {
   std::string out, err;
 };
 
-// A shell line, in the folder `in`. Compilers may take longer on a busy machine than a Process is waited for.
+// Runs a shell line in the folder `in`. Compilers may need more than Process::kPatience on a busy machine.
 End Shell(const std::string& line, const std::string& in = ".", Environment environment = {}) {
-  // A user's shell: nothing of Bazel's choice of compilers, and no launcher's variables.
+  // A user's shell: without Bazel's compiler variables and without a launcher's.
   for (const char* name : {"CC", "CXX", "RANK", "WORLD_SIZE"}) environment.insert({name, ""});
   Process process({"/bin/sh", "-c", absl::StrCat("cd '", in, "' && ", line)}, environment);
   End end;
@@ -41,7 +41,7 @@ End Shell(const std::string& line, const std::string& in = ".", Environment envi
   return end;
 }
 
-// CMake breaks the lines of its messages.
+// Joins lines: CMake wraps its messages.
 std::string OneLine(const std::string& text) {
   return absl::StrJoin(absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
 }
@@ -75,7 +75,7 @@ std::vector<double> Losses(const std::string& out) {
   return losses;
 }
 
-// The lines that begin with `word`, by their first two words. A line that comes twice must be the same both times.
+// Lines that begin with `word`, by their first two words. Repeated lines must be identical.
 std::map<std::string, std::string> Lines(const std::string& out, const std::string& word) {
   std::map<std::string, std::string> lines;
   for (absl::string_view line : absl::StrSplit(out, '\n')) {
@@ -87,7 +87,7 @@ std::map<std::string, std::string> Lines(const std::string& out, const std::stri
   return lines;
 }
 
-// A process that runs `program` and was started by `parent`; 0 if there is none.
+// Returns a child of `parent` that runs `program`; 0 if there is none.
 pid_t ChildThatRuns(const std::string& program, pid_t parent) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     // "PID (NAME) STATE PARENT ..."
@@ -99,7 +99,7 @@ pid_t ChildThatRuns(const std::string& program, pid_t parent) {
   return 0;
 }
 
-// Installs once and moves what was installed, so that nothing may remember its first place.
+// Installs once and moves the result, so that no file may depend on the original path.
 class InstallTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -237,7 +237,7 @@ TEST_F(InstallTest, LibTorchThatIsNoneOrAnother_IsSaidWithWhatToSet) {
 }
 
 TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
-  // All objects are linked, so that a library that only some of them need can't be forgotten.
+  // Links all objects, to detect a missing library that only some of them need.
   const End built = Shell(absl::StrCat("g++ -O0 $(pkg-config --cflags ddprun) ",
                                        fs::absolute("tests/install/link_check/link_check.cc").string(),
                                        " -o linked -Wl,--whole-archive $(pkg-config --libs-only-L ddprun) "
@@ -255,7 +255,7 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
 }
 
 TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
-  // As compilers of some distributions do by themselves.
+  // The default of some distributions' compilers.
   const End configured = Configure("cuda", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed", "tests/install/link_check");
   if (absl::StrContains(configured.err, "is a LibTorch for CPUs")) GTEST_SKIP() << "LibTorch is one for CPUs";
   ASSERT_EQ(configured.code, 0) << configured.err;
@@ -269,7 +269,7 @@ TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
 }
 
 TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
-  // The LibTorch at hand, without its CUDA libraries.
+  // A copy of LibTorch without its CUDA libraries.
   const End torch =
       Shell("pkg-config --variable=libtorch ddprun", ".", {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
   ASSERT_EQ(torch.code, 0) << torch.err;
@@ -302,7 +302,7 @@ TEST_F(InstallTest, TrainerToBeginWith_Trains) {
 }
 
 TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
-  // Optimising would take the compiler half as long again.
+  // Optimization would add half of the compile time.
   const End configured = Configure("build", "-DCMAKE_CXX_FLAGS_RELEASE=-O0");
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build build --target elastic", InDir(""));

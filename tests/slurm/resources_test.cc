@@ -1,4 +1,4 @@
-// What a job is given: GPUs, and nodes on several switches.
+// Allocated GPUs, and nodes on several switches.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/slurm/slurm_cluster.h"
@@ -65,7 +65,7 @@ TEST_F(ResourcesTest, ATaskForEachGpu_SaysToWriteOneTask) {
   EXPECT_THAT(ended.err, HasSubstr("write srun --ntasks=1 --ntasks-per-node=1 ddprun ..."));
 }
 
-// Without a switch's name before it, node2 would come before node3.
+// Without the switch's name as prefix, node2 would come before node3.
 TEST_F(ResourcesTest, NodesOnTwoSwitches_NeighboursAreNeighboursInRank) {
   const Ended ended = Run(absl::StrCat("srun -N4 ddprun ", kWorker));
   EXPECT_EQ(ended.code, 0) << ended.err;

@@ -1,4 +1,4 @@
-// How a job starts: one ddprun on each node, by srun, with nothing else to say.
+// Start of a job: srun starts one ddprun per node, without flags.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/launch.h"
@@ -15,12 +15,12 @@ class StartTest : public SlurmTest {
   static void SetUpTestSuite() { BringUp({.cpus = {4, 4, 4}}); }
 };
 
-// Says where it stands, in one line.
+// Prints its ranks in one line.
 constexpr char kWorker[] =
     "--no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, node $GROUP_RANK of $GROUP_WORLD_SIZE, "
     "run $TORCHELASTIC_RUN_ID.'";
 
-// ---- What is right without a flag ----
+// ---- Without flags ----
 
 TEST_F(StartTest, Srun_TwoNodes_OneWorld) {
   const Ended ended = Run(absl::StrCat("srun -N2 ddprun ", kWorker));
@@ -81,7 +81,7 @@ TEST_F(StartTest, BatchScript_OneNode_NeedsNoSrun) {
   EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node3"));
 }
 
-// Each of the two waits until the other has begun: they are there at the same time.
+// Each of the two waits until the other has begun, so that they run at the same time.
 constexpr char kMeetTheOther[] = R"(--no-python sh -c '
   echo rank $RANK of $WORLD_SIZE, run $TORCHELASTIC_RUN_ID.
   touch here.$TORCHELASTIC_RUN_ID
@@ -133,7 +133,7 @@ TEST_F(StartTest, ExplicitFlags_Win) {
   EXPECT_THAT(ended.out, HasSubstr("rank 0 of 1 on node2, node 0 of 1, run mine."));
 }
 
-// As the tutorial writes it, with ddprun in torchrun's place.
+// The tutorial's command with ddprun instead of torchrun.
 TEST_F(StartTest, TutorialsWay_OneWorld) {
   const std::string script = Folder() + "/torchrun_script.sh";
   Run(absl::StrCat("cat >", script,
@@ -149,7 +149,7 @@ TEST_F(StartTest, TutorialsWay_OneWorld) {
   }
 }
 
-// Of the same cluster, and it knows the job's id and endpoint; but no srun started it, so it shows nothing.
+// It runs on the same cluster and knows the job's id and endpoint, but srun did not start it, so it has no credential.
 TEST_F(StartTest, StrangerOnTheCluster_IsRefused_JobGoesOn) {
   const Job job = Submit("-N2",
                          "srun ddprun --rdzv-id=mine --rdzv-endpoint=node1:29500 --no-python sh -c "
@@ -174,12 +174,12 @@ TEST_F(StartTest, ShowConfig_SaysWhereEachSettingIsFrom) {
   EXPECT_THAT(ended.out, ContainsRegex("credentials +MUNGE, where it works +step 0 of SLURM job"));
 }
 
-// ---- Mistakes: one line that says what to write, and exit code 2 ----
+// ---- Mistakes: one line with the correct command, and exit code 2 ----
 
 struct Mistake {
   const char* name;
   const char* command;
-  const char* line;  // part of what ddprun says
+  const char* line;  // part of ddprun's message
 };
 
 class MistakeTest : public StartTest, public ::testing::WithParamInterface<Mistake> {};
@@ -228,7 +228,7 @@ TEST_F(StartTest, Standalone_OnTwoNodes_WarnsOfTwoWorlds) {
   EXPECT_THAT(ended.err, HasSubstr("each of the 2 nodes (SLURM_STEP_NUM_NODES=2) runs as a separate job"));
 }
 
-// Somebody else's machine as the meeting point: nobody serves there.
+// The endpoint is on a machine outside the job, where no server runs.
 TEST_F(StartTest, HeadNodeThatIsNotInTheJob_SaysWhereItLooked) {
   const Ended ended = Run("srun -N2 ddprun --rdzv-endpoint=head:29400 --rdzv-conf=join_timeout=1 --no-python true");
   EXPECT_EQ(ended.code, 1);

@@ -1,4 +1,4 @@
-// Workers in C++ that are forked from their own program (--preload) against workers that are started.
+// Workers in C++ forked from their own program (--preload) behave like workers that are started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ std::string Sorted(const std::string& text) {
   return absl::StrJoin(lines, "\n");
 }
 
-// The number that follows these words; 0: there is none.
+// The number after these words; 0 if there is none.
 int NumberAfter(const std::string& text, const std::string& words) {
   const size_t at = text.find(words) + words.size();
   int number = 0;

@@ -1,5 +1,5 @@
-// Workers forked from a process that has imported their modules (--preload) against workers that Python starts: alike
-// in all that a script can see, and never worse off.
+// Workers forked from a process that has imported their modules (--preload) behave like workers that Python starts in
+// everything that a script can observe.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ constexpr char kForked[] = "fork server ";
 
 struct Result {
   int code;
-  std::string out;  // its lines sorted, as workers write at the same time
+  std::string out;  // sorted lines, as workers write concurrently
   std::string err;  // without times and process ids
 };
 
@@ -33,7 +33,7 @@ std::string SortedLines(const std::string& text) {
   return absl::StrJoin(lines, "\n");
 }
 
-// What differs between two runs of the same job.
+// Removes the differences between two runs of the same job.
 std::string WithoutNumbers(std::string text) {
   static const std::pair<std::regex, const char*> kVarying[] = {
       {std::regex("\\d{4}-\\d\\d-\\d\\d[T_]\\d\\d:\\d\\d:\\d\\d(\\.\\d+Z)?"), "TIME"},
@@ -42,7 +42,7 @@ std::string WithoutNumbers(std::string text) {
       {std::regex("ran for +: [^\n]*"), "ran for"},
       {std::regex("error_file: [^\n]*"), "FILE"},
       {std::regex("[^\n]*--preload[^\n]*\n"), ""},
-      // The last callers of a forked worker's script are the fork server's.
+      // The outermost frames of a forked worker are the fork server's.
       {std::regex(" +File \"<stdin>\", line \\d+ in <module>\n"), ""},
       {std::regex("\n([a-z(])"), " $1"},  // where the summary's reason is broken depends on the length of numbers
       {std::regex("    Native stack[^\n]*\n( +#[^\n]*\n)*"), ""},
@@ -54,9 +54,9 @@ std::string WithoutNumbers(std::string text) {
 class PreloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter to try by hand
+    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter, for manual tests
     python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
-    // Not beside the scripts, so that they count as installed.
+    // Outside the scripts' folder, so that the modules count as installed.
     mkdir(Installed("").c_str(), 0700);
   }
 
@@ -85,14 +85,14 @@ class PreloadTest : public ::testing::Test {
     const int code = launcher.Wait();
     if (forked != nullptr) *forked = Count(launcher.Err(), kForked) > 0;
     std::string err = launcher.Err();
-    // The log is not compared, only what workers and the summary print.
+    // Only the workers' output and the summary are compared, not the log.
     std::vector<std::string> kept;
     for (const absl::string_view line : absl::StrSplit(err, '\n')) {
       if (line.find(" INFO ") == line.npos && line.find(" WARNING ") == line.npos) kept.emplace_back(line);
     }
     return {code, SortedLines(launcher.Out()), WithoutNumbers(absl::StrJoin(kept, "\n"))};
   }
-  // Runs the job both ways and compares.
+  // Runs the job with and without --preload and compares.
   void ExpectAlike(const std::vector<std::string>& flags, const std::vector<std::string>& script) const {
     std::vector<std::string> with = flags, without = flags;
     with.push_back("--preload=json,decimal");
@@ -183,8 +183,8 @@ TEST_F(PreloadTest, EveryWayToEnd_IsAlike) {
   }
 }
 
-// As PyTorch does when DistributedDataParallel is freed: native code joins, with the interpreter's lock, a thread that
-// needs the lock to end.
+// Freeing DistributedDataParallel does this: native code that holds the interpreter's lock joins a thread that needs
+// the lock to end.
 TEST_F(PreloadTest, JoinOfAThreadThatNeedsTheLock_IsAlikeAndEnds) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer's run time can't be preloaded into Python";
@@ -306,7 +306,7 @@ if __name__ == "__main__":
   ExpectAlike({"--nproc-per-node=2"}, {script});
 }
 
-// The module's import leaves a line in a file: who imported it, and whether the rank was known.
+// The module appends a line to a file when imported: the importer, and whether the rank was known.
 constexpr char kNotes[] = R"(
 import os
 with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
@@ -415,7 +415,7 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
   }
 }
 
-// As Lightning and its metrics keep the rank.
+// Lightning and its metrics cache the rank in this way.
 constexpr char kLightningsRank[] = R"(
 import os
 

@@ -71,7 +71,7 @@ TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
   EXPECT_EQ(std::get<effect::KillWorkers>(effects_.at(0)).ranks, LocalRanks({1}));
 }
 
-// What is told to the server is the port of the store that listens.
+// The server receives the port at which the store listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnConnected(now_, &effects_);
   EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port, 1);

@@ -14,7 +14,7 @@ using rendezvous::Assignment;
 using rendezvous::HeartbeatAck;
 using State = AgentMachine::State;
 
-constexpr absl::Duration kTimeout = absl::Seconds(12);  // of heartbeats: a twelfth of it is a second
+constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
 class CutOffTest : public ::testing::Test {
@@ -45,7 +45,7 @@ class CutOffTest : public ::testing::Test {
     return assignment;
   }
 
-  // Acts on all deadlines until so many seconds after the start.
+  // Handles all deadlines until this many seconds after the start.
   void Until(double seconds) {
     const SteadyTime end = kStart + absl::Seconds(seconds);
     while (machine_.NextDeadline() <= end) {
@@ -62,7 +62,7 @@ class CutOffTest : public ::testing::Test {
     rendezvous::WorkerFailure failure;
     failure.signal = SIGTERM;
     machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
-    // As the shell does when it is asked to open one.
+    // The shell opens the store on request.
     if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
   }
   void Clear() { effects_.clear(); }
@@ -152,12 +152,12 @@ TEST_F(CutOffTest, StaysCutOff_EndsAfterTheReconnectTimeout) {
 }
 
 TEST_F(CutOffTest, Acks_CountFromWhenTheirHeartbeatWasSent) {
-  Until(5);  // heartbeats went out at 2 and 4
+  Until(5);  // heartbeats were sent at 2 and 4
   Say(HeartbeatAck{});
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(2 + 11));
   Say(HeartbeatAck{});
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(4 + 11));
-  Say(HeartbeatAck{});  // of nothing
+  Say(HeartbeatAck{});  // acknowledges nothing
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(4 + 11));
 }
 
@@ -180,7 +180,7 @@ TEST_F(CutOffTest, Welcome_CountsFromWhenItsJoinWasSent) {
 TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeout) {
   Until(5);
   Disconnect();
-  // The last heartbeat that was answered is that of the Join.
+  // The last answered heartbeat is that of the Join.
   const std::string told = "lost); trying again for 1m; workers run on for 5s, and longer while no server is running\n";
   EXPECT_NE(Printed().find(told), std::string::npos) << Printed();
   for (int second = 6; second < 65; ++second) {
@@ -193,7 +193,7 @@ TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeo
   EXPECT_EQ(machine_.state(), State::kStopping) << "the reconnect timeout";
 }
 
-// A firewall that refuses has not ended the stream.
+// A firewall that rejects has not ended the stream.
 TEST_F(CutOffTest, RefusalsAfterASilence_AreNoEvidence) {
   Until(6);
   Disconnect(now_);
@@ -208,7 +208,7 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
-// A launcher that was stopped for a while finds messages that are as old.
+// A launcher that was stopped for a while reads messages of that age.
 TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
   Say(rendezvous::StopRound{1, "", std::nullopt});
   EndWorker();
@@ -305,7 +305,7 @@ TEST_F(CutOffTest, ServerInThisProcess_NeverCutsOff) {
   EXPECT_EQ(machine_.WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
 }
 
-// What ends between the Join and its answer must not be lost.
+// Ends of workers between the Join and its answer must not be lost.
 TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   Until(9.9);
   Disconnect();
@@ -317,7 +317,7 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   EXPECT_NE(Sent<rendezvous::Ready>(), nullptr);
 }
 
-// Protocol 4.5: what the Join says of rounds that may have been given out without this node.
+// Protocol 4.5: the Join reports whether rounds may have been assigned without this node.
 TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
   const auto rejoin = [this](std::optional<uint64_t> missed_round) {
     Disconnect();

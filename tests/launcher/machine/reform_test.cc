@@ -22,7 +22,7 @@ using worker_contract::LinkReFormed;
 using worker_contract::LinkSuspend;
 using worker_contract::LinkSuspended;
 
-constexpr absl::Duration kTimeout = absl::Seconds(600);  // of heartbeats: no test but one is about them
+constexpr absl::Duration kTimeout = absl::Seconds(600);  // heartbeat timeout: longer than all tests but one
 constexpr absl::Duration kGrace = absl::Seconds(20);
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
@@ -42,7 +42,7 @@ std::string Render(const rendezvous::LauncherMessage& message) {
   return std::holds_alternative<rendezvous::Leave>(message) ? "leave" : "";
 }
 
-// One phrase for each effect that is about workers or what the server is told of them.
+// One phrase per effect that concerns workers or reports about them.
 std::string Render(const AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) return Render(send->message);
   if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
@@ -147,7 +147,7 @@ class ReformTest : public ::testing::Test {
     machine_->OnWorkersEnded(ends, now_, &effects_);
     return Take();
   }
-  // Until the next deadline at which something is to be done.
+  // Advances the time to the next deadline that has effects.
   std::string Wait() {
     while (true) {
       now_ = machine_->NextDeadline();
@@ -155,7 +155,7 @@ class ReformTest : public ::testing::Test {
       if (std::string words = Take(); !words.empty()) return words;
     }
   }
-  // Worker 1 was killed, and the others wait for the next round.
+  // Worker 1 was killed; the others are suspended until the next round.
   void LoseOne() {
     EXPECT_EQ(End({Killed(1)}), "failed 1 rank 5, suspend 1 blame 5[0 2]");
     StopRound(1, true);
@@ -182,7 +182,7 @@ TEST_F(ReformTest, OneDies_TheOthersAreKept_OnlyItIsStarted) {
   EXPECT_EQ(Assign(2, true), "re-form 2[0 2], spawn 2[1]");
   EXPECT_THAT(printed_, HasSubstr("; keeping ranks 4, 6, starting rank 5\n"));
   EXPECT_EQ(machine_->state(), State::kRunning);
-  // The new one counts as aware before it has connected, and can't be suspended then.
+  // The new worker counts as aware before it has connected, but cannot be suspended yet.
   EXPECT_EQ(End({Killed(0)}), "failed 2 rank 4, suspend 2 blame 4[2], signal 15[1]");
 }
 
@@ -292,7 +292,7 @@ TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
   EXPECT_EQ(Assign(2, false), "spawn 2[0 1 2]");
 }
 
-// Found by tests/model: the server took the Ready for the answer to its StopRound, and waited for ever for the node.
+// Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
 TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
   Run();
   LoseOne();
@@ -491,7 +491,7 @@ TEST_F(ReformTest, NewNodeInAJobThatKeepsWorkers_CountsAsAware) {
   EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
 }
 
-// Its own workers are all new, so the server does not say that it keeps some.
+// All of the node's workers are new, so the server does not report survivors.
 TEST_F(ReformTest, NewNodeWhileAnotherNodeHoldsTheState_CountsAsAware) {
   Run({});
   End({Killed(0)});

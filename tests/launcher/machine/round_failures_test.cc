@@ -50,7 +50,7 @@ TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
   EXPECT_TRUE(error.Take(kNow + kHold));
 }
 
-// All of the node may be killed, the launcher next.
+// The whole node may be killed: the launcher may be next.
 TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
   RoundFailures kill(kHold), alone(absl::ZeroDuration());
   kill.Add({BySignal(0, SIGKILL)}, kNow);

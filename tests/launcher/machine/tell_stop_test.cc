@@ -1,4 +1,4 @@
-// What workers are told about the time that they have to save (docs/worker_protocol.md 4.1).
+// Notifying workers of the time they have to save (docs/worker_protocol.md 4.1).
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(12);  // of heartbeats
+constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
 class TellStopTest : public ::testing::Test {
@@ -35,7 +35,7 @@ class TellStopTest : public ::testing::Test {
     return settings;
   }
 
-  // What was told; nothing else than signals may follow it.
+  // The stop sent to the workers; only signals may follow it.
   const effect::NotifyStop* Told() const {
     for (const AgentEffect& e : effects_) {
       if (const auto* told = std::get_if<effect::NotifyStop>(&e)) return told;

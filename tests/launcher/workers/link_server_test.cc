@@ -46,7 +46,7 @@ void Write(const UniqueFd& fd, const std::string& text) {
   EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// This process is the worker with rank kRank, unless a test says otherwise.
+// This process is the worker with rank kRank unless a test changes that.
 class LinkServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -60,7 +60,7 @@ class LinkServerTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // Runs the loop for what is ready now.
+  // Handles the events that are ready now.
   void Turn() {
     for (int i = 0; i < 3; ++i) {
       loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); });
@@ -68,13 +68,13 @@ class LinkServerTest : public ::testing::Test {
     }
   }
 
-  // Whether the server has closed its end.
+  // True if the server has closed its end.
   static bool Closed(const UniqueFd& fd) {
     char byte;
     return recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
   }
 
-  // The seconds and the reason of the stop that has come; -1: none has.
+  // Seconds and reason of the received stop; -1 if none was received.
   static std::pair<double, std::string> Stop(const UniqueFd& fd) {
     char bytes[worker_contract::kMaxLinkLine];
     const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -141,13 +141,13 @@ TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsN
   EXPECT_TRUE(std::holds_alternative<LinkHello>(told_[0].second));
   EXPECT_EQ(told_[1].second, WorkerLinkMessage(LinkSuspended{3, 120}));
   EXPECT_TRUE(closed_.empty());
-  // What a second connection says does not count, nor its end.
+  // Messages and end of a second connection are ignored.
   const UniqueFd second = Connect(server_->address());
   Write(second, Hello() + EncodeMessage(WorkerLinkMessage(LinkSuspended{9, 9})));
   Turn();
   EXPECT_EQ(told_.size(), 2);
   EXPECT_TRUE(closed_.empty());
-  // What came before an error does.
+  // Messages before an error count.
   Write(fd, EncodeMessage(WorkerLinkMessage(LinkSuspended{4, 121})) + "rubbish\n");
   Turn();
   ASSERT_EQ(told_.size(), 3);
@@ -158,7 +158,7 @@ TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsN
 TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   server_->Add(getpid(), kRank);
   const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, "why", 1};
-  server_->Tell(getpid(), line);  // nobody to tell
+  server_->Tell(getpid(), line);  // no connection
   UniqueFd fd = Connect(server_->address());
   Write(fd, Hello());
   Turn();
@@ -166,7 +166,7 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   char bytes[worker_contract::kMaxLinkLine];
   const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeMessage(line)) << "once";
-  // The rank of the next round is what a connection has to say from then on, also one that has not said hello.
+  // From then on each hello must have the rank of the next round, also on connections without one so far.
   fd = Connect(server_->address());
   Turn();
   server_->SetRank(getpid(), kRank + 1);
@@ -247,7 +247,7 @@ TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
   UniqueFd first = Connect(server_->address());
   Write(first, Hello() + Progress(1));
   Turn();
-  // Both in the same turn of the loop, as when a worker executes another program.
+  // Both in one iteration of the loop, as when a worker executes another program.
   Write(first, Progress(2));
   first.reset();
   const UniqueFd second = Connect(server_->address());

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The variables by name; a name that stands there twice fails the test.
+// The variables by name; a repeated name fails the test.
 std::map<std::string, std::string> Read(const std::vector<std::string>& environment) {
   std::map<std::string, std::string> variables;
   for (const std::string& entry : environment) {
@@ -168,7 +168,7 @@ TEST(RankEnvironment, GlooInterface_IsADefaultOfJobsOfSeveralNodes) {
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
-  assignment.group_world_size = 1;  // for now
+  assignment.group_world_size = 1;  // currently
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   settings.gloo_interface = "";
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
@@ -254,7 +254,7 @@ TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
   EXPECT_TRUE(EnvironmentChanges(wanted, wanted).empty());
 }
 
-// A survivor that writes these into its environment has what a new process would have found there.
+// A survivor that sets these variables has the environment of a new process.
 TEST(ReformLine, SaysWhatANewProcessIsTold) {
   rendezvous::Assignment assignment = SomeAssignment();
   assignment.state_source = 3;
