@@ -1,4 +1,4 @@
-// Launchers whose settings come from SLURM's variables, as in a step of two nodes; both are on this host.
+// Launchers configured by SLURM's variables, as in a step of two nodes; both run on this host.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +15,8 @@ std::string Hostname() {
   return name;
 }
 
-// What srun -N2 sets for the task on node `index`, and `more`. The first node has this host's name, where they meet.
+// Variables that srun -N2 sets for the task on node `index`, and `more`. The first node, which hosts the server, has this
+// host's name.
 Environment Step(int index, const Environment& more = {}) {
   const std::string nodes = Hostname() + ",other-node";
   Environment environment = {{"SLURM_JOB_ID", absl::StrCat(getpid())},
@@ -44,7 +45,7 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   EXPECT_EQ(a.Wait(), 0) << a.Err();
   EXPECT_EQ(b.Wait(), 0) << b.Err();
   EXPECT_NE(a.Out().find("rank=0/2"), std::string::npos) << a.Out();
-  EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, whoever came first: " << b.Out();
+  EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, not of joining: " << b.Out();
   EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }

@@ -132,7 +132,7 @@ train(10, lambda step: time.sleep(0.005))
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
-// Both as a started and as a forked worker.
+// Started and forked workers.
 class ExitTest : public HangTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Starts, ExitTest, ::testing::Values("--preload=none", "--preload=ddprun.worker"));
 
@@ -162,7 +162,7 @@ train(10, lambda step: None)
   EXPECT_EQ(Count(launcher.Err(), ": killed; it counts as finished"), 1) << launcher.Err();
 }
 
-// Its exit code is not known before it has exited.
+// The exit code is unknown until the worker has exited.
 TEST_P(ExitTest, SysExit_TheRankIsNamedAndNotKilled) {
   Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
 import sys, threading
@@ -180,7 +180,7 @@ sys.exit(3)
   EXPECT_EQ(Count(launcher.Err(), "counts as finished"), 0) << launcher.Err();
 }
 
-// It may save. It ends when it has been named and then spared.
+// It may be saving a checkpoint. It ends after it was reported and then spared.
 TEST_P(ExitTest, BusyThread_TheRankIsNotKilled) {
   Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
 import threading

@@ -10,7 +10,7 @@
 
 namespace ddprun::testing {
 
-// The launcher with these arguments, as it was built for this test.
+// A launcher process with these arguments.
 class Launcher : public Process {
  public:
   explicit Launcher(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {})
@@ -41,7 +41,7 @@ inline std::vector<std::string> Standalone(int slots, std::vector<std::string> m
   return flags;
 }
 
-// A line that tells where the worker stands; as one write, so that lines of several workers don't mix.
+// Prints the worker's ranks as one write, so that lines of several workers do not mix.
 inline constexpr char kSayRank[] =
     "echo \"rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE group=$GROUP_RANK/$GROUP_WORLD_SIZE "
     "attempt=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND pid=$$ .\"; ";

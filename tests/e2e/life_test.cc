@@ -1,5 +1,5 @@
-// Signals that a job gets on its way out, with real launchers and workers. What sends them as SLURM's keeper of a
-// step would is a copy of the shell under that name: a signal's sender is known by the name of its program.
+// Signals before the end of a job, with real launchers and workers. A copy of the shell named slurmstepd sends them in
+// SLURM's place: launchers identify the sender by the name of its program.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -71,7 +71,7 @@ class SlurmLifeTest : public ::testing::Test {
     FILE* conf = fopen(folder_.File("slurm.conf").c_str(), "w");
     fputs("ClusterName=c\nKillWait=8\nProctrackType=proctrack/linuxproc\n", conf);
     fclose(conf);
-    // Stands in for the tool, which is not installed: the text is what the real one prints.
+    // Replaces the tool, with the real one's output.
     FILE* squeue = fopen(folder_.File("squeue").c_str(), "w");
     fputs("#!/bin/sh\necho 77 2033-05-18T03:33:20 1:00\n", squeue);
     fclose(squeue);
@@ -90,7 +90,7 @@ class SlurmLifeTest : public ::testing::Test {
             {"TZ", "UTC"}};
   }
 
-  // Sends `signal` to all these in turn, as SLURM does to the processes of a step.
+  // Sends `signal` to these processes in turn, as SLURM does to those of a step.
   void SendAsSlurm(const std::string& signal, std::vector<pid_t> pids) {
     std::string script;
     for (const pid_t pid : pids) absl::StrAppend(&script, "kill -", signal, " ", pid, "; ");
@@ -109,7 +109,7 @@ TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
 }
 
 TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn) {
-  // The first workers wait for a line that only the launcher's knowledge of the end makes it say.
+  // The first workers run until the launcher has logged the end time.
   Launcher launcher(Standalone(1, {"--max-restarts=1"},
                                "echo \"up $$ .\"; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || "
                                "{ echo end=$DDPRUN_JOB_END_TIME; exit 0; }; while [ ! -e " +
@@ -174,8 +174,8 @@ TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
   EXPECT_NE(launcher.Err().find("exited with code 7"), std::string::npos) << launcher.Err();
 }
 
-// Two nodes: one has got the signal and its workers are dead, which makes those of the other fail before the signal
-// reaches that, too.
+// One of two nodes has received the signal and its workers are dead, so that the other node's workers fail before that
+// node receives the signal.
 TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   const int port = FreePort();
   const std::vector<std::string> flags =

@@ -14,7 +14,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Holds the workers until the test opens the gate (a file), then ends them well.
+// Holds the workers until the test opens the gate (a file); then they succeed.
 class Gate {
  public:
   std::string Wait() const { return "while [ ! -e " + dir_.File("open") + " ]; do sleep 0.02; done; "; }
@@ -24,7 +24,7 @@ class Gate {
   TempDir dir_;
 };
 
-// A rendezvous server of its own, so that any launcher may die.
+// A separate rendezvous server, so that any launcher may be killed.
 class Rendezvousd : public Process {
  public:
   explicit Rendezvousd(int port)
@@ -150,7 +150,7 @@ TEST(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
   EXPECT_EQ(a.Err().find("new round"), std::string::npos) << a.Err();
 }
 
-// The launcher that is told to stop hosts the server, or does not.
+// Parameter: whether the stopped launcher hosts the server.
 class ToldToStopTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ToldToStopTest, FixedSize_TheOthersEndAtOnceAsIfTheyHadBeenToldToo) {
@@ -200,7 +200,7 @@ TEST(NodesTest, HostOfTheRendezvousKilled_AnotherLauncherOfThatHostTakesItsPlace
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }
 
-// The node of the old server is gone for certain (protocol 4.4): nobody waits for it for three heartbeat timeouts.
+// The old server's node has certainly ended (protocol 4.4): the new server does not wait three heartbeat timeouts for it.
 TEST(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
   const int port = FreePort();
   Gate gate;
@@ -256,7 +256,7 @@ TEST(NodesTest, LauncherSilent_IsLostAndComesBackAsALateNode) {
   const pid_t worker = std::stoi(said.substr(said.find("pid=") + 4));
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
-  EXPECT_FALSE(Alive(worker)) << "its guard has to see to it";
+  EXPECT_FALSE(Alive(worker)) << "its guard must kill it";
   b.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
   gate.Open();
@@ -277,12 +277,12 @@ TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
   const std::string kill_guard =
       absl::StrCat("for p in $(cat /proc/", b.pid(), "/task/", b.pid(), "/children); do ",
                    "[ \"$(cat /proc/$p/comm)\" != ddprun-guard ] || { kill -9 $p; exit; }; done; exit 1");
-  // It has its name some time after it was forked.
+  // The guard sets its name some time after the fork.
   ASSERT_TRUE(Eventually([&] { return Process({"/bin/sh", "-c", kill_guard}).Wait() == 0; })) << "no guard was found";
   ASSERT_TRUE(b.WaitForErr("was killed; started another one")) << b.Err();
   b.Signal(SIGSTOP);
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
-  EXPECT_FALSE(Alive(worker)) << "its second guard has to see to it";
+  EXPECT_FALSE(Alive(worker)) << "its second guard must kill it";
   b.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 4; })) << a.Err() << b.Err();
   gate.Open();
@@ -290,8 +290,7 @@ TEST(NodesTest, GuardKilledAndLauncherSilent_ItsWorkersAreKilledNevertheless) {
   EXPECT_EQ(b.Wait(), 0) << b.Err();
 }
 
-// What a worker has left behind can't be reaped for as long as the launcher is patient, which is longer than the
-// heartbeat timeout.
+// An orphan of a worker cannot be reaped during the launcher's grace period, which is longer than the heartbeat timeout.
 TEST(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
   const int port = FreePort();
   Rendezvousd server(port);
@@ -304,7 +303,7 @@ TEST(NodesTest, OrphanStuck_TheLauncherBeatsOnAndItsNodeIsNotLost) {
   Launcher a(NodeFlags(port, "2", 1, flags, script)), b(NodeFlags(port, "2", 1, flags, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "orphan=") == 1; })) << a.Err() << b.Err();
   const std::string said = a.Out() + b.Out();
-  // While it is traced, its death is the tracer's to see first.
+  // While the orphan is traced, its tracer is notified of its death first.
   const pid_t orphan = std::stoi(said.substr(said.find("orphan=") + 7));
   if (ptrace(PTRACE_SEIZE, orphan, nullptr, nullptr) != 0) GTEST_SKIP() << "tracing is not allowed here";
   fclose(fopen(dir.File("fail").c_str(), "w"));
@@ -339,7 +338,7 @@ TEST(NodesTest, NodeInterrupted_WorkerTakesItsTime_TheNextRoundWaitsForIt) {
   EXPECT_EQ(leaver.Wait(), 128 + SIGTERM) << leaver.Err();
 }
 
-// Node b was told to stop and its worker takes for ever; node a, which hosts the server, has stopped and stays for it.
+// Node b is stopping and its worker never ends; node a, which hosts the server, has stopped and waits for b.
 class LeaverTest : public ::testing::Test {
  protected:
   LeaverTest() {
@@ -361,7 +360,7 @@ class LeaverTest : public ::testing::Test {
 TEST_F(LeaverTest, HostOfTheRendezvousStays_ASignalEndsItAtOnce) {
   a_.Signal(SIGINT);
   EXPECT_EQ(a_.Wait(), 128 + SIGTERM) << a_.Err();
-  // Without a server its worker may not run on.
+  // Without a server its worker may not continue.
   EXPECT_EQ(b_->Wait(), 128 + SIGTERM) << b_->Err();
 }
 
@@ -404,7 +403,7 @@ TEST(NodesTest, HotSpare_TakesTheLostNodesPlace) {
   Launcher a(NodeFlags(port, "2", 1, {}, script)), b(NodeFlags(port, "2", 1, {}, script));
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   Launcher spare(NodeFlags(port, "2", 1, {}, script));
-  // There before it is needed, or it would be a mere replacement.
+  // It must join before it is needed; otherwise it would be a replacement.
   ASSERT_TRUE(Eventually([&] { return Count(server.Err(), " 1 worker) joined") == 3; })) << server.Err();
   b.Signal(SIGKILL);
   ASSERT_TRUE(spare.WaitForOut("/2 local")) << spare.Err() << a.Err();
@@ -522,7 +521,7 @@ TEST(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
   };
   Launcher a(flags("--max-restarts=1")), b(flags("--max-restarts=3"));
   const int code_a = a.Wait(), code_b = b.Wait();
-  EXPECT_EQ(code_a + code_b, 2 + 1) << "whoever came second is refused; the first waits in vain";
+  EXPECT_EQ(code_a + code_b, 2 + 1) << "the second is rejected; the first times out";
   const std::string err = (code_a == 2 ? a : b).Err();
   EXPECT_EQ(Lines(err), 1) << err;
   EXPECT_NE(err.find("--max-restarts"), std::string::npos) << err;
@@ -541,7 +540,7 @@ TEST(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
   EXPECT_NE(a.Err().find("SIGINT"), std::string::npos) << a.Err();
 }
 
-// Another program listens at the endpoint: it never answers, or does not speak gRPC.
+// Another program listens at the endpoint, and never answers or does not speak gRPC.
 TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   for (const bool answers : {false, true}) {
     const int port = FreePort();
@@ -565,7 +564,7 @@ TEST(NodesTest, PortTakenByAnotherProgram_SaysSo) {
   }
 }
 
-// Protocol 3.9. Its launcher waits as a spare, and ends as the job does.
+// Protocol 3.9. The excluded launcher waits as a spare and exits like the job.
 TEST(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
   const int port = FreePort();
   const std::vector<std::string> flags = {"--max-restarts=3", "--rdzv-conf=last_call_timeout=60"};

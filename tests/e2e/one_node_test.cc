@@ -103,7 +103,7 @@ TEST(OneNodeTest, ExecutableProgram_NeedsNoFlag) {
 
 TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
   TempDir dir;
-  // Its own interpreter is not there: only the launcher's choice of Python can run it.
+  // Its interpreter does not exist: only the launcher's choice of Python can run it.
   const std::string script = MakeProgram(dir, "train", "#!/no/such/python\nimport sys\nprint(sys.argv[1:])\n");
   Launcher launcher({"--standalone", script, "x"});
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
@@ -149,7 +149,7 @@ TEST(OneNodeTest, BadUsage_OneLineAndExitTwoBeforeAnythingStarts) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
-// Something that a worker leaves running: it waits for a file, and then makes another one.
+// The worker leaves a process running that waits for a file and then creates another one.
 TEST(OneNodeTest, KeepOrphans_LeavesOtherSessionsAlone_ElseTheyAreKilled) {
   for (const bool keep : {true, false}) {
     TempDir dir;
@@ -374,7 +374,7 @@ TEST(OneNodeTest, ScriptFromStandardInput) {
   EXPECT_EQ(launcher.Out(), "0 ['-', 'a']\n");
 }
 
-// On a host with a core for each of two workers each has its own; else one has all.
+// Each of two workers has its own core if the host has two.
 TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
   TempDir dir;
   std::ofstream(dir.File("cpus.py"))
@@ -409,7 +409,7 @@ TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
 TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   TempDir dir;
   FILE* script = fopen(dir.File("t.py").c_str(), "w");
-  // One write a line: unbuffered prints of two workers would mix.
+  // One write per line: unbuffered prints of two workers would mix.
   fputs("import os, sys; os.write(1, f'{os.environ[\"RANK\"]} {sys.argv[1:]}\\n'.encode())\n", script);
   fclose(script);
   Launcher launcher({"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});

@@ -115,7 +115,7 @@ print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=Tru
   EXPECT_THAT(launcher.Out(), HasSubstr("between 30 and 300: True .")) << launcher.Err();
 }
 
-// A tracer stands for the handler, once for each instruction of the first call.
+// A tracer simulates the handler, once at each instruction of the first call.
 TEST_F(PythonModuleTest, SignalHandlerInTheFirstCall_ThereIsOneConnection) {
   Process python({"/usr/bin/env", "python3", Script(R"(
 import importlib, socket

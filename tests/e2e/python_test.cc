@@ -1,4 +1,4 @@
-// Which Python runs the workers, and what is said when it has no torch. The Pythons here are shell scripts.
+// Choice of the workers' Python, and the hint if it lacks torch. The Pythons here are shell scripts.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ class PythonTest : public ::testing::Test {
  protected:
   PythonTest() { std::ofstream(dir_.File("train.py")) << "import torch\n"; }
 
-  // A folder with an interpreter that runs `script`, a virtual environment's.
+  // Creates a virtual environment whose interpreter runs `script`.
   std::string MakeVenv(const std::string& name, const std::string& script) const {
     const std::string venv = dir_.File(name);
     std::filesystem::create_directories(venv + "/bin");

@@ -44,7 +44,7 @@ class WorkerLinkTest : public ::testing::Test {
     std::ofstream(dir_.File("train.py")) << kSpeak << text;
     return dir_.File("train.py");
   }
-  // The arguments of a launcher of one node.
+  // Arguments of a one-node launcher.
   std::vector<std::string> Flags(int slots, const std::string& script, std::vector<std::string> more = {}) const {
     std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots)};
     flags.insert(flags.end(), more.begin(), more.end());
@@ -147,7 +147,7 @@ sys.exit(3)
       << launcher.Err();
 }
 
-// The address of a running launcher, whose worker prints it and waits.
+// A running launcher whose worker prints the link's address and waits.
 class RunningLinkTest : public WorkerLinkTest {
  protected:
   RunningLinkTest()
