@@ -15,7 +15,7 @@ std::string Hostname() {
   return name;
 }
 
-// Variables that srun -N2 sets for the task on node `index`, and `more`. The first node, which hosts the server, has this
+// Variables that srun -N2 sets for the task on node `index`, and `more`. The first node hosts the server and has this
 // host's name.
 Environment Step(int index, const Environment& more = {}) {
   const std::string nodes = Hostname() + ",other-node";
@@ -42,8 +42,7 @@ std::vector<std::string> Shell(std::vector<std::string> flags, const std::string
 TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
   Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_NE(a.Out().find("rank=0/2"), std::string::npos) << a.Out();
   EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, not of joining: " << b.Out();
   EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
@@ -57,8 +56,7 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
                                           "--rdzv_backend",   "c10d",
                                           "--rdzv_endpoint",  absl::StrCat(Hostname(), ":", FreePort())};
   Launcher a(Shell(flags, kSayRank), Step(0)), b(Shell(flags, kSayRank), Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(Count(a.Out() + b.Out(), absl::StrCat("rank=", rank, "/4")), 1) << a.Out() << b.Out();
   }

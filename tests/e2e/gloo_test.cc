@@ -34,8 +34,7 @@ TEST_F(GlooTest, TwoNodes_AllReduceAgainAfterRankZeroDied) {
       {"--nnodes=2", "--nproc-per-node=2", absl::StrCat("--rdzv-endpoint=127.0.0.1:", FreePort()), "--max-restarts=1"},
       {"--die=0:0:kill"});
   Launcher a(flags, Environment()), b(flags, Environment());
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(Count(a.Out() + b.Out(), "attempt=1"), 4) << a.Out() << b.Out();
 }
 
@@ -51,8 +50,7 @@ TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
   EXPECT_TRUE(a.WaitForErr("rank 3 on ")) << a.Err();
   EXPECT_NE(a.Err().find("has not joined"), std::string::npos) << a.Err();
   fclose(fopen(dir.File("go").c_str(), "w"));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
-  EXPECT_EQ(b.Wait(), 0) << b.Err();
+  ExpectEnd({&a, &b});
   EXPECT_EQ(b.Err().find("has not joined"), std::string::npos) << "only the store's host says it: " << b.Err();
 }
 

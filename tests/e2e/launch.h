@@ -1,7 +1,11 @@
 #ifndef DDPRUN_TESTS_E2E_LAUNCH_H_
 #define DDPRUN_TESTS_E2E_LAUNCH_H_
 
+#include <gtest/gtest.h>
+
+#include <initializer_list>
 #include <map>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -21,6 +25,13 @@ class Launcher : public Process {
     return arguments;
   }
 };
+
+// Waits for the processes and expects this exit code of each.
+inline void ExpectEnd(std::initializer_list<Process*> processes, int code = 0,
+                      std::source_location at = std::source_location::current()) {
+  ::testing::ScopedTrace trace(at.file_name(), static_cast<int>(at.line()), "");
+  for (Process* process : processes) EXPECT_EQ(process->Wait(), code) << process->Err();
+}
 
 // Flags of one node of a job, then the shell worker `script` (run by sh -c).
 inline std::vector<std::string> NodeFlags(int port, const std::string& nnodes, int slots, std::vector<std::string> more,

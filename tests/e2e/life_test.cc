@@ -194,8 +194,7 @@ TEST_F(SlurmLifeTest, Sigterm_ANodeGetsItLater_BothEndWith143) {
   fclose(fopen(folder_.File("dead").c_str(), "w"));
   ASSERT_TRUE(late.WaitForOut("lost"));
   SendAsSlurm("TERM", {late.pid()});
-  EXPECT_EQ(early.Wait(), 128 + SIGTERM) << early.Err();
-  EXPECT_EQ(late.Wait(), 128 + SIGTERM) << late.Err();
+  ExpectEnd({&early, &late}, 128 + SIGTERM);
 }
 
 }  // namespace

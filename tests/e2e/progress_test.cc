@@ -72,8 +72,7 @@ TEST_F(ProgressTest, NoTerminal_LinesOnlyIfTheyAreAskedFor) {
   EXPECT_TRUE(lines.WaitForErr("phase forward")) << lines.Err();
   EXPECT_FALSE(absl::StrContains(lines.Err(), "\033")) << lines.Err();
   Touch("end");
-  EXPECT_EQ(lines.Wait(), 0) << lines.Err();
-  EXPECT_EQ(quiet.Wait(), 0) << quiet.Err();
+  ExpectEnd({&lines, &quiet});
   EXPECT_EQ(quiet.Err(), "");
   if (access("/usr/bin/script", X_OK) != 0) return;
   EXPECT_EQ(off.Wait(), 0) << off.Out();

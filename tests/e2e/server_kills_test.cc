@@ -1,6 +1,6 @@
-// rendezvousd with a state folder is killed repeatedly, each time after a random number of events of the jobs that form,
-// fail, restart and end on it. No round is assigned twice, no restart charge is lost or counted twice, and every launcher
-// exits with its job's code.
+// rendezvousd with a state folder is killed repeatedly, each time after a random number of events of the jobs that
+// form, fail, restart and end on it. No round is assigned twice, no restart charge is lost or counted twice, and every
+// launcher exits with its job's code.
 //
 // Manual runs with higher numbers (the seed determines the kills; their effect depends on the machine):
 //   DDPRUN_KILLS=200 DDPRUN_KILL_JOBS=20 DDPRUN_KILL_SEED=1 bazel run //tests/e2e:server_kills_test

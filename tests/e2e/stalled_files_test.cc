@@ -65,8 +65,7 @@ TEST_F(StalledFilesTest, NodeIsNotLost_ItsWorkersStartWhenTheFilesAreOpen) {
   ASSERT_TRUE(other.WaitForOut("ran for 5 s")) << stalled.Err() << other.Err();
   EndStall();
   Tell("end");
-  EXPECT_EQ(stalled.Wait(), 0) << stalled.Err();
-  EXPECT_EQ(other.Wait(), 0) << other.Err();
+  ExpectEnd({&stalled, &other});
   EXPECT_EQ(Count(other.Out(), "attempt="), 2) << other.Out() << other.Err();
   EXPECT_NE(Log().find("attempt=1"), std::string::npos);
 }

@@ -79,8 +79,7 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
                                     Script(absl::StrCat("link = connect()\n", kReport,
                                                         "signal.pause() if rank == 0 else os.kill(os.getpid(), 9)\n"))};
   Launcher a(flags, python_), b(flags, python_);
-  EXPECT_EQ(a.Wait(), 128 + SIGKILL);
-  EXPECT_EQ(b.Wait(), 128 + SIGKILL);
+  ExpectEnd({&a, &b}, 128 + SIGKILL);
   for (const std::string& err : {a.Err(), b.Err()}) {
     EXPECT_THAT(err, AllOf(HasSubstr("rank      : 1 "), HasSubstr("  progress  : last reported step 120"))) << err;
   }
