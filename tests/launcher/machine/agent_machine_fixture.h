@@ -86,28 +86,14 @@ class AgentMachineTest : public ::testing::Test {
   }
 
   static rendezvous::Assignment Round(uint64_t round) {
-    rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.group_world_size = 2;
-    assignment.world_size = 4;
-    return assignment;
+    return {.round = round, .group_world_size = 2, .world_size = 4};
   }
 
   static rendezvous::WorkerFailure Failure(int rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.rank = failure.local_rank = rank;
-    failure.signal = SIGKILL;
-    failure.message = "killed by SIGKILL";
-    return failure;
+    return {.host = "here", .rank = rank, .local_rank = rank, .signal = SIGKILL, .message = "killed by SIGKILL"};
   }
 
-  static rendezvous::Verdict Failed(int code) {
-    rendezvous::Verdict verdict;
-    verdict.exit_code = code;
-    verdict.first_cause = Failure(0);
-    return verdict;
-  }
+  static rendezvous::Verdict Failed(int code) { return {.first_cause = Failure(0), .exit_code = code}; }
 
   // Opens the store on request, as the shell does.
   std::string Take() {

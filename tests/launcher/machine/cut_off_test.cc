@@ -38,12 +38,7 @@ class CutOffTest : public ::testing::Test {
     settings.reconnect_timeout = absl::Seconds(60);
     return settings;
   }
-  static Assignment Round(uint64_t round) {
-    Assignment assignment;
-    assignment.round = round;
-    assignment.world_size = assignment.group_world_size = 2;
-    return assignment;
-  }
+  static Assignment Round(uint64_t round) { return {.round = round, .group_world_size = 2, .world_size = 2}; }
 
   // Handles all deadlines until this many seconds after the start.
   void Until(double seconds) {
@@ -59,9 +54,7 @@ class CutOffTest : public ::testing::Test {
     machine_.OnDisconnected("lost", false, refused, now_, &effects_);
   }
   void EndWorker() {
-    rendezvous::WorkerFailure failure;
-    failure.signal = SIGTERM;
-    machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
+    machine_.OnWorkersEnded({{0, rendezvous::WorkerFailure{.signal = SIGTERM}}}, now_, &effects_);
     // The shell opens the store on request.
     if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
   }
@@ -330,9 +323,9 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
     return in_touch;
   };
   EXPECT_TRUE(rejoin(0));
-  EXPECT_TRUE(rejoin(1)) << "it was given a round after that";
+  EXPECT_TRUE(rejoin(1)) << "it was assigned a round after that";
   EXPECT_TRUE(rejoin(2));
-  EXPECT_FALSE(rejoin(0)) << "round 2 was given out without it";
+  EXPECT_FALSE(rejoin(0)) << "round 2 was assigned without it";
   Say(rendezvous::StopRound{1, "over"});
   EndWorker();
   Say(rendezvous::Assign{Round(3)});

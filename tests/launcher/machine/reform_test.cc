@@ -95,12 +95,8 @@ class ReformTest : public ::testing::Test {
 
   static LinkHello Hello() { return {2, 0, 0, 1, {"progress", "stop", "re-form", "checkpoint"}}; }
   static WorkerEnd Killed(int32_t local_rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.local_rank = local_rank;
-    failure.rank = 4 + local_rank;
-    failure.pid = 77;
-    failure.signal = SIGKILL;
+    const rendezvous::WorkerFailure failure{
+        .host = "here", .rank = 4 + local_rank, .local_rank = local_rank, .pid = 77, .signal = SIGKILL};
     return {local_rank, failure, std::nullopt};
   }
 
@@ -122,19 +118,14 @@ class ReformTest : public ::testing::Test {
     return Take();
   }
   std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
-    rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.base_rank = base_rank;
-    assignment.group_world_size = 2;
-    assignment.world_size = 7;
+    rendezvous::Assignment assignment{.round = round, .group_world_size = 2, .base_rank = base_rank, .world_size = 7};
     assignment.reason = "all nodes joined";
     assignment.keeps_workers = keeps;
     assignment.state_source = source;
     return Say(rendezvous::Assign{assignment});
   }
   std::string StopRound(uint64_t round, bool keep, bool at_step_end = false) {
-    rendezvous::StopRound stop{round, "because", std::nullopt, keep, at_step_end};
-    return Say(stop);
+    return Say(rendezvous::StopRound{round, "because", std::nullopt, keep, at_step_end});
   }
   std::string Link(int32_t rank, LinkEvent event) {
     machine_->OnLink(rank, event, now_, &effects_);
@@ -388,12 +379,7 @@ TEST_F(ReformTest, LinkBreaks_WhileReforming_IsAFailureOfTheRound) {
 }
 
 GroupBroken Broken(uint64_t round, int32_t local_rank) {
-  GroupBroken broken;
-  broken.round = round;
-  broken.failure.local_rank = local_rank;
-  broken.failure.rank = 4 + local_rank;
-  broken.failure.message = "lost a peer";
-  return broken;
+  return {round, {.rank = 4 + local_rank, .local_rank = local_rank, .message = "lost a peer"}};
 }
 
 TEST_F(ReformTest, Failed_HeldBackForASecond_ThenTheRoundEndsAndNobodyIsKilled) {
@@ -443,9 +429,7 @@ TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
 TEST_F(ReformTest, Finish_EndsSuspendedWorkersToo) {
   Run();
   LoseOne();
-  rendezvous::Verdict verdict;
-  verdict.exit_code = 1;
-  EXPECT_EQ(Say(rendezvous::Finish{verdict}), "signal 15[0 2]");
+  EXPECT_EQ(Say(rendezvous::Finish{{.exit_code = 1}}), "signal 15[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 

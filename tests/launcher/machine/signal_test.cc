@@ -63,7 +63,7 @@ TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
   EXPECT_EQ(printed_, "received signal 10; no workers to pass it on to\n");
   Run();
   EXPECT_EQ(Signal(SIGUSR1), "signal 10");
-  EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "who sent it is of no matter where no batch system is";
+  EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "without a batch system the sender does not matter";
   EXPECT_EQ(machine_.state(), State::kRunning);
   EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
   EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "a warning is no second request to stop";

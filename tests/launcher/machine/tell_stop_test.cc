@@ -23,10 +23,8 @@ class TellStopTest : public ::testing::Test {
     machine_->OnStoreOpened({1}, now_, &effects_);
     machine_->OnConnected(now_, &effects_);
     machine_->OnServerMessage(rendezvous::Welcome{kTimeout / 6}, now_, &effects_);
-    rendezvous::Assignment assignment;
-    assignment.round = 1;
-    assignment.world_size = assignment.group_world_size = 2;
-    machine_->OnServerMessage(rendezvous::Assign{assignment}, now_, &effects_);
+    machine_->OnServerMessage(rendezvous::Assign{{.round = 1, .group_world_size = 2, .world_size = 2}}, now_,
+                              &effects_);
     effects_.clear();
   }
   static AgentSettings Settings(absl::Duration shutdown_timeout) {
@@ -61,11 +59,7 @@ TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
 
 TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
   Run(Settings(absl::Seconds(30)));
-  rendezvous::WorkerFailure failure;
-  failure.rank = failure.local_rank = 0;
-  failure.host = "here";
-  failure.exit_code = 3;
-  failure.pid = 77;
+  const rendezvous::WorkerFailure failure{.host = "here", .rank = 0, .local_rank = 0, .pid = 77, .exit_code = 3};
   machine_->OnWorkersEnded({{0, failure}}, now_, &effects_);
   ASSERT_NE(Told(), nullptr);
   EXPECT_EQ(Told()->ranks, LocalRanks({1}));
