@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/os/process_end.h"
 #include "tests/launcher/os/process_testing.h"
 
 namespace ddprun::launcher {
@@ -90,6 +91,20 @@ TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
 }
 
 TEST(ProcFilesTest, ReadSmallFile_Missing_IsEmpty) { EXPECT_EQ(ReadSmallFile("/no/such/file"), ""); }
+
+TEST(ProcessEndTest, CodeOrSignal) {
+  const ProcessEnd exited = ProcessEnd::FromWait(12, 7 << 8);
+  EXPECT_EQ(exited.pid, 12);
+  EXPECT_EQ(exited.Text(), "exited with code 7");
+  EXPECT_EQ(exited.ExitCode(), 7);
+  EXPECT_FALSE(exited.ok());
+  EXPECT_TRUE(ProcessEnd::FromWait(12, 0).ok());
+  const ProcessEnd killed = ProcessEnd::FromWait(12, SIGKILL);
+  EXPECT_EQ(killed.Text(), "killed by SIGKILL (9)");
+  EXPECT_EQ(killed.ExitCode(), 137);
+  EXPECT_FALSE(killed.ok());
+  EXPECT_EQ(ProcessEnd::FromWait(12, SIGSEGV | 0x80).Text(), "killed by SIGSEGV (11)") << "with a core dump";
+}
 
 }  // namespace
 }  // namespace ddprun::launcher
