@@ -13,7 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "launcher/cluster/detect.h"
 
@@ -73,7 +75,7 @@ std::string Text(const Endpoint& value) { return value.ToString(); }
 template <typename T>
 std::string Line(const char* name, const std::optional<Found<T>>& found) {
   if (!found.has_value()) return "";
-  return absl::StrCat(name, ": ", Text(found->value), "  (", found->source, ")\n");
+  return absl::StrCat(name, ": ", Text(found->value), " (", found->source, ")\n");
 }
 
 std::string Hosts(const std::vector<std::string>& hosts) {
@@ -86,9 +88,11 @@ std::string Render(const absl::StatusOr<ClusterEnvironment>& found) {
   if (!found.ok()) return absl::StrCat("error: ", found.status().message(), "\n");
   if (found->starter == ClusterEnvironment::Starter::kNone) return "nothing\n";
   const ClusterEnvironment& s = *found;
-  std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), Line("node_index", s.node_index),
-                                  Line("gpus", s.gpus), Line("endpoint", s.endpoint), Line("job_id", s.job_id),
-                                  Line("topology", s.topology), Line("host", s.host));
+  std::string node = absl::StrCat(Line("node_index", s.node_index), Line("host", s.host), Line("topology", s.topology));
+  absl::StrReplaceAll({{")\n", "), "}}, &node);
+  std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), absl::StripSuffix(node, ", "),
+                                  node.empty() ? "" : "\n", Line("gpus", s.gpus), Line("endpoint", s.endpoint),
+                                  Line("job_id", s.job_id));
   if (!s.hosts.empty()) absl::StrAppend(&text, "hosts: ", Hosts(s.hosts), "\n");
   if (s.endpoint_appears_late) absl::StrAppend(&text, "the endpoint's name appears late\n");
   if (s.batch.has_value()) {
