@@ -63,21 +63,18 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
 }
 
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
-  Launcher a(Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
-  EXPECT_EQ(a.Wait(), 1);
+  Finished a(1, Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
   EXPECT_NE(a.Err().find("timed out waiting for other-node"), std::string::npos) << a.Err();
 }
 
 TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
-  Launcher a(Shell({"--standalone"}, kSayRank), Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  Finished a(0, Shell({"--standalone"}, kSayRank), Step(1));
   EXPECT_NE(a.Out().find("rank=0/1"), std::string::npos) << a.Out();
   EXPECT_NE(a.Err().find("each of the 2 nodes"), std::string::npos) << a.Err();
 }
 
 TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
-  Launcher a({"--show-config"}, Step(1));
-  EXPECT_EQ(a.Wait(), 0) << a.Err();
+  Finished a(0, {"--show-config"}, Step(1));
   for (const char* text : {"SLURM_STEP_NUM_NODES=2\n", "this launcher connects to it",
                            "SLURM_STEP_NODELIST=", "expected hosts", "kill wait"}) {
     EXPECT_NE(a.Out().find(text), std::string::npos) << text << " in\n" << a.Out();
@@ -101,16 +98,14 @@ TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
       {{}, {{"SLURM_STEP_ID", ""}}, "srun"},
   };
   for (const Case& bad : cases) {
-    Launcher launcher(Shell(bad.flags, "exit 0"), Step(0, bad.more));
-    EXPECT_EQ(launcher.Wait(), 2) << launcher.Err();
+    Finished launcher(2, Shell(bad.flags, "exit 0"), Step(0, bad.more));
     EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
     EXPECT_NE(launcher.Err().find(bad.words), std::string::npos) << bad.words << " in " << launcher.Err();
   }
 }
 
 TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
-  Launcher launcher(Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
-  EXPECT_EQ(launcher.Wait(), 0);
+  Finished launcher(0, Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
   EXPECT_NE(launcher.Err().find("SLURM_STEP_NODELIST"), std::string::npos) << launcher.Err();
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }

@@ -20,10 +20,10 @@ class GlooTest : public ::testing::Test {
 };
 
 TEST_F(GlooTest, OneNode_AllReduceAgainAfterEveryRestart) {
-  Launcher launcher(Flags({"--standalone", "--nproc-per-node=3", "--max-restarts=3"},
+  Finished launcher(0,
+                    Flags({"--standalone", "--nproc-per-node=3", "--max-restarts=3"},
                           {"--die=1:0:kill", "--die=0:1:kill", "--die=2:2:5"}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   for (int attempt = 0; attempt < 4; ++attempt) {
     EXPECT_EQ(Count(launcher.Out(), absl::StrCat("attempt=", attempt, " ")), 3) << launcher.Out() << launcher.Err();
   }
@@ -55,8 +55,7 @@ TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
 }
 
 TEST_F(GlooTest, ExceptionInOneRank_SummaryHasItsTypeMessageAndTraceback) {
-  Launcher launcher(Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
   EXPECT_NE(launcher.Err().find("RuntimeError: the weights are not finite"), std::string::npos) << launcher.Err();
   EXPECT_NE(launcher.Err().find("Traceback"), std::string::npos) << launcher.Err();
 }

@@ -97,7 +97,7 @@ train(41, forward)
 }
 
 TEST_F(HangTest, OnHangRestart_TheHungRankHasFailedAndTheJobEndsWell) {
-  Launcher launcher(Flags(2, {"--on-hang=restart", "--max-restarts=1", "--hang-timeout=5"}, R"(
+  Finished launcher(0, Flags(2, {"--on-hang=restart", "--max-restarts=1", "--hang-timeout=5"}, R"(
 def forward(step):
     time.sleep(0.005)
     if rank == 1 and step == 5 and attempt == 0: signal.pause()
@@ -105,30 +105,27 @@ def forward(step):
 train(10, forward)
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("rank 1 has been in phase forward of step 5 for "),
                                     HasSubstr("hung in phase forward of step 5 for "), HasSubstr("limit 5.0s")));
 }
 
 TEST_F(HangTest, OnHangRestart_WhatComesAfterTheLastStepIsNoHang) {
-  Launcher launcher(Flags(2, {"--on-hang=restart"}, R"(
+  Finished launcher(0, Flags(2, {"--on-hang=restart"}, R"(
 train(30, lambda step: time.sleep(0.005))
 time.sleep(4)
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 // Exit handlers that were registered before the first report run after it.
 TEST_F(HangTest, OnHangRestart_AnExitIsNoHang) {
-  Launcher launcher(Flags(2, {"--on-hang=restart", "--hang-timeout=4"}, R"(
+  Finished launcher(0, Flags(2, {"--on-hang=restart", "--hang-timeout=4"}, R"(
 import atexit
 atexit.register(time.sleep, 5)
 train(10, lambda step: time.sleep(0.005))
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
@@ -137,13 +134,12 @@ class ExitTest : public HangTest, public ::testing::WithParamInterface<const cha
 INSTANTIATE_TEST_SUITE_P(Starts, ExitTest, ::testing::Values("--preload=none", "--preload=ddprun.worker"));
 
 TEST_P(ExitTest, ThreadThatNeverEnds_TheRankIsNamedAndCountsAsFinished) {
-  Launcher launcher(Flags(2, {GetParam(), "--hang-timeout=1"}, R"(
+  Finished launcher(0, Flags(2, {GetParam(), "--hang-timeout=1"}, R"(
 import threading
 train(10, lambda step: None)
 if rank == 1: threading.Thread(target=threading.Event().wait).start()
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   const std::string err = launcher.Err();
   EXPECT_EQ(Count(err, "rank 1 (pid "), 3) << err;  // with its stack
   EXPECT_EQ(Count(err, "; it counts as finished, and is killed after 2.0s if it is idle"), 1) << err;
@@ -152,13 +148,12 @@ if rank == 1: threading.Thread(target=threading.Event().wait).start()
 }
 
 TEST_P(ExitTest, ExitHandlerThatNeverEnds_TheRankCountsAsFinished) {
-  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1", "--on-hang=restart"}, R"(
+  Finished launcher(0, Flags(1, {GetParam(), "--hang-timeout=1", "--on-hang=restart"}, R"(
 import atexit, threading
 atexit.register(threading.Event().wait)
 train(10, lambda step: None)
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), ": killed; it counts as finished"), 1) << launcher.Err();
 }
 
@@ -182,7 +177,7 @@ sys.exit(3)
 
 // It may be saving a checkpoint. It ends after it was reported and then spared.
 TEST_P(ExitTest, BusyThread_TheRankIsNotKilled) {
-  Launcher launcher(Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
+  Finished launcher(0, Flags(1, {GetParam(), "--hang-timeout=1"}, R"(
 import threading
 def save():
     begin = time.process_time()
@@ -193,27 +188,25 @@ train(10, lambda step: None)
 threading.Thread(target=save).start()
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "saved"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), ": killed"), 0) << launcher.Err();
 }
 
 TEST_F(HangTest, OnHangRestart_NoRestartLeft_TheSummaryHasTheStack) {
-  Launcher launcher(Flags(1, {"--on-hang=restart", "--hang-timeout=2"}, R"(
+  Finished launcher(128 + SIGKILL, Flags(1, {"--on-hang=restart", "--hang-timeout=2"}, R"(
 def compute_for_ever():
     while True: pass
 
 train(1, lambda step: compute_for_ever())
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 128 + SIGKILL);
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("hung in phase forward of step 0 for "));
   EXPECT_GE(Count(err, "in compute_for_ever"), 2) << "when it was found, and in the summary: " << err;
 }
 
 TEST_F(HangTest, SlowFirstStepAndCheckpoints_NoAlarm) {
-  Launcher launcher(Flags(2, {"--on-hang=restart"}, R"(
+  Finished launcher(0, Flags(2, {"--on-hang=restart"}, R"(
 def forward(step):
     time.sleep(3 if step == 0 else 0.8 if step < 8 else 0.005)
 
@@ -225,16 +218,14 @@ def after(step):
 train(30, forward, after)
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 TEST_F(HangTest, HangTimeoutZero_NothingIsWatched) {
-  Launcher launcher(Flags(1, {"--on-hang=restart", "--hang-timeout=0"}, R"(
+  Finished launcher(0, Flags(1, {"--on-hang=restart", "--hang-timeout=0"}, R"(
 train(30, lambda step: time.sleep(4 if step == 25 else 0.005))
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(launcher.Err().find("has been in"), std::string::npos);
 }
 

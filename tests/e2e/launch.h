@@ -26,6 +26,17 @@ class Launcher : public Process {
   }
 };
 
+// A launcher that has ended; fails the test if its exit code is not `code`.
+class Finished : public Launcher {
+ public:
+  Finished(int code, std::vector<std::string> arguments, std::map<std::string, std::string> environment = {},
+           std::source_location at = std::source_location::current())
+      : Launcher(std::move(arguments), std::move(environment)) {
+    ::testing::ScopedTrace trace(at.file_name(), static_cast<int>(at.line()), "");
+    EXPECT_EQ(Wait(), code) << Err();
+  }
+};
+
 // Waits for the processes and expects this exit code of each.
 inline void ExpectEnd(std::initializer_list<Process*> processes, int code = 0,
                       std::source_location at = std::source_location::current()) {

@@ -59,8 +59,7 @@ TEST(LifeTest, Sigusr_ListedAmongTheSignalsToHandle_StopsTheJob) {
 }
 
 TEST(LifeTest, StopGrace_IsToldToTheWorkers) {
-  Launcher launcher(Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Standalone(1, {"--shutdown-timeout=2.5"}, "echo grace=$DDPRUN_STOP_GRACE"));
   EXPECT_EQ(launcher.Out(), "grace=2.5\n");
 }
 
@@ -103,8 +102,7 @@ class SlurmLifeTest : public ::testing::Test {
 };
 
 TEST_F(SlurmLifeTest, Workers_AreToldHowLongTheyHave) {
-  Launcher launcher(Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Standalone(1, {}, "echo grace=$DDPRUN_STOP_GRACE"), Environment());
   EXPECT_EQ(launcher.Out(), "grace=7\n");
 }
 
@@ -167,10 +165,9 @@ TEST_F(SlurmLifeTest, Sigterm_WorkersDieOfItBeforeTheLauncherHasIt_IsNoFailure) 
 }
 
 TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
-  Launcher launcher(
-      Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
+  Finished launcher(
+      0, Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
       Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_NE(launcher.Err().find("exited with code 7"), std::string::npos) << launcher.Err();
 }
 

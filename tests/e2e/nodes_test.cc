@@ -380,8 +380,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_ASecondLauncherTakesOver) {
 }
 
 TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
-  Launcher a(NodeFlags(port_, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
-  EXPECT_EQ(a.Wait(), 1);
+  Finished a(1, NodeFlags(port_, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
   const std::string said = std::regex_replace(a.Err(), std::regex("\\s+"), " ");  // the summary breaks lines
   for (const std::string& part :
        {std::string("timed out: 1 of 2 nodes joined within 1s: "),
@@ -486,8 +485,7 @@ TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
                    absl::StrCat("import socket, signal\ns = socket.socket()\ns.bind(('127.0.0.1', ", port,
                                 "))\ns.listen()\nprint('up', flush=True)\nc = []\nwhile True:\n  ", reply)});
     ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
-    Launcher a(NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
-    EXPECT_EQ(a.Wait(), 1);
+    Finished a(1, NodeFlags(port, "2", 1, {"--rdzv-conf=join_timeout=1"}, "exit 0"));
     const std::string endpoint = absl::StrCat("127.0.0.1:", port);
     const std::string cause =
         answers ? absl::StrCat("tried ", endpoint, ": not a ddprun rendezvous server") : "no answer";

@@ -43,14 +43,12 @@ TEST_F(PythonTest, TheEnvironmentOfTheCommandThatWasCalled_ALinkToo) {
   EXPECT_EQ(called.Wait(), 0) << called.Err();
   EXPECT_EQ(called.Out(), "own " + train() + "\n");
   EXPECT_THAT(called.Err(), HasSubstr("running workers with " + own + "/bin/python\n"));
-  Launcher elsewhere({"--standalone", train()}, {{"VIRTUAL_ENV", active}});
-  EXPECT_EQ(elsewhere.Wait(), 0) << elsewhere.Err();
+  Finished elsewhere(0, {"--standalone", train()}, {{"VIRTUAL_ENV", active}});
   EXPECT_EQ(elsewhere.Out(), "active " + train() + "\n");
 }
 
 TEST_F(PythonTest, PythonExec_WithArguments) {
-  Launcher launcher({"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, {"--standalone", train(), "x"}, {{"PYTHON_EXEC", "/bin/echo 'a  b' c"}});
   EXPECT_EQ(launcher.Out(), "a  b c -u " + train() + " x\n");
 }
 
@@ -59,14 +57,12 @@ TEST_F(PythonTest, TorchIsInAnotherEnvironment_TheSummaryNamesBoth) {
   const std::string full = MakeVenv("full", "exit 1");
   GiveTorch(full);
   const std::string python = empty + "/bin/python";
-  Launcher launcher({"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, {"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(launcher.Err(), HasSubstr("Python: " + python + "\n"));
   EXPECT_THAT(launcher.Err(), HasSubstr("PYTHON_EXEC=" + full + "/bin/python\n"));
 
   GiveTorch(empty);
-  Launcher other_reason({"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(other_reason.Wait(), 1);
+  Finished other_reason(1, {"--standalone", train()}, {{"PYTHON_EXEC", python}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(other_reason.Err(), Not(HasSubstr("Hint"))) << "it has torch";
 }
 
@@ -74,8 +70,7 @@ TEST_F(PythonTest, ScriptWithoutTorch_NoHint) {
   std::ofstream(train()) << "import sys\n";
   const std::string empty = MakeVenv("empty", "exit 1"), full = MakeVenv("full", "exit 1");
   GiveTorch(full);
-  Launcher launcher({"--standalone", train()}, {{"PYTHON_EXEC", empty + "/bin/python"}, {"VIRTUAL_ENV", full}});
-  EXPECT_EQ(launcher.Wait(), 1);
+  Finished launcher(1, {"--standalone", train()}, {{"PYTHON_EXEC", empty + "/bin/python"}, {"VIRTUAL_ENV", full}});
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("Hint")));
 }
 

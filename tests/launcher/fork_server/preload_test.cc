@@ -326,8 +326,7 @@ value = 1
 import decimal
 print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
 )");
-  Launcher launcher(Flags({"--nproc-per-node=4", "--preload"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--nproc-per-node=4", "--preload"}, {script}), Environment());
   EXPECT_EQ(Count(launcher.Out(), "rank 1 xml.dom\n"), 4) << launcher.Out();
   EXPECT_EQ(Count(launcher.Out(), "beside "), 4);
   EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
@@ -335,9 +334,9 @@ print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
 }
 
 TEST_F(PreloadTest, Auto_NothingToImport_StartsThePlainWay) {
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
+  Finished launcher(0,
+                    Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
   EXPECT_EQ(launcher.Out(), "ran\nran\n");
   EXPECT_EQ(Count(launcher.Err(), "WARNING"), 0) << launcher.Err();
 }
@@ -345,10 +344,10 @@ TEST_F(PreloadTest, Auto_NothingToImport_StartsThePlainWay) {
 TEST_F(PreloadTest, OutputOfImports_IsEveryWorkers) {
   Write(Installed("talks.py"), "import sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\n");
   const std::string logs = folder_.File("logs");
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=talks", "--tee=3", "--log-dir", logs},
+  Finished launcher(0,
+                    Flags({"--nproc-per-node=2", "--preload=talks", "--tee=3", "--log-dir", logs},
                           {Script("import talks\nprint('ran\\n', end='')\n")}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
   for (const char* line : {"[default0]:out\n", "[default1]:out\n", "[default0]:ran\n", "[default1]:ran\n"}) {
     EXPECT_EQ(Count(launcher.Out(), line), 1) << launcher.Out();
   }
@@ -372,9 +371,8 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
   for (const Case& bad : kCases) {
     SCOPED_TRACE(bad.module);
     Write(Installed("bad.py"), bad.module);
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json,bad"}, {Script("print('ran\\n', end='')")}),
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json,bad"}, {Script("print('ran\\n', end='')")}),
                       Environment());
-    EXPECT_EQ(launcher.Wait(), 0);
     EXPECT_EQ(launcher.Out(), "ran\nran\n");
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), 1) << launcher.Err();
     EXPECT_EQ(Count(launcher.Err(), absl::StrCat("--preload: ", bad.warning)), 1) << launcher.Err();
@@ -384,8 +382,7 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
 TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
   std::map<std::string, std::string> environment = Environment();
   environment["PYTHON_EXEC"] = absl::StrCat("sh -c '\"$@\"; exit $?' wrapper ", python_);
-  Launcher launcher(Flags({"--preload=json"}, {Script("print('ran')")}), environment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--preload=json"}, {Script("print('ran')")}), environment);
   EXPECT_EQ(launcher.Out(), "ran\n");
   EXPECT_EQ(Count(launcher.Err(), "--preload: Python runs under another program"), 1) << launcher.Err();
 }
@@ -393,8 +390,7 @@ TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
 TEST_F(PreloadTest, FolderAsScript_StartsThePlainWay) {
   mkdir(folder_.File("folder").c_str(), 0700);
   Script("import sys\nsys.stdout.write('ran\\n')\n", "folder/__main__.py");
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());
   EXPECT_EQ(launcher.Out(), "ran\nran\n");
   EXPECT_EQ(Count(launcher.Err(), "/folder is not a Python source file; each worker imports for itself\n"), 1);
 }
@@ -405,8 +401,7 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
     SCOPED_TRACE(question);
     Write(Installed("asks.py"), absl::StrCat("import os\nanswer = ", question, "\n"));
     const std::string script = Script("import json, asks\nprint(f'answer {asks.answer}\\n', end='')\n");
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
-    EXPECT_EQ(launcher.Wait(), 0);
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
     const bool is_rank = std::string(question).find("RANK") != std::string::npos;
     EXPECT_EQ(SortedLines(launcher.Out()), is_rank ? "\nanswer 0\nanswer 1" : "\nanswer True\nanswer True");
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), 1) << launcher.Err();
@@ -467,8 +462,7 @@ print(f"ranks {ranks}\n", end="")
     SCOPED_TRACE(module.more);
     Write(Installed("lightning_fabric/utilities/rank_zero.py"), absl::StrCat(kLightningsRank, module.more, "\n"));
     const bool left_out = module.left_out[0] != '\0';
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
-    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
     EXPECT_EQ(Count(launcher.Out(), "ranks [0, 0]\n"), 1) << launcher.Out();
     EXPECT_EQ(Count(launcher.Out(), "ranks [1, 1]\n"), 1) << launcher.Out();
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), left_out ? 1 : 0) << launcher.Err();
@@ -491,8 +485,7 @@ if attempt == 0:
         file.write("VALUE = 'changed'\n")
     raise SystemExit(1)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=value"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=value"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "attempt 0 old\nattempt 1 changed\n");
   EXPECT_EQ(Count(launcher.Err(), "value.py has changed"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), " imported value in "), 2) << launcher.Err();
@@ -505,8 +498,7 @@ with open(__file__, "w") as file:
     file.write("print('new')\n")
 raise SystemExit(1)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "old\nnew\n");
 }
 
@@ -520,9 +512,8 @@ if attempt < 3 and int(os.environ["RANK"]) == attempt % 2:
 if attempt < 3:
     signal.pause()
 )"));
-  Launcher launcher(Flags({"--nproc-per-node=2", "--max-restarts=3", "--preload=installed_module"}, {script}),
+  Finished launcher(0, Flags({"--nproc-per-node=2", "--max-restarts=3", "--preload=installed_module"}, {script}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), " attempt 3\n"), 2) << launcher.Out();
   EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
 }
@@ -542,8 +533,7 @@ if attempt == 0:
             sys.exit(1)
 print("attempt", attempt)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "attempt 1\n");
   EXPECT_EQ(Count(launcher.Err(), "--preload: the fork server died; each worker imports for itself\n"), 1)
       << launcher.Err();
@@ -594,10 +584,8 @@ TEST_F(PreloadTest, TwoNodes_EachHasItsServer) {
 }
 
 TEST_F(PreloadTest, NoPython_IsSaid) {
-  Launcher launcher({"--standalone", "--preload=json", "--no-python", "true"}, Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
-  Launcher automatic({"--standalone", "--preload", "--no-python", "true"}, Environment());
-  EXPECT_EQ(automatic.Wait(), 0);
+  Finished launcher(0, {"--standalone", "--preload=json", "--no-python", "true"}, Environment());
+  Finished automatic(0, {"--standalone", "--preload", "--no-python", "true"}, Environment());
   EXPECT_EQ(Count(automatic.Err(), "WARNING"), 0) << automatic.Err();
   EXPECT_EQ(Count(launcher.Err(), "--preload has no effect: modules can be preloaded only for Python workers\n"), 1);
 }

@@ -22,10 +22,10 @@ class PreloadTorchTest : public ::testing::Test {
   // Sorted output lines of the workers.
   static std::string Run(const std::string& preload, int workers, const std::string& what, int exit_code,
                          std::string* err) {
-    Launcher launcher({"--standalone", absl::StrCat("--nproc-per-node=", workers), preload,
+    Finished launcher(exit_code,
+                      {"--standalone", absl::StrCat("--nproc-per-node=", workers), preload,
                        "tests/launcher/fork_server/torch_worker.py", what},
                       {{"PYTHON_EXEC", VenvPython()}, {"LOGLEVEL", "INFO"}});
-    EXPECT_EQ(launcher.Wait(), exit_code) << launcher.Err();
     std::vector<std::string> lines = absl::StrSplit(launcher.Out(), '\n');
     std::sort(lines.begin(), lines.end());
     *err = launcher.Err();
