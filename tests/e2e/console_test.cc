@@ -50,9 +50,7 @@ class ConsoleTest : public ::testing::Test {
     request.environment.push_back("LOGLEVEL=INFO");
     request.stdout_fd = out;
     request.stderr_fd = err;
-    absl::StatusOr<Child> child = Spawn(request);
-    EXPECT_TRUE(child.ok()) << child.status();
-    return *std::move(child);
+    return MustSpawn(request);
   }
 
   // With `err` as standard error, the workers start nevertheless, and `signal` ends launcher and workers.

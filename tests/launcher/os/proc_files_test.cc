@@ -19,11 +19,10 @@ using ::testing::Contains;
 
 TEST(ProcFilesTest, Children_ZombieIncluded) {
   EXPECT_TRUE(ChildrenOfMainThread().empty());
-  const auto child = Spawn(RequestFor({"/bin/true"}));
-  ASSERT_TRUE(child.ok());
-  ASSERT_TRUE(WaitUntilGone(child->pid));
-  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child->pid});
-  WaitFor(*child);
+  const Child child = MustSpawn(RequestFor({"/bin/true"}));
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child.pid});
+  WaitFor(child);
   EXPECT_TRUE(ChildrenOfMainThread().empty());
 }
 
@@ -40,20 +39,18 @@ TEST(ProcFilesTest, ParentOf_NoSuchProcess_Zero) {
 }
 
 TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
-  Pipe input, output;
+  Pipe input;
   SpawnRequest request =
       RequestFor({"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; read line"});
   request.stdin_fd = input.read.get();
-  request.stdout_fd = output.write.get();
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  ReadPids(output.read.get(), "ready");
-  const absl::Duration used = CpuTimeOfSession(child->pid);
+  const auto [child, output] = SpawnTalker(request);
+  ReadPids(output.get(), "ready");
+  const absl::Duration used = CpuTimeOfSession(child.pid);
   EXPECT_GT(used, absl::ZeroDuration());
-  EXPECT_EQ(CpuTimeOfSession(child->pid), used) << "it waits";
+  EXPECT_EQ(CpuTimeOfSession(child.pid), used) << "it waits";
   input.write.reset();
-  WaitFor(*child);
-  EXPECT_EQ(CpuTimeOfSession(child->pid), absl::ZeroDuration());
+  WaitFor(child);
+  EXPECT_EQ(CpuTimeOfSession(child.pid), absl::ZeroDuration());
 }
 
 TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
@@ -62,21 +59,19 @@ TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
 }
 
 TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
-  Pipe input, output;
+  Pipe input;
   SpawnRequest request = RequestFor({"/bin/sh", "-c", "echo ready; read line"});
   request.stdin_fd = input.read.get();
-  request.stdout_fd = output.write.get();
   request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  // Spawn returns shortly before the new program's environment is visible.
-  ReadPids(output.read.get(), "ready");
-  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "right=this");
-  EXPECT_EQ(VariableOfProcess(child->pid, "D"), "");
+  const auto [child, output] = SpawnTalker(request);
+  // A spawn returns shortly before the new program's environment is visible.
+  ReadPids(output.get(), "ready");
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "right=this");
+  EXPECT_EQ(VariableOfProcess(child.pid, "D"), "");
   input.write.reset();
-  ASSERT_TRUE(WaitUntilGone(child->pid));
-  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "") << "the dead have none";
-  WaitFor(*child);
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "") << "the dead have none";
+  WaitFor(child);
 }
 
 TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
