@@ -41,6 +41,12 @@ End Shell(const std::string& line, const std::string& in = ".", Environment envi
   return end;
 }
 
+// Fails the test if the command has failed.
+End Well(End end) {
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  return end;
+}
+
 // Joins lines: CMake wraps its messages.
 std::string OneLine(const std::string& text) {
   return absl::StrJoin(absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
@@ -140,10 +146,7 @@ TEST_F(InstallTest, List_HoldsExactlyWhatIsThere) {
   }
 }
 
-TEST_F(InstallTest, Programs_Run) {
-  const End end = Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix());
-  EXPECT_EQ(end.code, 0) << end.err;
-}
+TEST_F(InstallTest, Programs_Run) { Well(Shell("bin/ddprun --version && bin/rendezvousd --version", Prefix())); }
 
 TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   const std::string prefix = InDir("again");
@@ -152,8 +155,7 @@ TEST_F(InstallTest, Again_RunningProgramIsNotTouched) {
   const ino_t before = Inode(prefix + "/bin/ddprun");
   Process running({prefix + "/bin/ddprun", "--standalone", "--no-python", "sh", "-c", "echo up; exec sleep 1000"});
   ASSERT_TRUE(running.WaitForOut("up")) << running.Err();
-  const End end = Install("--prefix " + prefix);
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--prefix " + prefix));
   EXPECT_NE(Inode(prefix + "/bin/ddprun"), before);
   EXPECT_TRUE(Alive(running.pid()));
   EXPECT_EQ(Files(prefix), files);
@@ -172,16 +174,14 @@ TEST_F(InstallTest, FileOfAnOlderVersion_IsRemoved) {
 }
 
 TEST_F(InstallTest, Prefix_IsMadeAbsoluteWithHomeAndSpaces) {
-  const End end = Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}});
-  EXPECT_EQ(end.code, 0) << end.err;
+  const End end = Well(Install("'--prefix=~/a b/./c'", {{"HOME", InDir("home")}}));
   EXPECT_TRUE(fs::exists(InDir("home/a b/c/bin/ddprun"))) << end.out;
   const End flags = Shell("pkg-config --cflags ddprun", ".", {{"PKG_CONFIG_PATH", InDir("home/a b/c/lib/pkgconfig")}});
   EXPECT_TRUE(absl::StrContains(flags.out, "a\\ b/c")) << flags.out << flags.err;
 }
 
 TEST_F(InstallTest, Destdir_StandsInFrontOfThePrefix) {
-  const End end = Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}});
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--prefix=/opt/ddprun", {{"DESTDIR", InDir("image")}}));
   EXPECT_TRUE(fs::exists(InDir("image/opt/ddprun/bin/ddprun")));
 }
 
@@ -211,8 +211,7 @@ TEST_F(InstallTest, Uninstall_LeavesOnlyWhatOthersPutThere) {
   const std::string prefix = InDir("gone");
   ASSERT_EQ(Install("--prefix=" + prefix).code, 0);
   std::ofstream(prefix + "/bin/mine") << "mine";
-  const End end = Install("--uninstall --prefix=" + prefix);
-  EXPECT_EQ(end.code, 0) << end.err;
+  Well(Install("--uninstall --prefix=" + prefix));
   EXPECT_EQ(Files(prefix), std::set<std::string>{"bin/mine"});
   const End again = Install("--uninstall --prefix=" + prefix);
   EXPECT_EQ(again.code, 1);
@@ -244,8 +243,7 @@ TEST_F(InstallTest, PkgConfig_WholeLibraryLinksAndLoadsNoCuda) {
                                        "-lddprun_worker -Wl,--no-whole-archive $(pkg-config --libs ddprun)"),
                           InDir(""), {{"PKG_CONFIG_PATH", Prefix() + "/lib/pkgconfig"}});
   ASSERT_EQ(built.code, 0) << built.err;
-  const End ran = Shell("./linked", InDir(""));
-  EXPECT_EQ(ran.code, 0) << ran.err;
+  const End ran = Well(Shell("./linked", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cpu.so\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
@@ -261,8 +259,7 @@ TEST_F(InstallTest, CMakeComponentCuda_IsLoadedAndRegisteredAtTheStart) {
   ASSERT_EQ(configured.code, 0) << configured.err;
   const End built = Shell("cmake --build cuda", InDir(""));
   ASSERT_EQ(built.code, 0) << built.out << built.err;
-  const End ran = Shell("cuda/link_check", InDir(""));
-  EXPECT_EQ(ran.code, 0) << ran.err;
+  const End ran = Well(Shell("cuda/link_check", InDir("")));
   EXPECT_TRUE(absl::StrContains(ran.out, "loaded libtorch_cuda.so\n")) << ran.out;
   EXPECT_FALSE(absl::StrContains(ran.out, "no CUDA\n")) << ran.out;
   EXPECT_TRUE(absl::StrContains(ran.out, "sum 2\n")) << ran.out;
@@ -295,9 +292,8 @@ TEST_F(InstallTest, CMakeComponents_ThatAreNotThere_AreSaid) {
 }
 
 TEST_F(InstallTest, TrainerToBeginWith_Trains) {
-  const End alone = Shell("\"$PROGRAM\" 3", InDir(""),
-                          {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}});
-  EXPECT_EQ(alone.code, 0) << alone.err;
+  const End alone = Well(Shell("\"$PROGRAM\" 3", InDir(""),
+                               {{"OMP_NUM_THREADS", "1"}, {"PROGRAM", fs::absolute("examples/embed/single")}}));
   EXPECT_EQ(Losses(alone.out).size(), 3) << alone.out;
 }
 
@@ -311,8 +307,7 @@ TEST_F(InstallTest, CMakeProject_BuildsTrainsAndSurvivesAWorkersDeath) {
   const std::string job = Quoted(Prefix() + "/bin/ddprun") +
                           " --standalone --nproc-per-node=2 --max-restarts=1 --no-python ../build/elastic ";
   fs::create_directory(InDir("whole"));
-  const End trained = Shell(job + "5", InDir("whole"));
-  EXPECT_EQ(trained.code, 0) << trained.err;
+  const End trained = Well(Shell(job + "5", InDir("whole")));
   const std::vector<double> losses = Losses(trained.out);
   ASSERT_EQ(losses.size(), 5) << trained.out;
   EXPECT_LT(losses.back(), 0.5 * losses.front()) << trained.out;
@@ -353,8 +348,7 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
   EXPECT_EQ(steps.size(), 21) << whole.out;
   EXPECT_EQ(final.size(), 12) << whole.out;
 
-  const End killed = train("killed die 13");
-  EXPECT_EQ(killed.code, 0) << killed.err;
+  const End killed = Well(train("killed die 13"));
   EXPECT_TRUE(absl::StrContains(killed.err, "SIGKILL")) << killed.err;
   EXPECT_TRUE(absl::StrContains(killed.out, "begins at step 10, epoch 1, position 24\n")) << killed.out;
   EXPECT_EQ(Lines(killed.out, "step"), steps);
@@ -363,8 +357,7 @@ TEST_F(InstallTest, TrainerOfSomebodyElse_KilledOrStoppedWithinAnEpoch_EndsWithT
   const End stopped = train("stopped stop 18");
   EXPECT_EQ(stopped.code, 128 + SIGTERM) << stopped.err;
   EXPECT_FALSE(absl::StrContains(stopped.out, "final")) << stopped.out;
-  const End resumed = train("stopped");
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  const End resumed = Well(train("stopped"));
   EXPECT_TRUE(absl::StrContains(resumed.out, "begins at step 17, epoch 2, position 24\n")) << resumed.out;
   EXPECT_EQ(Lines(stopped.out + resumed.out, "step"), steps);
   EXPECT_EQ(Lines(resumed.out, "final"), final);

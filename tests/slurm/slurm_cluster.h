@@ -60,6 +60,17 @@ class SlurmTest : public ::testing::Test {
 
   // Runs a command on the head in Folder(). PATH includes ddprun and trainer.
   static Ended Run(const std::string& command);
+  // As Run and Submit, for commands and jobs that must succeed; return their output.
+  static std::string RunWell(const std::string& command) {
+    const Ended ended = Run(command);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  }
+  static std::string Completed(const std::string& flags, const std::string& body) {
+    const Job job = Submit(flags, body);
+    EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+    return job.Output();
+  }
   // Submits a script that consists of a first line and `body`. The job runs in Folder().
   static Job Submit(const std::string& flags, const std::string& body);
   // Submits an existing script.
