@@ -56,12 +56,6 @@ End Shell(const std::string& line, std::map<std::string, std::string> environmen
   return end;
 }
 
-// Fails the test if the command has failed.
-End Well(End end) {
-  EXPECT_EQ(end.code, 0) << end.out << end.err;
-  return end;
-}
-
 // The Python in which scripts/wheel has installed the linker; empty if there is none.
 std::string Tools() {
   const std::string python = SourceRoot() + "/bin/.wheel_tools/bin/python";
@@ -119,7 +113,8 @@ std::string* WheelTest::wheel_ = nullptr;
 std::set<std::string>* WheelTest::before_ = nullptr;
 
 TEST_F(WheelTest, Auditwheel_SaysManylinux228) {
-  const End end = Well(Shell(absl::StrCat(Tools(), " -m auditwheel show ", *wheel_)));
+  const End end = Shell(absl::StrCat(Tools(), " -m auditwheel show ", *wheel_));
+  EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("platform tag: \"manylinux_2_28_x86_64\"")) << end.out;
   EXPECT_THAT(end.out, Not(HasSubstr("libstdc++"))) << end.out;
 }
@@ -146,14 +141,15 @@ TEST_F(WheelTest, MadeAgain_SameBytes) {
 
 TEST_F(WheelTest, Commands_RunTwoWorkersOfAScript) {
   EXPECT_THAT(Shell(Bin("ddprun") + " --version").out, HasSubstr("ddprun "));
-  const End end = Well(Shell(Bin("ddprun") + " --standalone --nproc_per_node=2 " + InDir("train.py")));
+  const End end = Shell(Bin("ddprun") + " --standalone --nproc_per_node=2 " + InDir("train.py"));
+  EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr("rank 0 of 2"));
   EXPECT_THAT(end.out, HasSubstr("rank 1 of 2"));
 }
 
 TEST_F(WheelTest, PortRange_FindsItsLibrary) {
-  const End end =
-      Well(Shell(absl::StrCat(Bin("ddprun"), " --standalone --port-range=20000-29000 ", InDir("train.py"))));
+  const End end = Shell(absl::StrCat(Bin("ddprun"), " --standalone --port-range=20000-29000 ", InDir("train.py")));
+  EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.err, Not(HasSubstr("libddprun_ports.so")));
 }
 
@@ -184,8 +180,8 @@ TEST_F(WheelTest, Rendezvousd_WithoutDdprunBesideIt_SaysWhatIsMissing) {
 }
 
 TEST_F(WheelTest, Module_WorkersRunInTheSamePython) {
-  const End end =
-      Well(Shell(Bin("python") + " -m ddprun --standalone --nproc_per_node=2 " + InDir("train.py"), Plain()));
+  const End end = Shell(Bin("python") + " -m ddprun --standalone --nproc_per_node=2 " + InDir("train.py"), Plain());
+  EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_THAT(end.out, HasSubstr(absl::StrCat("rank 1 of 2 in ", Bin("python"))));
   EXPECT_EQ(Shell(Bin("python") + " -m ddprun --no-such-flag", Plain()).code, 2);
 }
@@ -241,12 +237,14 @@ TEST_F(WheelTest, Run_OneString_IsATypeError) {
 
 TEST_F(WheelTest, TargetFolder_ModuleFindsItsProgram) {
   ASSERT_EQ(Pip("install --no-index --no-compile --target " + InDir("target") + " " + *wheel_).code, 0);
-  Well(Shell(absl::StrCat("cd ", InDir("target"), " && python3 -m ddprun --version"), Plain()));
+  const End end = Shell(absl::StrCat("cd ", InDir("target"), " && python3 -m ddprun --version"), Plain());
+  EXPECT_EQ(end.code, 0) << end.err;
 }
 
 // Last, because it uninstalls the wheel.
 TEST_F(WheelTest, Uninstall_LeavesNothing) {
-  Well(Pip("uninstall --yes ddprun"));
+  const End end = Pip("uninstall --yes ddprun");
+  EXPECT_EQ(end.code, 0) << end.err;
   std::set<std::string> after;
   // pip's own compiled files, from its first run, remain.
   for (const std::string& name : Files(Venv())) {
