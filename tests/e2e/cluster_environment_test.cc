@@ -43,8 +43,8 @@ TEST(ClusterEnvironmentTest, StepOfTwoNodes_NeedsNoFlags) {
   const std::string script = std::string(kSayRank) + "echo id=$TORCHELASTIC_RUN_ID";
   Launcher b(Shell({}, script), Step(1)), a(Shell({}, script), Step(0));
   ExpectEnd({&a, &b});
-  EXPECT_NE(a.Out().find("rank=0/2"), std::string::npos) << a.Out();
-  EXPECT_NE(b.Out().find("rank=1/2"), std::string::npos) << "in the order of the list, not of joining: " << b.Out();
+  EXPECT_THAT(a.Out(), HasSubstr("rank=0/2"));
+  EXPECT_THAT(b.Out(), HasSubstr("rank=1/2")) << "in the order of the list, not of joining";
   EXPECT_NE(b.Out().find(absl::StrCat("id=", getpid(), "\n")), std::string::npos) << b.Out();
   EXPECT_NE(b.Err().find("other-node ("), std::string::npos) << "SLURM's name for the node: " << b.Err();
 }
@@ -64,13 +64,13 @@ TEST(ClusterEnvironmentTest, TheTutorialsFlags_WorkInTheStep) {
 
 TEST(ClusterEnvironmentTest, NodeThatNeverComes_IsNamed) {
   Finished a(1, Shell({"--rdzv-conf=join_timeout=1"}, "exit 0"), Step(0));
-  EXPECT_NE(a.Err().find("timed out waiting for other-node"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("timed out waiting for other-node"));
 }
 
 TEST(ClusterEnvironmentTest, Standalone_TrainsAloneAndSaysSo) {
   Finished a(0, Shell({"--standalone"}, kSayRank), Step(1));
-  EXPECT_NE(a.Out().find("rank=0/1"), std::string::npos) << a.Out();
-  EXPECT_NE(a.Err().find("each of the 2 nodes"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Out(), HasSubstr("rank=0/1"));
+  EXPECT_THAT(a.Err(), HasSubstr("each of the 2 nodes"));
 }
 
 TEST(ClusterEnvironmentTest, ShowConfig_SaysWhereEverythingComesFrom) {
@@ -106,7 +106,7 @@ TEST(ClusterEnvironmentTest, WhatCantBeMeant_IsOneLineAndExitTwo) {
 
 TEST(ClusterEnvironmentTest, MalformedVariables_AreOnlyNotedWhereFlagsSayAll) {
   Finished launcher(0, Shell({"--standalone"}, "exit 0"), Step(0, {{"SLURM_STEP_NODELIST", "node[1-"}}));
-  EXPECT_NE(launcher.Err().find("SLURM_STEP_NODELIST"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("SLURM_STEP_NODELIST"));
   EXPECT_EQ(Lines(launcher.Err()), 1) << launcher.Err();
 }
 

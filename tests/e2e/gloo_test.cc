@@ -48,16 +48,15 @@ TEST_F(GlooTest, RankThatDoesNotCome_IsNamedWithItsHost) {
   second.insert(second.begin(), "--node-rank=1");
   Launcher a(first, Environment()), b(second, Environment());
   EXPECT_TRUE(a.WaitForErr("rank 3 on ")) << a.Err();
-  EXPECT_NE(a.Err().find("has not joined"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("has not joined"));
   fclose(fopen(dir.File("go").c_str(), "w"));
   ExpectEnd({&a, &b});
-  EXPECT_EQ(b.Err().find("has not joined"), std::string::npos) << "only the store's host says it: " << b.Err();
+  EXPECT_THAT(b.Err(), Not(HasSubstr("has not joined"))) << "only the store's host says it";
 }
 
 TEST_F(GlooTest, ExceptionInOneRank_SummaryHasItsTypeMessageAndTraceback) {
   Finished launcher(1, Flags({"--standalone", "--nproc-per-node=2"}, {"--die=1:0:raise"}), Environment());
-  EXPECT_NE(launcher.Err().find("RuntimeError: the weights are not finite"), std::string::npos) << launcher.Err();
-  EXPECT_NE(launcher.Err().find("Traceback"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("RuntimeError: the weights are not finite"), HasSubstr("Traceback")));
 }
 
 }  // namespace

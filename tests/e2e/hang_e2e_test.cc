@@ -11,10 +11,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 // Steps in which the ranks wait for each other in backward.
 constexpr char kTrain[] = R"(
 import mmap, os, signal, struct, time
@@ -226,7 +222,7 @@ TEST_F(HangTest, HangTimeoutZero_NothingIsWatched) {
 train(30, lambda step: time.sleep(4 if step == 25 else 0.005))
 )"),
                     environment_);
-  EXPECT_EQ(launcher.Err().find("has been in"), std::string::npos);
+  EXPECT_THAT(launcher.Err(), Not(HasSubstr("has been in")));
 }
 
 TEST_F(HangTest, Straggler_IsNamedWithItsRatio) {

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_TESTS_E2E_LAUNCH_H_
 #define DDPRUN_TESTS_E2E_LAUNCH_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -13,6 +14,10 @@
 #include "tests/testing/process.h"
 
 namespace ddprun::testing {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A launcher process with these arguments.
 class Launcher : public Process {

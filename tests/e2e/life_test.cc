@@ -120,7 +120,7 @@ TEST_F(SlurmLifeTest, EndTime_IsAskedForInTheBackgroundAndToldFromTheNextStartOn
   })) << launcher.Err();
   fclose(fopen(folder_.File("go").c_str(), "w"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
-  EXPECT_NE(launcher.Out().find("end=2000000000\n"), std::string::npos) << launcher.Out();
+  EXPECT_THAT(launcher.Out(), HasSubstr("end=2000000000\n"));
 }
 
 TEST_F(SlurmLifeTest, Warning_WorkersWithoutHandlerSurvive) {
@@ -141,8 +141,7 @@ TEST_F(SlurmLifeTest, Sigterm_OfTheStep_IsNotSentToTheWorkersAgain) {
   SendAsSlurm("TERM", {launcher.pid()});
   EXPECT_EQ(launcher.Wait(), 128 + SIGTERM);
   EXPECT_EQ(Count(launcher.Out(), "term"), 0) << "the workers were not signalled here, and not by the launcher";
-  EXPECT_NE(launcher.Err().find("received SIGTERM from SLURM; workers have 500ms to save and end"), std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("received SIGTERM from SLURM; workers have 500ms to save and end"));
 }
 
 TEST_F(SlurmLifeTest, Sigterm_OfSomebodyElse_IsPassedOn) {
@@ -168,7 +167,7 @@ TEST_F(SlurmLifeTest, WorkerFailsByItself_IsAFailureAndIsRestarted) {
   Finished launcher(
       0, Standalone(2, {"--max-restarts=1"}, "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec sleep 0.1"),
       Environment());
-  EXPECT_NE(launcher.Err().find("exited with code 7"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 7"));
 }
 
 // One of two nodes has received the signal and its workers are dead, so that the other node's workers fail before that

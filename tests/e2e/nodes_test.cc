@@ -67,8 +67,8 @@ TEST_F(NodesTest, NodeRank_IsHonoured) {
   Launcher a(NodeFlags(port_, "2", 1, {"--node-rank=1"}, kSayRank));
   Launcher b(NodeFlags(port_, "2", 1, {"--node-rank=0"}, kSayRank));
   ExpectEnd({&a, &b});
-  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
-  EXPECT_NE(b.Out().find("rank=0/2"), std::string::npos) << b.Out();
+  EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
+  EXPECT_THAT(b.Out(), HasSubstr("rank=0/2"));
 }
 
 TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
@@ -80,7 +80,7 @@ TEST_F(NodesTest, StaticBackend_MasterAddrAndPortOnly_Works) {
   };
   Launcher a(flags(1)), b(flags(0));
   ExpectEnd({&a, &b});
-  EXPECT_NE(a.Out().find("rank=1/2"), std::string::npos) << a.Out();
+  EXPECT_THAT(a.Out(), HasSubstr("rank=1/2"));
 }
 
 TEST_F(NodesTest, WorkerFailsOnOneNode_AllNodesRestartWithOneCount) {
@@ -127,7 +127,7 @@ TEST_F(NodesTest, FixedSize_NodeLost_AfterTheJoinTimeoutAllSayWhichAndHow) {
     const std::string err = launcher->Err();
     const size_t summary = err.find("FAILED");
     ASSERT_NE(summary, std::string::npos) << err;
-    EXPECT_NE(err.find(" lost: disconnected and did not reconnect within 80ms", summary), std::string::npos) << err;
+    EXPECT_THAT(err.substr(summary), HasSubstr(" lost: disconnected and did not reconnect within 80ms"));
   }
 }
 
@@ -137,8 +137,8 @@ TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   EXPECT_EQ(a.Wait(), 1) << a.Err();
-  EXPECT_NE(a.Err().find("; the job needs all\n2 nodes, and restarts are disabled"), std::string::npos) << a.Err();
-  EXPECT_EQ(a.Err().find("new round"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("; the job needs all\n2 nodes, and restarts are disabled"));
+  EXPECT_THAT(a.Err(), Not(HasSubstr("new round")));
 }
 
 // Parameter: whether the stopped launcher hosts the server.
@@ -195,7 +195,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ItsNodeIsNotWaitedFor) {
   host.Signal(SIGKILL);
   ASSERT_TRUE(other.WaitForOut("rank=0/1")) << other.Err();
   std::printf("a new round %s after the kill\n", absl::FormatDuration(absl::Now() - killed).c_str());
-  EXPECT_NE(other.Err().find("that hosted the rendezvous server has ended"), std::string::npos) << other.Err();
+  EXPECT_THAT(other.Err(), HasSubstr("that hosted the rendezvous server has ended"));
   gate_.Open();
   EXPECT_EQ(other.Wait(), 0) << other.Err();
 }
@@ -206,7 +206,7 @@ TEST_F(NodesTest, HostOfTheRendezvousKilled_ALauncherThatMayNotHostStopsAndSaysW
   ASSERT_TRUE(other.WaitForOut("/2 local")) << other.Err();
   host.Signal(SIGKILL);
   EXPECT_EQ(other.Wait(), 1);
-  EXPECT_NE(other.Err().find("no rendezvous server"), std::string::npos) << other.Err();
+  EXPECT_THAT(other.Err(), HasSubstr("no rendezvous server"));
 }
 
 TEST_F(NodesTest, LauncherAndWorkersKilled_TheSurvivorTrainsOnInANewRound) {
@@ -337,8 +337,8 @@ TEST_F(NodesTest, Address_IsThatOfTheRouteToTheServerAndShown) {
   auto flags = [&](std::vector<std::string> more) { return NodeFlags(port_, "2", 1, more, "echo at=$MASTER_ADDR"); };
   Launcher a(flags({"--node-rank=0"})), b(flags({"--local-addr=127.0.0.2"}));
   ExpectEnd({&a, &b});
-  EXPECT_NE(a.Err().find("(127.0.0.1)"), std::string::npos) << a.Err();
-  EXPECT_NE(b.Err().find("(127.0.0.2)"), std::string::npos) << b.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("(127.0.0.1)"));
+  EXPECT_THAT(b.Err(), HasSubstr("(127.0.0.2)"));
   EXPECT_EQ(b.Out(), "at=127.0.0.1\n");
 }
 
@@ -386,7 +386,7 @@ TEST_F(NodesTest, NodeMissing_JoinTimeout_FailsAndSaysWhoCame) {
        {std::string("timed out: 1 of 2 nodes joined within 1s: "),
         absl::StrCat("start ddprun on the other nodes with the same --rdzv-endpoint=127.0.0.1:", port_,
                      " and --rdzv-id=")}) {
-    EXPECT_NE(said.find(part), std::string::npos) << a.Err();
+    EXPECT_THAT(said, HasSubstr(part));
   }
 }
 
@@ -413,7 +413,7 @@ TEST_F(NodesTest, ServerStaysAway_LaunchersStopAndSayWhy) {
   ASSERT_TRUE(a.WaitForOut("rank=0/1")) << a.Err();
   server = nullptr;
   EXPECT_EQ(a.Wait(), 1);
-  EXPECT_NE(a.Err().find("no rendezvous server"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("no rendezvous server"));
 }
 
 TEST_F(NodesTest, Ipv6_Works) {
@@ -461,7 +461,7 @@ TEST_F(NodesTest, SettingsDiffer_TheSecondIsRefusedWithBothValues) {
   EXPECT_EQ(code_a + code_b, 2 + 1) << "the second is rejected; the first times out";
   const std::string err = (code_a == 2 ? a : b).Err();
   EXPECT_EQ(Lines(err), 1) << err;
-  EXPECT_NE(err.find("--max-restarts"), std::string::npos) << err;
+  EXPECT_THAT(err, HasSubstr("--max-restarts"));
 }
 
 TEST_F(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
@@ -472,7 +472,7 @@ TEST_F(NodesTest, Elastic_OneNodeInterrupted_TheOtherIsToldAtOnceAndWaits) {
   b.Signal(SIGINT);
   EXPECT_EQ(b.Wait(), 128 + SIGINT);
   EXPECT_EQ(a.Wait(), 1) << "no replacement within the join timeout";
-  EXPECT_NE(a.Err().find("SIGINT"), std::string::npos) << a.Err();
+  EXPECT_THAT(a.Err(), HasSubstr("SIGINT"));
 }
 
 // Another program listens at the endpoint, and never answers or does not speak gRPC.
@@ -489,8 +489,7 @@ TEST_F(NodesTest, PortTakenByAnotherProgram_SaysSo) {
     const std::string endpoint = absl::StrCat("127.0.0.1:", port);
     const std::string cause =
         answers ? absl::StrCat("tried ", endpoint, ": not a ddprun rendezvous server") : "no answer";
-    EXPECT_NE(a.Err().find(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")), std::string::npos)
-        << a.Err();
+    EXPECT_THAT(a.Err(), HasSubstr(absl::StrCat("ddprun: no rendezvous server at ", endpoint, " for 1s; ")));
     EXPECT_NE(
         a.Err().find(absl::StrCat(" (127.0.0.1): ", cause, "; start it there, or set --rdzv-endpoint to where it is")),
         std::string::npos)

@@ -16,8 +16,8 @@ using ::testing::Test;
 TEST(OneNodeTest, Workers_TwoSlots_GetRanksAndTheLauncherExitsWithZero) {
   Finished launcher(0, Standalone(2, {}, kSayRank));
   const std::string out = launcher.Out();
-  EXPECT_NE(out.find("rank=0/2 local=0/2 group=0/1 attempt=0"), std::string::npos) << out;
-  EXPECT_NE(out.find("rank=1/2 local=1/2 group=0/1 attempt=0"), std::string::npos) << out;
+  EXPECT_THAT(out, HasSubstr("rank=0/2 local=0/2 group=0/1 attempt=0"));
+  EXPECT_THAT(out, HasSubstr("rank=1/2 local=1/2 group=0/1 attempt=0"));
   EXPECT_EQ(launcher.Err(), "");
 }
 
@@ -37,21 +37,19 @@ TEST(OneNodeTest, Workers_EveryVariableOfTorchrunIsSet) {
         "TORCHELASTIC_RESTART_COUNT=[0]", "ROLE_WORLD_SIZE=[1]"}) {
     EXPECT_NE(out.find(expected), std::string::npos) << expected << " in\n" << out;
   }
-  EXPECT_EQ(out.find("[]"), std::string::npos) << out;
+  EXPECT_THAT(out, Not(HasSubstr("[]")));
 }
 
 TEST(OneNodeTest, WorkerFails_NoRestarts_ExitsWithItsCodeAndSaysWhoFailed) {
   Finished launcher(7, Standalone(2, {}, "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 1000"));
   const std::string err = launcher.Err();
-  EXPECT_NE(err.find("rank 1"), std::string::npos) << err;
-  EXPECT_NE(err.find("FAILED"), std::string::npos) << err;
-  EXPECT_NE(err.find("exitcode"), std::string::npos) << err;
-  EXPECT_EQ(err.find("SIGTERM"), std::string::npos) << "the sibling that the launcher ended is no failure: " << err;
+  EXPECT_THAT(err, AllOf(HasSubstr("rank 1"), HasSubstr("FAILED"), HasSubstr("exitcode")));
+  EXPECT_THAT(err, Not(HasSubstr("SIGTERM"))) << "the sibling that the launcher ended is no failure";
 }
 
 TEST(OneNodeTest, WorkerKilled_ExitsWith128PlusSignal) {
   Finished launcher(128 + SIGSEGV, Standalone(2, {}, "if [ $RANK = 0 ]; then kill -SEGV $$; fi; exec sleep 1000"));
-  EXPECT_NE(launcher.Err().find("SIGSEGV"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("SIGSEGV"));
 }
 
 TEST(OneNodeTest, WorkerFails_RestartsLeft_AllWorkersRestartWithTheSameCount) {
@@ -68,14 +66,12 @@ TEST(OneNodeTest, WorkerAlwaysFails_BudgetIsSpentThenItsCodeIsTheExitCode) {
 
 TEST(OneNodeTest, ProgramMissing_FailsAtOnceWithoutRestarts) {
   Finished launcher(127, {"--standalone", "--nproc-per-node=2", "--max-restarts=5", "--no-python", "/no/such/program"});
-  EXPECT_NE(launcher.Err().find("/no/such/program"), std::string::npos) << launcher.Err();
-  EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("/no/such/program"), Not(HasSubstr("new round"))));
 }
 
 TEST(OneNodeTest, WorkerSaysThatStartingAgainIsNoUse_EndsAtOnceWithItsCode) {
   Finished launcher(78, Standalone(2, {"--max-restarts=5"}, "if [ $RANK = 1 ]; then exit 78; fi; exec sleep 1000"));
-  EXPECT_NE(launcher.Err().find("exited with 78 (non-restartable)"), std::string::npos) << launcher.Err();
-  EXPECT_EQ(launcher.Err().find("new round"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("exited with 78 (non-restartable)"), Not(HasSubstr("new round"))));
 }
 
 // Writes an executable file and returns its name.
@@ -104,8 +100,7 @@ TEST(OneNodeTest, ExecutablePythonScript_GoesThroughPythonAsBefore) {
 TEST(OneNodeTest, ShowConfig_PrintsAndStartsNothing) {
   Finished launcher(0, {"--show-config", "--nnodes=2", "--rdzv-endpoint=no-such-host:1", "/no/such/script"},
                     {{"PET_MAX_RESTARTS", "3"}});
-  EXPECT_NE(launcher.Out().find("--rdzv-endpoint=no-such-host:1\n"), std::string::npos) << launcher.Out();
-  EXPECT_NE(launcher.Out().find("PET_MAX_RESTARTS=3\n"), std::string::npos) << launcher.Out();
+  EXPECT_THAT(launcher.Out(), AllOf(HasSubstr("--rdzv-endpoint=no-such-host:1\n"), HasSubstr("PET_MAX_RESTARTS=3\n")));
   EXPECT_EQ(launcher.Err(), "");
 }
 
@@ -168,8 +163,7 @@ TEST(OneNodeTest, RootCause_IsCopiedToTheErrorFileOfAnOuterLauncher) {
   Finished launcher(7, Standalone(2, {}, "[ $RANK = 0 ] && sleep 100; echo boom > $TORCHELASTIC_ERROR_FILE; exit 7"),
                     {{"TORCHELASTIC_ERROR_FILE", path}});
   const std::string content = ReadFile(path);
-  EXPECT_NE(content.find("\"message\":\"boom\""), std::string::npos) << content;
-  EXPECT_NE(content.find("\"errorCode\":7"), std::string::npos) << content;
+  EXPECT_THAT(content, AllOf(HasSubstr("\"message\":\"boom\""), HasSubstr("\"errorCode\":7")));
   Finished good(0, Standalone(1, {}, "exit 0"), {{"TORCHELASTIC_ERROR_FILE", dir.File("none")}});
   EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
 }
@@ -180,21 +174,20 @@ TEST(OneNodeTest, Tee_ALongLineStaysWhole) {
   EXPECT_EQ(Lines(out), 2);
   for (const char rank : {'0', '1'}) {
     const std::string line = absl::StrCat("[default", std::string(1, rank), "]:", std::string(1000000, rank), "\n");
-    EXPECT_NE(out.find(line), std::string::npos) << rank;
+    EXPECT_THAT(out, HasSubstr(line));
   }
 }
 
 TEST(OneNodeTest, NoSuchScript_IsSaidOnce) {
   Finished launcher(127, {"--standalone", "no_such_script.py"});
-  EXPECT_NE(launcher.Err().find("was not started: no such script: no_such_script.py\n"), std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("was not started: no such script: no_such_script.py\n"));
 }
 
 TEST(OneNodeTest, Run_LeavesNothingInTheTemporaryFolder) {
   TempDir dir;
   Finished good(0, Standalone(2, {}, "exit 0"), {{"TMPDIR", dir.path()}});
   Finished bad(1, Standalone(2, {}, "echo boom > $TORCHELASTIC_ERROR_FILE; exit 1"), {{"TMPDIR", dir.path()}});
-  EXPECT_NE(bad.Err().find("boom"), std::string::npos) << bad.Err();
+  EXPECT_THAT(bad.Err(), HasSubstr("boom"));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
@@ -263,8 +256,8 @@ std::string FindFile(const std::string& folder, const std::string& end) {
 TEST(OneNodeTest, TwelveWorkers_TeeAndRedirects_EveryRankHasItsPrefixAndFiles) {
   TempDir dir;
   Finished launcher(0, Standalone(12, {"--tee=3", "--log-dir=" + dir.path()}, "echo out $RANK; echo err $RANK >&2"));
-  EXPECT_NE(launcher.Out().find("[default11]:out 11\n"), std::string::npos) << launcher.Out();
-  EXPECT_NE(launcher.Err().find("[default10]:err 10\n"), std::string::npos) << launcher.Err();
+  EXPECT_THAT(launcher.Out(), HasSubstr("[default11]:out 11\n"));
+  EXPECT_THAT(launcher.Err(), HasSubstr("[default10]:err 10\n"));
   int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
     if (entry.path().filename() == "stdout.log") {
@@ -279,8 +272,7 @@ TEST(OneNodeTest, LocalRanksFilter_TheTerminalShowsOnlyThose) {
   TempDir dir;
   Finished plain(0, Standalone(3, {"--local-ranks-filter=1"}, "echo out $RANK; echo err $RANK >&2"));
   EXPECT_EQ(plain.Out(), "out 1\n");
-  EXPECT_NE(plain.Err().find("err 1\n"), std::string::npos);
-  EXPECT_EQ(plain.Err().find("err 0"), std::string::npos) << plain.Err();
+  EXPECT_THAT(plain.Err(), AllOf(HasSubstr("err 1\n"), Not(HasSubstr("err 0"))));
   Finished tee(0, Standalone(2, {"--local-ranks-filter=0", "--tee=1", "--log-dir=" + dir.path()}, "echo out $RANK"));
   EXPECT_EQ(tee.Out(), "[default0]:out 0\n");
   EXPECT_EQ(ReadFile(FindFile(dir.path(), "1/stdout.log")), "out 1\n");
@@ -292,18 +284,18 @@ TEST(OneNodeTest, LogLinePrefixTemplate_AndFilters) {
                                   {"--tee=3", "--log-dir=" + dir.path(), "--role=r", "--log-line-prefix-template",
                                    "<${role_name} ${rank}> ", "--duplicate-stdout-filters=loss,a,,b"},
                                   "echo loss $RANK; echo step; echo a,b; echo loss >&2"));
-  EXPECT_NE(launcher.Out().find("<r 1> step\n"), std::string::npos) << launcher.Out();
+  EXPECT_THAT(launcher.Out(), HasSubstr("<r 1> step\n"));
   const std::string filtered = ReadFile(FindFile(dir.path(), "attempt_0/filtered_stdout.log"));
   EXPECT_EQ(Lines(filtered), 4) << filtered;
   for (const char* line : {"<r 0> loss 0\n", "<r 1> loss 1\n", "<r 0> a,b\n", "<r 1> a,b\n"})
-    EXPECT_NE(filtered.find(line), std::string::npos) << filtered;
+    EXPECT_THAT(filtered, HasSubstr(line));
 }
 
 TEST(OneNodeTest, FlagsWithoutEffect_WarnAndTheJobRuns) {
   Finished launcher(0, Standalone(1, {"--start-method=fork", "--logs-specs=x"}, "echo ran"));
   EXPECT_EQ(launcher.Out(), "ran\n");
   for (const char* flag : {"--start-method", "--logs-specs"})
-    EXPECT_NE(launcher.Err().find(std::string(flag) + " has no effect: "), std::string::npos) << launcher.Err();
+    EXPECT_THAT(launcher.Err(), HasSubstr(std::string(flag) + " has no effect: "));
 }
 
 TEST(OneNodeTest, MasterAddrAndPort_AreWhereTheStoreIs_InEachRound) {
@@ -324,8 +316,7 @@ TEST(OneNodeTest, MasterPortTaken_AnotherOneAndALineThatSaysSo) {
   ASSERT_TRUE(other.WaitForOut("up")) << other.Err();
   Finished launcher(0, Standalone(1, {absl::StrCat("--master-port=", port)}, "echo at=$MASTER_ADDR:$MASTER_PORT"));
   EXPECT_EQ(Count(launcher.Out(), absl::StrCat(":", port)), 0) << launcher.Out();
-  EXPECT_NE(launcher.Err().find(absl::StrCat("--master-port=", port, " is not available")), std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr(absl::StrCat("--master-port=", port, " is not available")));
   const std::string real = launcher.Out().substr(launcher.Out().find("127."));
   EXPECT_NE(launcher.Err().find("store is at " + real.substr(0, real.find('\n'))), std::string::npos) << launcher.Err();
 }
@@ -363,15 +354,14 @@ TEST(OneNodeTest, NumaBinding_WorkersAreBound_AlsoForkedOnes) {
 
 TEST(OneNodeTest, NumaBinding_CantBeHad_IsAnErrorBeforeAnythingStarts) {
   Finished launcher(2, Standalone(1, {"--numa-binding=node"}, "echo ran"), {{"CUDA_VISIBLE_DEVICES", "MIG-1"}});
-  EXPECT_NE(launcher.Err().find("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"), std::string::npos)
-      << launcher.Err();
+  EXPECT_THAT(launcher.Err(), HasSubstr("--numa-binding: CUDA_VISIBLE_DEVICES names MIG-1"));
 }
 
 TEST(OneNodeTest, OutputFlood_NothingIsLostOrReordered) {
   Finished launcher(0, Standalone(2, {"--tee=1"}, "i=0; while [ $i -lt 20000 ]; do echo $RANK-$i; i=$((i+1)); done"));
   const std::string out = launcher.Out();
   EXPECT_EQ(Lines(out), 40000);
-  EXPECT_NE(out.find("[default0]:0-19999\n"), std::string::npos);
+  EXPECT_THAT(out, HasSubstr("[default0]:0-19999\n"));
   EXPECT_LT(out.find("[default1]:1-9\n"), out.find("[default1]:1-19999\n"));
 }
 
@@ -382,7 +372,7 @@ TEST(OneNodeTest, PythonScript_RunsUnbufferedWithItsArguments) {
   fputs("import os, sys; os.write(1, f'{os.environ[\"RANK\"]} {sys.argv[1:]}\\n'.encode())\n", script);
   fclose(script);
   Finished launcher(0, {"--nproc_per_node", "2", dir.File("t.py"), "--nnodes=9", "-m", "x"});
-  EXPECT_NE(launcher.Out().find("1 ['--nnodes=9', '-m', 'x']"), std::string::npos) << launcher.Out();
+  EXPECT_THAT(launcher.Out(), HasSubstr("1 ['--nnodes=9', '-m', 'x']"));
 }
 
 TEST(OneNodeTest, ManyWorkers_SixtyFour) {

@@ -60,7 +60,7 @@ TEST_F(ProgressTest, Terminal_TheLastRowShowsItAndIsGivenBack) {
   EXPECT_EQ(terminal.Wait(), 0) << terminal.Out();
   const std::string out = terminal.Out();
   const size_t last = out.rfind("ddprun: step ");
-  EXPECT_NE(out.find("\0337\033[1;24r\033[24;1H\033[K\0338", last), std::string::npos) << out;
+  EXPECT_THAT(out.substr(last), HasSubstr("\0337\033[1;24r\033[24;1H\033[K\0338"));
   EXPECT_GE(Count(out, "worker at 50.\r\n"), 2) << out;
 }
 

@@ -12,10 +12,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class PythonCrashTest : public ::testing::TestWithParam<const char*> {
  protected:
   // Runs `script` in one worker, with files in the folder "logs".

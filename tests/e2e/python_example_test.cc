@@ -16,7 +16,6 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::SizeIs;
 

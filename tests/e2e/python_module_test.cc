@@ -11,10 +11,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class PythonModuleTest : public ::testing::Test {
  protected:
   std::string Script(const std::string& text) const {

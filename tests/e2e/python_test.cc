@@ -11,9 +11,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class PythonTest : public ::testing::Test {
  protected:
   PythonTest() { std::ofstream(dir_.File("train.py")) << "import torch\n"; }

@@ -19,8 +19,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 // Prints its ranks at the start of each round and waits for the end of the round. Its step is its first round.
 constexpr char kWorker[] = R"(
 import os, signal, sys

@@ -228,7 +228,7 @@ TEST_F(ServerKillsTest, SecondServerOnTheFolder_IsRefused) {
   Process second({"rendezvous/daemon/rendezvousd", "--listen=127.0.0.1:0", "--state-dir=" + dir_.File("state")});
   EXPECT_EQ(second.Wait(), 1);
   EXPECT_EQ(Lines(second.Err()), 1) << second.Err();
-  EXPECT_NE(second.Err().find("in use by another rendezvousd"), std::string::npos) << second.Err();
+  EXPECT_THAT(second.Err(), HasSubstr("in use by another rendezvousd"));
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   StartServer();

@@ -67,7 +67,7 @@ TEST_F(StalledFilesTest, NodeIsNotLost_ItsWorkersStartWhenTheFilesAreOpen) {
   Tell("end");
   ExpectEnd({&stalled, &other});
   EXPECT_EQ(Count(other.Out(), "attempt="), 2) << other.Out() << other.Err();
-  EXPECT_NE(Log().find("attempt=1"), std::string::npos);
+  EXPECT_THAT(Log(), HasSubstr("attempt=1"));
 }
 
 TEST_F(StalledFilesTest, LauncherCanBeStopped) {

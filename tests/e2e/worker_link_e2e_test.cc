@@ -16,10 +16,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 constexpr char kSpeak[] = R"(
 import json, os, signal, socket, sys
 

@@ -8,8 +8,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class LostNodeTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {2, 2, 2}, .slurmd_timeout = absl::Seconds(5)}); }

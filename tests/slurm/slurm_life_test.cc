@@ -8,9 +8,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class LifeTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {2, 2}, .kill_wait = absl::Seconds(8)}); }
@@ -46,8 +43,7 @@ TEST_F(LifeTest, WorkerFails_SlurmShowsItsCode) {
   const Job job = Train("", "", "FAIL_WITH=7 FAIL_AT=5");
   EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
   EXPECT_EQ(job.Field("ExitCode"), "7:0");
-  EXPECT_THAT(job.Output(), HasSubstr("rank 1 on node2 (local rank 0, pid"));
-  EXPECT_THAT(job.Output(), HasSubstr("exited with code 7"));
+  EXPECT_THAT(job.Output(), AllOf(HasSubstr("rank 1 on node2 (local rank 0, pid"), HasSubstr("exited with code 7")));
   ExpectNoTrainerLeft();
 }
 

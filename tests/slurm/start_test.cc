@@ -8,7 +8,6 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
 
 class StartTest : public SlurmTest {
  protected:
@@ -107,8 +106,7 @@ TEST_F(StartTest, Array_EachElementIsAWorld) {
   for (const char* element : {"0", "1"}) {
     const Job job(absl::StrCat(array.id(), "_", element));
     EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-    EXPECT_THAT(job.Output(), HasSubstr("rank 0 of 2 on node1"));
-    EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2 on node2"));
+    EXPECT_THAT(job.Output(), AllOf(HasSubstr("rank 0 of 2 on node1"), HasSubstr("rank 1 of 2 on node2")));
   }
 }
 

@@ -18,9 +18,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 constexpr char kProgram[] = "tests/launcher/fork_server/preload_worker";
 constexpr char kForked[] = "reached RunWorker";
 
