@@ -5,9 +5,7 @@
 #include <torch/utils.h>
 
 #include <cstring>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "examples/cpp/gpt/model.h"
 #include "tests/testing/process.h"

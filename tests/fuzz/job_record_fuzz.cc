@@ -1,5 +1,4 @@
 // Job records that a rendezvous server reads from its state directory or from etcd.
-#include <string>
 
 #include "rendezvous/core/registry.h"
 #include "rendezvous/state/record_bytes.h"

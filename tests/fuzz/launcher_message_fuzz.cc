@@ -1,5 +1,4 @@
 // Messages from a launcher to the rendezvous server.
-#include <string>
 
 #include "rendezvous/wire/launcher_wire.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,4 @@
 // Messages from a rendezvous server to the launcher.
-#include <string>
 
 #include "rendezvous/wire/server_wire.h"
 #include "tests/fuzz/fuzz.h"

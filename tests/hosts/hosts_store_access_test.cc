@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/hosts/hosts.h"
 

@@ -1,7 +1,6 @@
 // The models of docs/model.md hold in every state of some small worlds, and seeded mistakes are found.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "launcher/config/launch_config.h"

@@ -59,6 +59,14 @@ class CutOffTest : public ::testing::Test {
     if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
   }
   void Clear() { effects_.clear(); }
+  // Round 1 ends, and the Assign of round 2 is read when the lease has expired.
+  void ReadAssignTooLate() {
+    Say(rendezvous::StopRound{1, "", std::nullopt});
+    EndWorker();
+    Clear();
+    now_ = kStart + absl::Seconds(10);
+    Say(rendezvous::Assign{Round(2)});
+  }
 
   template <typename Effect>
   int Count() const {
@@ -203,11 +211,7 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
 
 // A launcher that was stopped for a while reads messages of that age.
 TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
   EXPECT_EQ(Count<effect::ResetConnection>(), 0);
   EXPECT_NE(Sent<rendezvous::Heartbeat>(), nullptr);
@@ -219,11 +223,7 @@ TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   Say(rendezvous::StopRound{2, "", std::nullopt});
   Say(rendezvous::HeartbeatAck{});
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
@@ -232,11 +232,7 @@ TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   Disconnect(std::nullopt);
   machine_.OnConnected(now_, &effects_);
   Say(rendezvous::Welcome{kTimeout / 6});

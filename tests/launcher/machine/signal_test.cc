@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <optional>
-#include <string>
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
 

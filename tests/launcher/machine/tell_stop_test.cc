@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <string>
-#include <vector>
-
 #include "launcher/machine/agent_machine.h"
 
 namespace ddprun::launcher {

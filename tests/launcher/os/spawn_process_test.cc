@@ -14,7 +14,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file_limit.h"
 #include "gmock/gmock.h"
