@@ -42,12 +42,10 @@ Connected Connect(const std::string& listen_at, const std::string& connect_to) {
 // Both query methods must give the same answer.
 void ExpectUser(const Connected& of, uid_t user) {
   SocketOwner owner;
-  const auto told = owner.UserOf(of.peer, of.own);
-  ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_EQ(*told, user);
-  const auto by_proc = SocketOwner::UserByProc(of.peer, of.own);
-  ASSERT_TRUE(by_proc.ok()) << by_proc.status();
-  EXPECT_EQ(*by_proc, user);
+  for (const auto& found : {owner.UserOf(of.peer, of.own), SocketOwner::UserByProc(of.peer, of.own)}) {
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(*found, user);
+  }
 }
 
 void ExpectCode(const SocketAddress& peer, const SocketAddress& own, absl::StatusCode code) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/counted.h"
+#include "base/grpc_cause.h"
+#include "base/text_check.h"
+
 namespace ddprun {
 namespace {
 
@@ -79,6 +83,39 @@ TEST(Utf8Prefix, EndsBetweenCharacters) {
   EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 9), "a\xc3\xa4z");
   EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 3), "\xc3\xa4z");
   EXPECT_EQ(Utf8Suffix("a\xc3\xa4z", 2), "z");
+}
+
+TEST(CountedTest, OneIsSingular) {
+  EXPECT_EQ(Counted(0, "node"), "0 nodes");
+  EXPECT_EQ(Counted(1, "node"), "1 node");
+  EXPECT_EQ(Counted(2, "GPU"), "2 GPUs");
+}
+
+TEST(HasControlTest, LineEndsAndEscapesAndC1) {
+  EXPECT_FALSE(HasControl("node-1 \xC3\xA4"));
+  for (const char* text : {"a\nb", "a\tb", "\x1b[2J", "\xC2\x9B"}) EXPECT_TRUE(HasControl(text)) << text;
+}
+
+TEST(IsUtf8Test, NoOverlongFormsAndNoCutCharacters) {
+  EXPECT_TRUE(IsUtf8("") && IsUtf8("a\xE2\x82\xAC"));
+  EXPECT_FALSE(IsUtf8("a\xE2\x82") || IsUtf8("\xC0\x80"));
+}
+
+TEST(GrpcCauseTest, WrappersAndAddressesAreLeftOut) {
+  EXPECT_EQ(GrpcCause("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:29400: Failed to connect "
+                      "to remote host: Connection refused"),
+            "Connection refused");
+  EXPECT_EQ(
+      GrpcCause("failed to connect to all addresses; last error: UNAVAILABLE: ipv6:%5B::1%5D:29400: Socket closed"),
+      "Socket closed");
+  EXPECT_EQ(GrpcCause("ipv4:10.0.0.1:29400: sendmsg:Broken pipe"), "Broken pipe");
+  EXPECT_EQ(GrpcCause("recvmsg:Connection reset by peer"), "Connection reset by peer");
+}
+
+TEST(GrpcCauseTest, AnythingElseStays) {
+  for (const char* message : {"", "etcdserver: no leader", "nnodes differs: 2 on ipv4:", "host ipv6:x"}) {
+    EXPECT_EQ(GrpcCause(message), message);
+  }
 }
 
 }  // namespace

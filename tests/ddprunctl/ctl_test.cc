@@ -52,20 +52,24 @@ class CtlTest : public ::testing::Test {
     EXPECT_EQ(answer.exit, 0) << answer.err;
     return nlohmann::json::parse(answer.out, nullptr, false);
   }
-  // One line that says why, and nothing else.
+  void Do(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) const {
+    const Answer answer = Ctl(std::move(arguments), std::move(environment));
+    EXPECT_EQ(answer.exit, 0) << answer.err;
+  }
+  // Fails with one line that has the reason, and no output.
   static void ExpectRefused(const Answer& answer, const std::string& why) {
     EXPECT_EQ(answer.exit, 1) << answer.err;
     EXPECT_TRUE(absl::StrContains(answer.err, why)) << answer.err;
     EXPECT_EQ(Lines(answer.err), 1) << answer.err;
     EXPECT_EQ(answer.out, "");
   }
-  // The job is in this state, round and has so many nodes.
+  // The job has this state, round and number of nodes.
   bool JobIs(const std::string& state, int nodes) const {
     const nlohmann::json job = Json({"show", "job"});
     return job.is_object() && job["state"] == state && job["node_count"] == nodes;
   }
 
-  // A launcher whose worker says its rank and stays.
+  // A launcher whose worker prints its rank and keeps running.
   std::unique_ptr<Launcher> Node(const std::string& nnodes, int max_restarts = 3) const {
     return std::make_unique<Launcher>(NodeFlags(port_, nnodes, 1, {absl::StrCat("--max-restarts=", max_restarts)},
                                                 std::string(kSayRank) + "exec sleep 1000"));
@@ -79,8 +83,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   const TempDir folder;
   const std::string event_log = folder.File("events");
   StartServer({absl::StrCat("--event-log=", event_log)});
-  const auto a = Node("2");
-  const auto b = Node("2");
+  const auto a = Node("2"), b = Node("2");
   ASSERT_TRUE(a->WaitForOut("/2 local=")) << a->Err();
   ASSERT_TRUE(b->WaitForOut("/2 local=")) << b->Err();
 
@@ -99,8 +102,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   ASSERT_TRUE(watch.WaitForOut("round.assigned")) << watch.Err();
   const Answer stop = Ctl({"stop", "job"});
   EXPECT_EQ(stop.exit, 0) << stop.err;
-  EXPECT_EQ(a->Wait(), 143) << a->Err();
-  EXPECT_EQ(b->Wait(), 143) << b->Err();
+  ExpectEnd({a.get(), b.get()}, 143);
   EXPECT_TRUE(absl::StrContains(a->Err(), "stopped by 127.0.0.1")) << a->Err();
   EXPECT_TRUE(watch.WaitForOut("job.stopped")) << watch.Err();
   EXPECT_EQ(Json({"show", "job"})["verdict"]["exit_code"], 143);
@@ -108,7 +110,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
   const Answer again = Ctl({"stop", "job"});
   EXPECT_EQ(again.exit, 1);
   EXPECT_TRUE(absl::StrContains(again.err, "job job has ended: stopped by 127.0.0.1")) << again.err;
-  // The server ends its streams at once.
+  // The server closes its streams immediately.
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_TRUE(watch.WaitForErr("ddprunctl: lost the rendezvous server; trying again for 30s\n")) << watch.Err();
@@ -121,8 +123,7 @@ TEST_F(CtlTest, RunningJob_IsShownAndStopped) {
 
 TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
   StartServer();
-  const auto a = Node("2");
-  const auto b = Node("2");
+  const auto a = Node("2"), b = Node("2");
   ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
   ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
   const auto c = Node("2");
@@ -138,16 +139,13 @@ TEST_F(CtlTest, Kick_SpareTakesTheNodesPlace) {
   EXPECT_TRUE(Eventually([&] { return JobIs("running", 2); }));
   const Answer nobody = Ctl({"kick", "job", victim});
   EXPECT_EQ(nobody.exit, 3) << nobody.err;
-  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
-  EXPECT_EQ(c->Wait(), 143);
-  EXPECT_EQ(a->Wait(), 143);
-  EXPECT_EQ(b->Wait(), 143);
+  Do({"stop", "job"});
+  ExpectEnd({c.get(), a.get(), b.get()}, 143);
 }
 
 TEST_F(CtlTest, Kick_NoRestartsAndNoSpare_JobWaitsForAnotherNode) {
   StartServer();
-  const auto a = Node("2", 0);
-  const auto b = Node("2", 0);
+  const auto a = Node("2", 0), b = Node("2", 0);
   ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
   ASSERT_TRUE(b->WaitForOut("round=1")) << b->Err();
   const nlohmann::json nodes = Json({"nodes", "job"})["nodes"];
@@ -157,7 +155,7 @@ TEST_F(CtlTest, Kick_NoRestartsAndNoSpare_JobWaitsForAnotherNode) {
   EXPECT_TRUE(Eventually([&] { return JobIs("waiting", 1); }));
   const auto c = Node("2", 0);
   EXPECT_TRUE(c->WaitForOut("attempt=0 round=2")) << c->Err();
-  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
+  Do({"stop", "job"});
   for (const auto* node : {&a, &b, &c}) EXPECT_EQ((*node)->Wait(), 143) << (*node)->Err();
 }
 
@@ -167,24 +165,23 @@ TEST_F(CtlTest, Resize_JobGrowsAndShrinks) {
   ASSERT_TRUE(a->WaitForOut("round=1")) << a->Err();
   const auto b = Node("1");
   ASSERT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
-  EXPECT_EQ(Ctl({"resize", "job", "1:2"}).exit, 0);
+  Do({"resize", "job", "1:2"});
   ASSERT_TRUE(b->WaitForOut("rank=1/2")) << b->Err();
-  EXPECT_EQ(Ctl({"resize", "job", "1"}).exit, 0);
+  Do({"resize", "job", "1"});
   ASSERT_TRUE(a->WaitForOut("round=3")) << a->Err();
   EXPECT_TRUE(absl::StrContains(a->Out(), "rank=0/1 local=0/1 group=0/1 attempt=0 round=3")) << a->Out();
   EXPECT_TRUE(Eventually([&] { return Json({"spares"})["nodes"].size() == 1; })) << b->Err();
-  EXPECT_EQ(Ctl({"stop", "job"}).exit, 0);
-  EXPECT_EQ(a->Wait(), 143);
-  EXPECT_EQ(b->Wait(), 143);
+  Do({"stop", "job"});
+  ExpectEnd({a.get(), b.get()}, 143);
 }
 
 TEST_F(CtlTest, Drain_OutlivesTheServer) {
   const TempDir folder;
   const std::string state = absl::StrCat("--state-dir=", folder.path());
   StartServer({state});
-  EXPECT_EQ(Ctl({"drain", "node-a"}).exit, 0);
-  EXPECT_EQ(Ctl({"drain", "node-b"}).exit, 0);
-  EXPECT_EQ(Ctl({"undrain", "node-b"}).exit, 0);
+  Do({"drain", "node-a"});
+  Do({"drain", "node-b"});
+  Do({"undrain", "node-b"});
   server_->Signal(SIGTERM);
   ASSERT_EQ(server_->Wait(), 0);
   StartServer({state});
@@ -194,7 +191,7 @@ TEST_F(CtlTest, Drain_OutlivesTheServer) {
   EXPECT_EQ(hosts[0]["name"], "node-a");
   EXPECT_EQ(hosts[0]["drained"], true);
   EXPECT_EQ(Lines(Ctl({"jobs"}).out), 1) << "the server's own record is no job";
-  EXPECT_EQ(Ctl({"undrain", "node-a"}).exit, 0);
+  Do({"undrain", "node-a"});
 }
 
 TEST_F(CtlTest, Drain_HostWithoutNodes_Warns) {
@@ -229,7 +226,7 @@ TEST_F(CtlTest, WaitAndWatch_ExitWithTheJobsCode) {
     EXPECT_TRUE(absl::StrContains(wait.Out(), code == 0 ? "finished" : "failed")) << wait.Out();
     EXPECT_FALSE(absl::StrContains(wait.Out(), "running")) << wait.Out();
     EXPECT_EQ(Ctl({"wait", "job"}).exit, code);
-    EXPECT_EQ(Ctl({"show", "job"}).exit, 0);
+    Do({"show", "job"});
   }
 }
 
@@ -244,7 +241,7 @@ TEST_F(CtlTest, WrongCalls_ExitCodes) {
     EXPECT_EQ(Lines(missing.err), 1) << missing.err;
   }
   EXPECT_EQ(Ctl({"undrain", "nix"}).exit, 3);
-  EXPECT_EQ(Ctl({"jobs"}).exit, 0);
+  Do({"jobs"});
   server_->Signal(SIGKILL);
   server_->Wait();
   const Answer nobody = Ctl({"jobs"});
@@ -282,12 +279,11 @@ TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
   EXPECT_EQ(missing.exit, 2) << missing.err;
   EXPECT_EQ(Lines(missing.err), 1) << missing.err;
   const std::string flag = absl::StrCat("--token-file=", file);
-  const Answer with = Ctl({"drain", "a", flag});
-  EXPECT_EQ(with.exit, 0) << with.err;
+  Do({"drain", "a", flag});
   EXPECT_EQ(Json({"hosts", flag})["hosts"][0]["drained"], true);
   const Answer by_variable = Ctl({"undrain", "a"}, {{"DDPRUN_TOKEN", kToken}});
   EXPECT_EQ(by_variable.exit, 0) << by_variable.err;
-  // Whoever has the token is known by the address only; it stays a secret.
+  // Holders of the token are identified by their address only; the token is not shown.
   const Answer events = Ctl({"events", flag, "--output=json"});
   EXPECT_EQ(Count(events.out, "\"actor\":\"127.0.0.1\""), 2) << events.out;
   EXPECT_FALSE(absl::StrContains(events.out + server_->Out() + server_->Err(), kToken));
@@ -296,7 +292,7 @@ TEST_F(CtlTest, ServerWithToken_TakesCommandsOnlyWithIt) {
 TEST_F(CtlTest, TokensWithRoles_OwnerStopsTheJob_AlsoAfterARestart) {
   const std::string folder = NewFolder("roles"), file = folder + "/token";
   std::string text;
-  std::map<std::string, std::map<std::string, std::string>> as;  // the environment of each
+  std::map<std::string, std::map<std::string, std::string>> as;  // environment of each user
   for (const std::string who : {"read:page", "launcher:alice", "launcher:bob"}) {
     const std::string token = absl::StrCat("0123456789abcdef-", who);
     absl::StrAppend(&text, who, " ", token, "\n");
@@ -346,7 +342,7 @@ TEST_F(CtlTest, ServerWithClientCertificates_KnowsWhoCommands) {
     ExpectRefused(Ctl(with({command, "job"}, shown(other_ca, "alice", ca))), "TLS handshake failed");
     ExpectRefused(Ctl({command, "job", "--tls-ca=" + ca.ca()}), "TLS handshake failed");
     ExpectRefused(Ctl({command, "job"}), "a server with TLS needs --tls-ca");
-    // A server that only pretends to be it.
+    // A server that impersonates it.
     ExpectRefused(Ctl(with({command, "job"}, shown(ca, "alice", other_ca))), "TLS handshake failed");
   }
   const Answer stop = Ctl(with({"stop", "job"}, shown(ca, "alice", ca)));

@@ -1,4 +1,4 @@
-// docs/from_torchrun.md leaves out no flag, neither ddprun's nor torchrun's. (scripts/check finds the tests that it
+// docs/from_torchrun.md has every flag of ddprun and torchrun. (scripts/check finds the tests that it
 // names.) Flags that only ddprun has are few, and the documents show a command that uses each of them.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace ddprun::testing {
 namespace {
 
-// Of torchrun 2.15.
+// torchrun 2.15.
 constexpr const char* kTorchrunsFlags[] = {"nnodes",
                                            "nproc-per-node",
                                            "rdzv-backend",

@@ -1,4 +1,4 @@
-// How long launchers wait for a server is said alike wherever operators read it.
+// The documented reconnect timeout is the same in all places.
 #include <gtest/gtest.h>
 
 #include <string>

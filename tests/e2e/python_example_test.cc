@@ -16,7 +16,6 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::SizeIs;
 
@@ -26,7 +25,7 @@ class PythonExampleTest : public ::testing::Test {
     if (VenvPython().empty()) GTEST_SKIP() << "there is no .venv";
   }
 
-  // In a folder of its own, into which it saves.
+  // Runs in a separate folder, into which it saves.
   std::string Command(const std::string& program, int steps) const {
     return absl::StrCat("cd ", dir_.path(), " && exec ", std::filesystem::absolute("launcher/ddprun").string(),
                         " --standalone --nproc-per-node=2 --max-restarts=3 ",
@@ -50,7 +49,7 @@ TEST_F(PythonExampleTest, Stopped_SavesFirst) {
   }
 }
 
-// What a run of elastic_reform.py printed: of each rank, the losses by step, and the processes in their order.
+// Output of elastic_reform.py: for each rank the losses by step, and its processes in order.
 struct Printed {
   explicit Printed(const std::string& out) {
     static const std::regex kLine("rank (\\d) pid (\\d+) step (\\d+) loss (\\S+)\n");

@@ -11,10 +11,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class PythonModuleTest : public ::testing::Test {
  protected:
   std::string Script(const std::string& text) const {
@@ -27,6 +23,12 @@ class PythonModuleTest : public ::testing::Test {
     flags.push_back(Script(script));
     return flags;
   }
+  // Runs the script without a launcher.
+  void ExpectOut(const std::string& script, const std::string& out) const {
+    Process alone({"/usr/bin/env", "python3", Script(script)}, {{"PYTHONPATH", python_.at("PYTHONPATH")}});
+    EXPECT_EQ(alone.Wait(), 0) << alone.Err();
+    EXPECT_EQ(alone.Out(), out);
+  }
 
   const std::map<std::string, std::string> python_ = {{"PYTHON_EXEC", "python3"},
                                                       {"PYTHONPATH", std::filesystem::absolute("packaging/wheel")}};
@@ -34,13 +36,12 @@ class PythonModuleTest : public ::testing::Test {
 };
 
 TEST_F(PythonModuleTest, ReportProgress_TheSummaryHasTheLastOne) {
-  Launcher launcher(Flags(R"(
+  Finished launcher(3, Flags(R"(
 worker.report_progress(119)
 worker.report_progress(120, samples=7680, phase="r\u00fcckw\u00e4rts \ud800", loss=float("inf"))
 sys.exit(3)
 )"),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Err(), HasSubstr("exited with code 3; last reported step 120, 7680 samples, phase "
                                         "r\xC3\xBC"
                                         "ckw\xC3\xA4rts ?, loss inf, "))
@@ -48,7 +49,7 @@ sys.exit(3)
 }
 
 TEST_F(PythonModuleTest, ReportProgress_ValuesOutOfRange_AreRefused) {
-  Launcher launcher(Flags(R"(
+  Finished launcher(3, Flags(R"(
 for arguments in ({"step": -1}, {"step": 1, "samples": -1}, {"step": 2**63}):
     try:
         worker.report_progress(**arguments)
@@ -58,13 +59,12 @@ worker.report_progress(2**63 - 1)
 sys.exit(3)
 )"),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_EQ(Count(launcher.Out(), "refused ."), 3);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 9223372036854775807, ")) << launcher.Err();
 }
 
 TEST_F(PythonModuleTest, ReportProgress_InAForkedChild_DoesNothing) {
-  Launcher launcher(Flags(R"(
+  Finished launcher(3, Flags(R"(
 worker.report_progress(1)
 child = os.fork()
 if child == 0:
@@ -75,7 +75,6 @@ worker.report_progress(2)
 sys.exit(3)
 )"),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("last reported step 2, "), Not(HasSubstr("worker link"))))
       << launcher.Err();
 }
@@ -115,7 +114,7 @@ print("between 30 and 300:", 30 < worker.stop_requested() <= 300, ".", flush=Tru
   EXPECT_THAT(launcher.Out(), HasSubstr("between 30 and 300: True .")) << launcher.Err();
 }
 
-// A tracer stands for the handler, once for each instruction of the first call.
+// A tracer simulates the handler, once at each instruction of the first call.
 TEST_F(PythonModuleTest, SignalHandlerInTheFirstCall_ThereIsOneConnection) {
   Process python({"/usr/bin/env", "python3", Script(R"(
 import importlib, socket
@@ -177,7 +176,7 @@ def say_reform(round):
 )";
 
 TEST_F(PythonModuleTest, LauncherThatHasNoRoomForAConnection_IsAskedAgain) {
-  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+  ExpectOut(std::string(kLauncher) + R"(
 listener.listen(0)
 other = socket.socket(socket.AF_UNIX)
 other.connect("\0" + name)
@@ -189,14 +188,12 @@ while worker._link.socket is None:
 connection = listener.accept()[0]
 lines = connection.makefile()
 print(json.loads(lines.readline())["type"], json.loads(lines.readline())["step"], ".")
-)")},
-                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
-  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
-  EXPECT_EQ(alone.Out(), "hello 2 .\n");
+)",
+            "hello 2 .\n");
 }
 
 TEST_F(PythonModuleTest, KeepProcess_WithManyDescriptors_TheThreadWaits) {
-  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+  ExpectOut(std::string(kLauncher) + R"(
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 many = [os.dup(0) for _ in range(1100)]
@@ -219,14 +216,12 @@ say(type="stop", deadline=100)
 while worker.stop_requested() is None:
     time.sleep(0.001)
 print(reads < 5 or reads, ".")
-)")},
-                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
-  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
-  EXPECT_EQ(alone.Out(), "True .\n");
+)",
+            "True .\n");
 }
 
 TEST_F(PythonModuleTest, OnSuspendThatFails_IsRaisedByNextRound_WhichComesAllTheSame) {
-  Process alone({"/usr/bin/env", "python3", Script(std::string(kLauncher) + R"(
+  ExpectOut(std::string(kLauncher) + R"(
 def fail(suspend):
     raise KeyError(suspend.round)
 
@@ -242,14 +237,12 @@ for round in (1, 2):
     except KeyError as error:
         print("raised", error, ".")
     print(worker.next_round().round, ".")
-)")},
-                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
-  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
-  EXPECT_EQ(alone.Out(), "raised 1 .\n2 .\nraised 2 .\n3 .\n");
+)",
+            "raised 1 .\n2 .\nraised 2 .\n3 .\n");
 }
 
 TEST_F(PythonModuleTest, WithoutALauncher_CtrlCStops_TheSecondOneInterrupts) {
-  Process alone({"/usr/bin/env", "python3", Script(R"(
+  ExpectOut(R"(
 import signal
 assert worker.stop_requested() is None
 os.kill(os.getpid(), signal.SIGINT)
@@ -259,35 +252,30 @@ try:
     time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted .")
-)")},
-                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
-  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
-  EXPECT_EQ(alone.Out(), "True .\ninterrupted .\n");
+)",
+            "True .\ninterrupted .\n");
 }
 
 TEST_F(PythonModuleTest, WithoutALauncher_ReportsGoNowhere_ASignalStops) {
-  Process alone({"/usr/bin/env", "python3", Script(R"(
+  ExpectOut(R"(
 import signal
 worker.report_progress(1)
 assert worker.stop_requested() is None
 os.environ["DDPRUN_STOP_GRACE"] = "7"
 os.kill(os.getpid(), signal.SIGTERM)
 print("at most 7:", 0 < worker.stop_requested() <= 7, ".")
-)")},
-                {{"PYTHONPATH", python_.at("PYTHONPATH")}});
-  EXPECT_EQ(alone.Wait(), 0) << alone.Err();
-  EXPECT_EQ(alone.Out(), "at most 7: True .\n");
+)",
+            "at most 7: True .\n");
 }
 
 TEST_F(PythonModuleTest, KeepProcess_AfterAReport_TheLauncherHasOneConnection) {
-  Launcher launcher(Flags(R"(
+  Finished launcher(3, Flags(R"(
 worker.report_progress(1)
 print(worker.keep_process(on_suspend=print), worker.suspend_requested(), ".", flush=True)
 worker.report_progress(7)
 sys.exit(3)
 )"),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Out(), HasSubstr("True None ."));
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("last reported step 7"), Not(HasSubstr("worker link"))))
       << launcher.Err();

@@ -19,9 +19,7 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
-// Says at the start of each round who it is, and waits for the end of the round. Its step is the round it came in.
+// Prints its ranks at the start of each round and waits for the end of the round. Its step is its first round.
 constexpr char kWorker[] = R"(
 import os, signal, sys
 # Python's own handler runs later, so a signal may come between it and a pause, which then lasts.
@@ -95,7 +93,7 @@ class ReformE2eTest : public ::testing::Test {
     return Launch(slots, std::move(more), std::move(environment));
   }
 
-  // Who said in this round that he is there, by rank.
+  // Workers that reported in this round, by rank.
   static std::map<int, Said> InRound(Launcher* launcher, int round) {
     static const std::regex kLine(
         "(new|kept)[^=\n]*(?:source=\\S+)? +rank=(\\d+)/(\\d+) group=\\d+ local=(\\d+) round=(\\d+) pid=(\\d+) "
@@ -109,7 +107,7 @@ class ReformE2eTest : public ::testing::Test {
     }
     return said;
   }
-  // Waits until all workers of these launchers are in the round.
+  // Waits until all workers of these launchers have reported in the round.
   static std::map<int, Said> WaitForRound(const std::vector<Launcher*>& launchers, int round, size_t workers) {
     std::map<int, Said> said;
     EXPECT_TRUE(Eventually([&] {
@@ -120,7 +118,7 @@ class ReformE2eTest : public ::testing::Test {
         << launchers[0]->Err();
     return said;
   }
-  // The round that follows when these have died, and all others are kept.
+  // Waits for the next round after the death of `dead`, and checks that all others are kept.
   static std::map<int, Said> ExpectReplaced(const std::vector<Launcher*>& launchers, const std::map<int, Said>& before,
                                             const std::vector<int>& dead, int round = 2) {
     std::map<int, Said> after = WaitForRound(launchers, round, before.size());
@@ -149,7 +147,7 @@ TEST_F(ReformE2eTest, OneOfThreeIsKilled_TheOthersKeepTheirProcesses) {
   const auto second = ExpectReplaced({launcher.get()}, first, {1});
   EXPECT_EQ(second.at(0).restarts, 1);
   EXPECT_THAT(launcher->Out(), HasSubstr("kept source=0  rank=2/3"));
-  // And again, with one that was new.
+  // Again, with the replacement.
   kill(second.at(1).pid, SIGKILL);
   EndAll({launcher.get()}, ExpectReplaced({launcher.get()}, second, {1}, 3));
 }
@@ -168,7 +166,7 @@ TEST_F(ReformE2eTest, ASecondDiesWhileTheFirstIsReplaced) {
   const auto launcher = Launch(3, {"--standalone"}, {{"DIES_SUSPENDED", "2"}});
   const auto first = WaitForRound({launcher.get()}, 1, 3);
   kill(first.at(1).pid, SIGKILL);
-  // The round in which it was to go on may have begun, or not.
+  // The next round may have begun already, or not.
   std::map<int, Said> last;
   ASSERT_TRUE(Eventually([&] {
     for (const int round : {2, 3}) {
@@ -223,7 +221,7 @@ TEST_F(ReformE2eTest, OnePlainWorkerOnAnotherNode_AllAreStartedAgainAndTheLogSay
   EXPECT_THAT(aware->Err(), HasSubstr("stopping rank 1, which can't go on: restarting all workers: those of node "));
 }
 
-// Three nodes of two workers each, of which two are enough; the server is a program of its own.
+// Three nodes of two workers each, of which two suffice; the server is a separate program.
 class ThreeNodesTest : public ReformE2eTest {
  protected:
   ThreeNodesTest() {
@@ -243,7 +241,7 @@ class ThreeNodesTest : public ReformE2eTest {
     }
     return nullptr;
   }
-  // The workers of the others are the same processes with ranks 0 to 3.
+  // The other nodes' workers are the same processes, with ranks 0 to 3.
   std::map<int, Said> ExpectTheOthersGoOn(Launcher* gone) {
     std::vector<Launcher*> others = All();
     others.erase(std::find(others.begin(), others.end(), gone));
@@ -284,11 +282,11 @@ TEST_F(ThreeNodesTest, ANodeIsPreempted_TheOthersFinishTheirStepAndGoOn_NobodyIs
   EXPECT_THAT(other->Out(), HasSubstr("suspended Suspend(round=1, at_step_end=True"));
 }
 
-// One node of two is lost: the workers of the other are suspended, and wait.
+// One node of two is lost: the other node's workers are suspended and wait.
 TEST_F(ReformE2eTest, CtrlCWhileSuspended_NothingIsLeft) {
   const auto a = Node("2", 2), b = Node("2", 2);
   const auto first = WaitForRound({a.get(), b.get()}, 1, 4);
-  // The one with rank 0 hosts the server.
+  // The launcher with rank 0 hosts the server.
   Launcher* const stays = InRound(a.get(), 1).count(0) != 0 ? a.get() : b.get();
   (stays == a.get() ? b : a)->Signal(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Count(stays->Out(), "suspended Suspend(round=1") == 2; })) << stays->Err();

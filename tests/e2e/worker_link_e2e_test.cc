@@ -16,10 +16,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 constexpr char kSpeak[] = R"(
 import json, os, signal, socket, sys
 
@@ -44,7 +40,7 @@ class WorkerLinkTest : public ::testing::Test {
     std::ofstream(dir_.File("train.py")) << kSpeak << text;
     return dir_.File("train.py");
   }
-  // The arguments of a launcher of one node.
+  // Arguments of a one-node launcher.
   std::vector<std::string> Flags(int slots, const std::string& script, std::vector<std::string> more = {}) const {
     std::vector<std::string> flags = {"--standalone", absl::StrCat("--nproc-per-node=", slots)};
     flags.insert(flags.end(), more.begin(), more.end());
@@ -57,7 +53,8 @@ class WorkerLinkTest : public ::testing::Test {
 };
 
 TEST_F(WorkerLinkTest, Section3_2_TheFailedWorkersLineAndTheSummarySayWhereItWas) {
-  Launcher launcher(Flags(2, absl::StrCat(R"(
+  Finished launcher(3,
+                    Flags(2, absl::StrCat(R"(
 link = connect()
 if rank == 0:
     tell(link, type="progress", step=121)
@@ -65,7 +62,6 @@ if rank == 0:
 )",
                                           kReport, "sys.exit(3)\n")),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   const std::string err = launcher.Err();
   EXPECT_THAT(err, HasSubstr("exited with code 3; last reported step 120, phase backward, loss 2.5, ")) << err;
   EXPECT_THAT(err, HasSubstr("  progress  : last reported step 120, phase backward, loss 2.5, ")) << err;
@@ -79,16 +75,14 @@ TEST_F(WorkerLinkTest, Section3_2_EveryNodeSaysIt) {
                                     Script(absl::StrCat("link = connect()\n", kReport,
                                                         "signal.pause() if rank == 0 else os.kill(os.getpid(), 9)\n"))};
   Launcher a(flags, python_), b(flags, python_);
-  EXPECT_EQ(a.Wait(), 128 + SIGKILL);
-  EXPECT_EQ(b.Wait(), 128 + SIGKILL);
+  ExpectEnd({&a, &b}, 128 + SIGKILL);
   for (const std::string& err : {a.Err(), b.Err()}) {
     EXPECT_THAT(err, AllOf(HasSubstr("rank      : 1 "), HasSubstr("  progress  : last reported step 120"))) << err;
   }
 }
 
 TEST_F(WorkerLinkTest, PlainWorkers_NothingChanges) {
-  Launcher launcher(Flags(1, "sys.exit(3)\n"), python_);
-  EXPECT_EQ(launcher.Wait(), 3);
+  Finished launcher(3, Flags(1, "sys.exit(3)\n"), python_);
   EXPECT_THAT(launcher.Err(), AllOf(Not(HasSubstr("worker link")), Not(HasSubstr("progress")), HasSubstr("code 3")));
 }
 
@@ -96,15 +90,14 @@ TEST_F(WorkerLinkTest, WorkersOfAForkServerReportToo) {
   std::ofstream(dir_.File("a_module.py")) << "";
   std::map<std::string, std::string> environment = python_;
   environment["PYTHONPATH"] = dir_.path();
-  Launcher launcher(Flags(4, absl::StrCat("link = connect()\n", kReport, "sys.exit(3)\n"), {"--preload=a_module"}),
+  Finished launcher(3, Flags(4, absl::StrCat("link = connect()\n", kReport, "sys.exit(3)\n"), {"--preload=a_module"}),
                     environment);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("worker link"))) << launcher.Err();
 }
 
 TEST_F(WorkerLinkTest, Section2_4_RubbishAndFloods_OneLineEach_TheJobSucceeds) {
-  Launcher launcher(Flags(3, R"(
+  Finished launcher(0, Flags(3, R"(
 link = connect()
 line = {0: b"rubbish\n", 1: b"x" * 5000, 2: b'{"type":"progress","step":1}\n' * 100}[rank]
 try:
@@ -113,7 +106,6 @@ except OSError:
     print("closed .", flush=True)
 )"),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "closed ."), 3);
   const std::string err = launcher.Err();
   EXPECT_EQ(Count(err, "worker link: closed the connection of process "), 3) << err;
@@ -123,31 +115,29 @@ except OSError:
 }
 
 TEST_F(WorkerLinkTest, Section2_3_AChildThatHoldsTheSocketKeepsNothingOpen) {
-  Launcher launcher(Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
 if os.fork() == 0:
     os.setsid()
     signal.pause()
 sys.exit(3)
 )")),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Err(), HasSubstr("last reported step 120")) << launcher.Err();
 }
 
 TEST_F(WorkerLinkTest, Section2_3_ASecondConnectionIsClosed_TheFirstCounts) {
-  Launcher launcher(Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
+  Finished launcher(3, Flags(1, absl::StrCat("link = connect()\n", kReport, R"(
 other = connect()
 assert other.recv(1) == b""
 sys.exit(3)
 )")),
                     python_);
-  EXPECT_EQ(launcher.Wait(), 3);
   EXPECT_THAT(launcher.Err(), AllOf(HasSubstr("this worker already has a connection"),
                                     HasSubstr("exited with code 3; last reported step 120")))
       << launcher.Err();
 }
 
-// The address of a running launcher, whose worker prints it and waits.
+// A running launcher whose worker prints the link's address and waits.
 class RunningLinkTest : public WorkerLinkTest {
  protected:
   RunningLinkTest()

@@ -1,4 +1,4 @@
-// The variables of whatever started a launcher: SLURM, MPI, Kubernetes. Lines of NAME=value.
+// Variables that SLURM, MPI or Kubernetes set for a launcher, as NAME=value lines.
 #include "launcher/cluster/detect.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-// A command line, a word a line up to an empty line, and the PET_ variables after it.
+// A command line, one word per line up to an empty line, followed by PET_ variables.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// SLURM's short forms: a list of hosts, and a number for each node.
+// SLURM's compressed forms: a list of hosts, and a number per node.
 #include "launcher/cluster/host_list.h"
 
 #include "launcher/cluster/task_counts.h"

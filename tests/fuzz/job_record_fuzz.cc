@@ -1,5 +1,4 @@
-// What a rendezvous server reads from its state directory or from etcd.
-#include <string>
+// Job records that a rendezvous server reads from its state directory or from etcd.
 
 #include "rendezvous/core/registry.h"
 #include "rendezvous/state/record_bytes.h"
@@ -10,11 +9,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ddprun::rendezvous;  // NOLINT
   absl::StatusOr<JobRecord> record = RecordFromBytes({reinterpret_cast<const char*>(data), size});
   if (!record.ok()) return 0;
-  // What was read can be written, and is read again, now and at any later time.
+  // A record that was read can be written and read again, now and at any later time.
   FUZZ_CHECK(RecordFromBytes(ToBytes(*record)).ok());
   AddAge(kMaxDuration, &*record);
   FUZZ_CHECK(RecordFromBytes(ToBytes(*record)).ok());
-  // A server goes on with it, and writes what it can read.
+  // A server resumes from it, and writes records that it can read.
   const SteadyTime began = SteadyTime::FromStart(absl::Seconds(100));
   Registry registry(began, true);
   SavedState saved;

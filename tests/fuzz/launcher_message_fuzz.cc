@@ -1,5 +1,4 @@
-// What the rendezvous server reads from a launcher.
-#include <string>
+// Messages from a launcher to the rendezvous server.
 
 #include "rendezvous/wire/launcher_wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!proto.ParseFromArray(data, static_cast<int>(size))) return 0;
   const absl::StatusOr<LauncherMessage> message = FromProto(proto);
   if (!message.ok()) return 0;
-  // What was taken can be sent, and is taken again as the same.
+  // An accepted message can be sent, and is decoded identically.
   const absl::StatusOr<LauncherMessage> again = FromProto(ToProto(*message));
   FUZZ_CHECK(again.ok() && *again == *message);
   return 0;

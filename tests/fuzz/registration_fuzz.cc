@@ -1,4 +1,4 @@
-// What a launcher tells a store.
+// A launcher's registration with a store.
 #include "launcher/store/registration.h"
 
 #include "launcher/store/join_watch.h"

@@ -1,5 +1,4 @@
-// What the launcher reads from a rendezvous server.
-#include <string>
+// Messages from a rendezvous server to the launcher.
 
 #include "rendezvous/wire/server_wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!proto.ParseFromArray(data, static_cast<int>(size))) return 0;
   const absl::StatusOr<ServerMessage> message = FromProto(proto);
   if (!message.ok()) return 0;
-  // What was taken can be sent, and is taken again as the same.
+  // An accepted message can be sent, and is decoded identically.
   const absl::StatusOr<ServerMessage> again = FromProto(ToProto(*message));
   FUZZ_CHECK(again.ok() && *again == *message);
   return 0;

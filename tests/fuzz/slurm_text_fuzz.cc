@@ -1,4 +1,4 @@
-// What SLURM's files and tools say: slurm.conf, and squeue's answer.
+// Texts of SLURM: slurm.conf, and squeue's output.
 #include "launcher/cluster/slurm_text.h"
 
 #include "launcher/cluster/slurm_conf.h"

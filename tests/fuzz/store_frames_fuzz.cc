@@ -1,5 +1,5 @@
-// What a store's client sends: the requests that the parser cuts from it, carried out. The first byte says in which
-// pieces the others arrive.
+// Bytes of a store client: the parsed requests are executed. The first byte determines the pieces in which the others
+// arrive.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const std::string& value : request.values) {
         FUZZ_CHECK(value.size() <= std::max(limits.value_bytes, limits.registration_bytes));
       }
-      // Two clients, so that waits of one are ended by the other.
+      // Two clients, so that one can end the other's waits.
       client = 3 - client;
       if (!store.Apply(client, std::move(request), kMaxBytes, &replies).ok()) store.Forget(client);
       FUZZ_CHECK(store.bytes() <= kMaxBytes);

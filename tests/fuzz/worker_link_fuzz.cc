@@ -1,4 +1,4 @@
-// What a worker and its launcher send each other.
+// Messages between a worker and its launcher.
 #include "tests/fuzz/fuzz.h"
 #include "worker_contract/worker_link.h"
 
@@ -7,7 +7,7 @@ namespace {
 using namespace ddprun;                   // NOLINT
 using namespace ddprun::worker_contract;  // NOLINT
 
-// What can be read can be written, and is read in the same way then.
+// A message that can be read can be written, and is read identically.
 template <typename Line, typename Decode>
 void CheckLine(const std::string& text, Decode decode) {
   const auto read = decode(text);
@@ -28,7 +28,7 @@ void CheckLine(const std::string& text, Decode decode) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // The first byte says in how large pieces the others arrive.
+  // The first byte is the size of the pieces in which the others arrive.
   const size_t piece = size == 0 ? 1 : 1 + data[0];
   const absl::string_view bytes = fuzz::Bytes(data, size).substr(size == 0 ? 0 : 1);
   LineReader whole, in_pieces;

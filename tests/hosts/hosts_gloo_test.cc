@@ -1,4 +1,4 @@
-// Real Gloo workers on hosts of their own: the interface that they are told, and the ports that they listen on.
+// Real Gloo workers on separate hosts: their interface, and the ports at which they listen.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,9 +22,9 @@ class GlooHostsTest : public ::testing::Test {
     if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   }
 
-  static constexpr char kSum[] = "sum=2 ";  // of two ranks, twice over
+  static constexpr char kSum[] = "sum=2 ";  // of two ranks
 
-  // One of two nodes, with one worker that waits `seconds` for the other.
+  // One of two nodes, whose worker waits `seconds` for the other.
   static std::vector<std::string> Node(const Hosts& hosts, int host, const std::string& endpoint,
                                        std::vector<std::string> more = {}, int seconds = 60) {
     std::vector<std::string> command = {"launcher/ddprun", "--nnodes=2", absl::StrCat("--rdzv-endpoint=", endpoint),
@@ -61,7 +61,7 @@ TEST_F(GlooHostsTest, HostNamesAreLoopback_TheInterfaceOfTheRouteIsUsed) {
 TEST_F(GlooHostsTest, TwoNetworks_TheEndpointsIsUsedAlsoIfHostNamesSayOtherwise) {
   Hosts hosts(2, Addresses::kIpv4);
   const int fast = hosts.AddNetwork(Addresses::kIpv4);
-  // Gloo alone would take the network of the host names.
+  // By default Gloo uses the network of the host names.
   for (int host : {1, 2})
     hosts.Firewall(host, "table inet no { chain in { type filter hook input priority 0; iifname \"eth0\" drop; }; }");
   ExpectSum(hosts, absl::StrCat(Hosts::Ipv4(1, fast), ":29400"), "eth1");
@@ -88,7 +88,7 @@ TEST_F(GlooHostsTest, FirewallWithPortRange_AllListenersKeepToIt) {
       EXPECT_TRUE(29400 <= port && port <= 29409) << line;
     }
   }
-  // On each host its store and a listener for each of two process groups; the server on one.
+  // Each host has a store and a listener per process group (two); one has the server.
   EXPECT_EQ(ports, 7) << out_;
 }
 

@@ -1,4 +1,4 @@
-// main() of tests with hosts: goes into namespaces of its own, then runs the tests.
+// main() of tests with hosts: enters new namespaces, then runs the tests.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ bool Write(const char* path, const std::string& text) {
   return fclose(file) == 0 && written;
 }
 
-// Root needs no user namespace; others may be allowed to make one, in which they are root.
+// Root needs no user namespace; other users may be allowed to create one in which they are root.
 bool EnterNamespaces() {
   if (unshare(kNamespaces) == 0) return true;
   const uid_t user = getuid();
@@ -34,7 +34,7 @@ bool EnterNamespaces() {
          Write("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
 }
 
-// Mounts are for us alone; /run is empty, so that our namespaces' names meet no others.
+// Mounts are private; /run is empty, so that the namespaces' names do not conflict with others.
 bool Mount() {
   return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0 &&
@@ -48,7 +48,7 @@ int StatusOf(pid_t child) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// The first process of the namespaces: with its end all others in them are killed. It collects the dead.
+// The namespaces' first process, which reaps all others; they are killed when it ends.
 int RunInit(pid_t tests) {
   while (true) {
     int status = 0;
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   }
   const pid_t init = fork();
   if (init < 0) return 1;
-  // Without the ends of a program: LeakSanitizer's would need a thread, which is not to be had here.
+  // Skips exit handlers: LeakSanitizer's needs a thread, which cannot be created here.
   if (init > 0) _exit(StatusOf(init));
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!Mount()) setenv("DDPRUN_NO_HOSTS", strerror(errno), 1);

@@ -1,18 +1,17 @@
-// Who can use the store of a running job (docs/security.md): its nodes, and this user's processes beside it; not
-// another host, and not another user.
+// Access to the store of a running job (docs/security.md): its nodes and this user's processes on their hosts; no other
+// host, and no other user.
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/hosts/hosts.h"
 
 namespace ddprun::testing {
 namespace {
 
-// Begins as a TCPStore client does, and says whether it was answered. Arguments: host, port, user id.
+// Connects as a TCPStore client and prints whether it was answered. Arguments: host, port, user id.
 constexpr char kClient[] = R"(
 import os, socket, struct, sys
 if sys.argv[3] != "0":
@@ -63,7 +62,7 @@ TEST_F(StoreAccessTest, NodesAreServed_StrangersAreNot) {
   // A client may see its connection closed before the line is written.
   Process& master = MasterOf(store) == 1 ? a : b;
   EXPECT_TRUE(master.WaitForErr("store: refused 10.77.0.3: no launcher of this round registered that address"));
-  if (another_user == "no other user here\n") return;  // a user namespace has but one
+  if (another_user == "no other user here\n") return;  // a user namespace has only one
   EXPECT_EQ(another_user, "closed\n");
   EXPECT_TRUE(master.WaitForErr("store: refused a connection of user 65534")) << master.Err();
 }

@@ -5,7 +5,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A launcher that is stopped, or has much to do: its kernel takes connections, but nothing answers.
+// A stopped or busy launcher: its kernel accepts connections, but the store does not answer.
 TEST(RoundStore, StoreOfAnotherNodeDoesNotAnswer_IsReachedAllTheSame) {
   const auto other = StoreServer::Open({.address = "127.0.0.1", .log = [](LogLevel, auto) {}});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -22,14 +22,12 @@ TEST(RoundStore, StoreOfAnotherNodeDoesNotAnswer_IsReachedAllTheSame) {
   const LaunchConfig config;
   RoundStore store(&config, {.address = "127.0.0.1"}, "here", loop->get(), std::move(heard));
   ASSERT_TRUE(store.Open().ok());
-  rendezvous::Assignment assignment;
-  assignment.round = 1;
-  assignment.group_rank = 1;
-  assignment.base_rank = 1;
-  assignment.world_size = 2;
-  assignment.master_addr = "127.0.0.1";
-  assignment.master_port = (*other)->port();
-  store.BeginRound(assignment);
+  store.BeginRound({.round = 1,
+                    .group_rank = 1,
+                    .base_rank = 1,
+                    .world_size = 2,
+                    .master_addr = "127.0.0.1",
+                    .master_port = (*other)->port()});
   EXPECT_TRUE(events.empty()) << "the workers do not run";
   store.Register({4711});
   (*loop)->Run();

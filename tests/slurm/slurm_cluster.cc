@@ -22,10 +22,10 @@
 namespace ddprun::testing {
 namespace {
 
-// /run is this program's own, see Hosts. munged insists on a folder of which root owns all parents.
+// /run is private (see Hosts). munged requires a folder whose parents are all owned by root.
 constexpr char kRoot[] = "/run/slurm";
 constexpr char kWork[] = "/run/slurm/work";
-// Where libmunge looks for it if nobody says otherwise.
+// libmunge's default.
 constexpr char kMungeSocket[] = "/run/munge/munge.socket.2";
 constexpr char kHeadAddress[] = "10.77.0.254";
 
@@ -43,7 +43,7 @@ Ended RunArgv(std::vector<std::string> argv) {
 
 Ended RunShell(const std::string& script) { return RunArgv({"bash", "-c", script}); }
 
-// Waits for something that SLURM does. Asking costs a process, so it is done less often than Eventually() would.
+// Waits for an action of SLURM. Each check costs a process, so it polls less often than Eventually().
 template <typename Condition>
 bool WaitFor(Condition condition) {
   const SteadyTime deadline = SteadyNow() + Process::kPatience;
@@ -105,7 +105,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=2
   return text;
 }
 
-// Plain files SLURM would count as GPUs, but not hand out in CUDA_VISIBLE_DEVICES; devices it does.
+// SLURM counts plain files as GPUs but lists only devices in CUDA_VISIBLE_DEVICES.
 std::string MakeGpus(const ClusterShape& shape) {
   std::string text;
   for (size_t i = 0; i < shape.gpus.size(); ++i) {
@@ -131,12 +131,12 @@ class Cluster {
   void PowerOff(int node) {
     hosts_.Cut(node);
     off_[node] = true;
-    // Again, for what was being started meanwhile.
+    // Repeated for jobs that were starting meanwhile.
     RunShell(absl::StrCat("while pids=$(ip netns pids ", Hosts::Name(node),
                           ") && [ -n \"$pids\" ]; do kill -9 $pids; sleep 0.01; done 2>/dev/null"));
   }
 
-  // No job is left, and all nodes are up and free.
+  // No job is left, and all nodes are up and idle.
   bool Restore() {
     RunShell("scancel --user=root");
     for (const auto& [node, off] : off_) {
@@ -144,7 +144,7 @@ class Cluster {
       StartNode(node);
     }
     off_.clear();
-    // What was said to be down stays so until somebody says otherwise.
+    // A node set to down stays down until it is resumed.
     const bool idle = WaitFor([] {
       RunShell("scontrol update state=resume nodename=$(sinfo -h -o %N -t down,drain,fail)");
       return RunShell("squeue -h; sinfo -h -o %T | sort -u").out == "idle\n";
@@ -167,7 +167,7 @@ class Cluster {
       fs::create_symlink(fs::absolute(program), absl::StrCat(kWork, "/bin/", fs::path(program).filename().string()));
     }
     setenv("SLURM_CONF", At("slurm.conf").c_str(), 1);
-    // The head is this program's own place: a cable from it to the nodes' switch, and its name.
+    // The head is this program's own namespace, with a link to the nodes' bridge and a host name.
     std::string names = absl::StrCat("127.0.0.1 localhost\n", kHeadAddress, " head\n");
     for (size_t i = 1; i <= shape_.cpus.size(); ++i) {
       absl::StrAppend(&names, Hosts::Ipv4(static_cast<int>(i)), " ", Hosts::Name(static_cast<int>(i)), "\n");
@@ -219,10 +219,10 @@ chmod 600 /run/slurm/munge/key)"));
   std::map<int, bool> off_;
 };
 
-// Of this program; never deleted, for it ends with the program's namespaces.
+// Never deleted: the cluster ends with the program's namespaces.
 Cluster* cluster = nullptr;
 
-// Why there can be no cluster here; empty if there can.
+// Reason why a cluster is unsupported here; empty if it is supported.
 std::string Unavailable() {
   if (std::string why = Hosts::Unavailable(); !why.empty()) return why;
   for (const char* program : {"munged", "slurmctld", "slurmd", "srun"}) {
@@ -230,13 +230,13 @@ std::string Unavailable() {
       return absl::StrCat("there is no ", program, ": apt-get install slurm-wlm munge");
     }
   }
-  // slurmd wants to be the real root: in a user namespace it may not choose a job's groups.
+  // slurmd needs the real root: in a user namespace it may not set a job's groups.
   if (RunShell("setpriv --groups=1 true").code != 0) return "slurmd needs root";
   return "";
 }
 
 bool HasEnded(const std::string& state) {
-  // SIGNALING: in place of RUNNING while SLURM sends the job a signal.
+  // SIGNALING replaces RUNNING while SLURM sends the job a signal.
   for (const char* going : {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "PREEMPTED", "SIGNALING"}) {
     if (state == going) return false;
   }
@@ -272,7 +272,7 @@ bool Job::WaitForOutput(const std::string& text, int times) const {
 }
 
 void SlurmTest::BringUp(const ClusterShape& shape) {
-  // The daemons lie in sbin, which a test's path lacks.
+  // The daemons are in sbin, which is not in a test's PATH.
   setenv("PATH", absl::StrCat(kWork, "/bin:/usr/sbin:/usr/bin:/sbin:/bin").c_str(), 1);
   if (cluster == nullptr && Unavailable().empty()) cluster = new Cluster(shape);
 }

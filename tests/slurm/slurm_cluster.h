@@ -11,14 +11,14 @@
 namespace ddprun::testing {
 
 struct ClusterShape {
-  std::vector<int> cpus = {4, 4};                     // of node1, node2 ...; how many nodes there are
-  std::vector<int> gpus = {};                         // of node1, node2 ...; not real ones. Empty: none
+  std::vector<int> cpus = {4, 4};                     // of node1, node2 ...; its size is the number of nodes
+  std::vector<int> gpus = {};                         // simulated ones of node1, node2 ...; empty: none
   absl::Duration kill_wait = absl::Seconds(5);        // KillWait, from SIGTERM to SIGKILL
   absl::Duration slurmd_timeout = absl::Seconds(10);  // SlurmdTimeout, after which a silent node is down
   std::string topology = {};                          // lines of topology.conf; empty: no topology
 };
 
-// How a command ended.
+// Result of a command.
 struct Ended {
   int code = -1;  // exit code, or 128 + signal; -1 if it did not end
   std::string out;
@@ -33,12 +33,12 @@ class Job {
   const std::string& id() const { return id_; }
   std::string Output() const;
 
-  // A field of `scontrol show job`, as Field("JobState") "RUNNING" or Field("ExitCode") "7:0"; empty if there is none.
+  // A field of `scontrol show job`, such as Field("JobState") "RUNNING" or Field("ExitCode") "7:0"; empty if absent.
   std::string Field(const std::string& name) const;
 
-  // Waits until the job has ended and returns its state, as "COMPLETED"; the state as it is if that takes too long.
+  // Waits until the job has ended and returns its state, such as "COMPLETED"; on a timeout, the current state.
   std::string WaitForEnd() const;
-  // Waits until `text` stands in the output so many times; false if the job ended, or too much time passed, without it.
+  // Waits until the output contains `text` this many times; false if the job ends, or a timeout passes, before that.
   bool WaitForOutput(const std::string& text, int times = 1) const;
 
  private:
@@ -47,28 +47,39 @@ class Job {
 
 // Tests on a real SLURM on this machine: slurmctld on the host "head", where the test itself runs, and slurmds on
 // "node1", "node2" ..., each with a network, an address and a host name of its own (Hosts). They share the file system.
-// There is one cluster for a test program, in its own namespaces: several programs never meet, and nothing is left of
-// it when the program ends or is killed. A test that ends leaves no job behind and all nodes up. Not thread-safe.
+// There is one cluster per test program, in its own namespaces: programs do not interfere, and nothing is left when the
+// program ends or is killed. After each test no job is left and all nodes are up. Not thread-safe.
 class SlurmTest : public ::testing::Test {
  protected:
-  // To be called from SetUpTestSuite(), once in a program.
+  // REQUIRES: called from SetUpTestSuite(), once per program.
   static void BringUp(const ClusterShape& shape);
 
-  // Skips the test where there can be no cluster, and says why.
+  // Skips the test, with the reason, where clusters are unsupported.
   void SetUp() override;
   void TearDown() override;
 
-  // A command on the head, found by PATH, which has ddprun and trainer, in Folder().
+  // Runs a command on the head in Folder(). PATH includes ddprun and trainer.
   static Ended Run(const std::string& command);
-  // sbatch with these flags and a script of which `body` is all but the first line. The job works in Folder().
+  // As Run and Submit, for commands and jobs that must succeed; return their output.
+  static std::string RunWell(const std::string& command) {
+    const Ended ended = Run(command);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  }
+  static std::string Completed(const std::string& flags, const std::string& body) {
+    const Job job = Submit(flags, body);
+    EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
+    return job.Output();
+  }
+  // Submits a script that consists of a first line and `body`. The job runs in Folder().
   static Job Submit(const std::string& flags, const std::string& body);
-  // sbatch with a script that is there already.
+  // Submits an existing script.
   static Job SubmitFile(const std::string& flags, const std::string& path);
 
-  // The node loses its power: nobody hears of it again, and all its processes are gone.
+  // Simulates a power loss: the node is unreachable and all its processes are killed.
   static void PowerOff(int node);
 
-  // Where jobs can put files; gone with the cluster.
+  // Folder for the jobs' files; removed with the cluster.
   static std::string Folder();
 };
 

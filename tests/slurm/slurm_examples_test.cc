@@ -10,8 +10,6 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class ExamplesTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {2, 2, 2}, .slurmd_timeout = absl::Seconds(5)}); }
@@ -108,8 +106,7 @@ TEST_F(ExamplesTest, Array_ElementsOnTheSameNodes_EachTrainsByItself) {
   for (int element = 0; element < 3; ++element) {
     const Job job(absl::StrCat(array.id(), "_", element));
     EXPECT_EQ(job.WaitForEnd(), "COMPLETED") << job.Output();
-    EXPECT_THAT(job.Output(), HasSubstr("rank 1 of 2: pid "));
-    EXPECT_THAT(job.Output(), HasSubstr("step   10/10"));
+    EXPECT_THAT(job.Output(), AllOf(HasSubstr("rank 1 of 2: pid "), HasSubstr("step   10/10")));
   }
 }
 

@@ -1,4 +1,4 @@
-// What SLURM does to a running job, what its workers see of it, and what SLURM shows afterwards.
+// Actions of SLURM on a running job, their effect on the workers, and the states that SLURM shows afterwards.
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -8,14 +8,11 @@
 namespace ddprun::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class LifeTest : public SlurmTest {
  protected:
   static void SetUpTestSuite() { BringUp({.cpus = {2, 2}, .kill_wait = absl::Seconds(8)}); }
 
-  // A job of two nodes that trains in a folder of its own, which the batch script prints the end of srun into.
+  // A two-node job that trains in a separate folder, into which the batch script writes srun's result.
   static Job Train(const std::string& flags, const std::string& ddprun_flags, const std::string& variables = "") {
     static int jobs = 0;
     const std::string folder = absl::StrCat(Folder(), "/train", ++jobs);
@@ -27,7 +24,7 @@ class LifeTest : public SlurmTest {
     return job;
   }
 
-  // The step that the last line with `event` names: "rank 0 of 2 on node1, round 1: TERM at step 11, ...".
+  // The step in the last line with `event`: "rank 0 of 2 on node1, round 1: TERM at step 11, ...".
   static int StepOf(const Job& job, const std::string& event) {
     const std::string output = job.Output(), words = absl::StrCat(event, " at step ");
     const size_t at = output.rfind(words);
@@ -46,8 +43,7 @@ TEST_F(LifeTest, WorkerFails_SlurmShowsItsCode) {
   const Job job = Train("", "", "FAIL_WITH=7 FAIL_AT=5");
   EXPECT_EQ(job.WaitForEnd(), "FAILED") << job.Output();
   EXPECT_EQ(job.Field("ExitCode"), "7:0");
-  EXPECT_THAT(job.Output(), HasSubstr("rank 1 on node2 (local rank 0, pid"));
-  EXPECT_THAT(job.Output(), HasSubstr("exited with code 7"));
+  EXPECT_THAT(job.Output(), AllOf(HasSubstr("rank 1 on node2 (local rank 0, pid"), HasSubstr("exited with code 7")));
   ExpectNoTrainerLeft();
 }
 
@@ -93,7 +89,7 @@ TEST_F(LifeTest, ScancelStepWithTerm_SrunEndsWith143) {
   EXPECT_EQ(Count(job.Output(), ": TERM at step"), 2) << job.Output();
 }
 
-// KillWait is 8 s here: the launcher kills a second before SLURM would, and can still say so.
+// KillWait is 8 s here: the launcher kills a second before SLURM would, and can still log it.
 TEST_F(LifeTest, ScancelJob_WorkerThatDoesNotEnd_IsKilledBeforeSlurmWould) {
   const Job job = Submit("-N2", "srun ddprun --no-python sh -c 'trap \"\" TERM; echo begun; sleep 60'");
   ASSERT_TRUE(job.WaitForOutput("begun\n", 2)) << job.Output();
@@ -110,7 +106,7 @@ TEST_F(LifeTest, WorkersKnowTheDeadline) {
   EXPECT_THAT(job.Output(), HasSubstr("grace 7, end "));
 }
 
-// SLURM kills all at once then, and nobody can save anything.
+// SLURM then kills all processes at once, and no worker can save.
 TEST_F(LifeTest, ScancelStep_NothingIsLeft) {
   const Job job = Train("", "");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();
@@ -165,8 +161,7 @@ TEST_F(LifeTest, Preemption_GoesOnFromTheNewestCheckpoint) {
   EXPECT_EQ(StepOf(job, "rank 0 of 2 on node1, round 1: begins"), saved) << job.Output();
 }
 
-// SLURM looks at the limits twice a minute: of the two looks before and after this one's end, the first brings the
-// warning, the second the end.
+// SLURM checks limits twice a minute: the check before this job's end sends the warning, the one after it ends the job.
 TEST_F(LifeTest, TimeLimit_WarningFirstThenTermThenTimeout) {
   const Job job = Train("--time=1 --signal=USR1@60", "");
   ASSERT_TRUE(job.WaitForOutput("begins at step 0", 2)) << job.Output();

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The line without its end.
+// Returns the line without its end.
 template <typename Line>
 std::string Encode(const Line& line) {
   std::string text = EncodeMessage(line);

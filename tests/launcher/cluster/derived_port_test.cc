@@ -9,7 +9,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// How far two ports are from each other if the last is followed by the first.
+// Distance of two ports in a ring of `ports`.
 int Distance(int a, int b, int ports) {
   const int d = std::abs(a - b);
   return std::min(d, ports - d);
@@ -34,7 +34,7 @@ TEST(DerivedPort, JobsNearEachOther_AreFarApart) {
   }
 }
 
-// Fifty jobs that came one after the other, with twenty steps each, on one node.
+// Fifty consecutive jobs of twenty steps each.
 TEST(DerivedPort, JobsAndStepsInARow_DoNotMeet) {
   std::set<int> ports;
   for (uint32_t job = 5000; job < 5050; ++job) {
@@ -43,14 +43,14 @@ TEST(DerivedPort, JobsAndStepsInARow_DoNotMeet) {
   EXPECT_EQ(ports.size(), 50 * 20);
 }
 
-// The attempt before may not have let go of its port yet.
+// The previous attempt may still hold its port.
 TEST(DerivedPort, RestartsInARow_DoNotMeet) {
   std::set<int> ports;
   for (int restart = 0; restart < 100; ++restart) ports.insert(DerivedPort(4711, 0, restart, std::nullopt));
   EXPECT_EQ(ports.size(), 100);
 }
 
-// A stride that has no divisor in common with the number of ports reaches each of them.
+// A stride coprime to the number of ports reaches all of them.
 TEST(DerivedPort, AsManyJobsAsPorts_UseEach) {
   for (int count : {1, 2, 3, 4, 6, 10, 12, 30, 99, 100, 101, 1000, 9998, 65535}) {
     const PortRange range{1, count};

@@ -6,14 +6,15 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "launcher/cluster/detect.h"
 
@@ -23,9 +24,9 @@ namespace {
 constexpr char kFolder[] = "tests/launcher/cluster/environments";
 
 struct EnvironmentFile {
-  std::string comment;   // its lines that begin with '#'
-  std::string expected;  // its lines that begin with '>', without that
-  std::string settings;  // the rest, as it stands
+  std::string comment;   // lines that begin with '#'
+  std::string expected;  // lines that begin with "> ", without the prefix
+  std::string settings;  // all other lines, verbatim
   std::map<std::string, std::string> variables;
 };
 
@@ -40,7 +41,13 @@ EnvironmentFile ReadEnvironmentFile(const std::string& name) {
     } else if (!line.empty()) {
       absl::StrAppend(&file.settings, line, "\n");
       const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      file.variables.insert(setting);
+      if (setting.first == "@like") {
+        file.variables = ReadEnvironmentFile(setting.second).variables;
+      } else if (absl::StartsWith(line, "-")) {
+        EXPECT_EQ(file.variables.erase(line.substr(1)), 1u) << name << ": " << line;
+      } else {
+        file.variables.insert_or_assign(setting.first, setting.second);
+      }
     }
   }
   return file;
@@ -67,7 +74,7 @@ std::string Text(const Endpoint& value) { return value.ToString(); }
 template <typename T>
 std::string Line(const char* name, const std::optional<Found<T>>& found) {
   if (!found.has_value()) return "";
-  return absl::StrCat(name, ": ", Text(found->value), "  (", found->source, ")\n");
+  return absl::StrCat(name, ": ", Text(found->value), " (", found->source, ")\n");
 }
 
 std::string Hosts(const std::vector<std::string>& hosts) {
@@ -75,14 +82,16 @@ std::string Hosts(const std::vector<std::string>& hosts) {
   return absl::StrCat(hosts.front(), " ", hosts[1], " ... ", hosts.back(), "  (", hosts.size(), ")");
 }
 
-// All that was found, a line each.
+// One line per detected setting.
 std::string Render(const absl::StatusOr<ClusterEnvironment>& found) {
   if (!found.ok()) return absl::StrCat("error: ", found.status().message(), "\n");
   if (found->starter == ClusterEnvironment::Starter::kNone) return "nothing\n";
   const ClusterEnvironment& s = *found;
-  std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), Line("node_index", s.node_index),
-                                  Line("gpus", s.gpus), Line("endpoint", s.endpoint), Line("job_id", s.job_id),
-                                  Line("topology", s.topology), Line("host", s.host));
+  std::string node = absl::StrCat(Line("node_index", s.node_index), Line("host", s.host), Line("topology", s.topology));
+  absl::StrReplaceAll({{")\n", "), "}}, &node);
+  std::string text = absl::StrCat(s.description, "\n", Line("nnodes", s.nnodes), absl::StripSuffix(node, ", "),
+                                  node.empty() ? "" : "\n", Line("gpus", s.gpus), Line("endpoint", s.endpoint),
+                                  Line("job_id", s.job_id));
   if (!s.hosts.empty()) absl::StrAppend(&text, "hosts: ", Hosts(s.hosts), "\n");
   if (s.endpoint_appears_late) absl::StrAppend(&text, "the endpoint's name appears late\n");
   if (s.batch.has_value()) {
@@ -135,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(All, EnvironmentTest, testing::ValuesIn(Names()), [](co
   return name;
 });
 
-// NAME.0, NAME.1, ... are the nodes of one job: they must come to the same endpoint without a word, to indices that
-// are all different, and the first must be the endpoint's host.
+// NAME.0, NAME.1, ... are the nodes of one job: all must derive the same endpoint and different indices, and the first
+// must be the endpoint's host.
 TEST(Environments, NodesOfOneJob_Agree) {
   std::map<std::string, std::vector<ClusterEnvironment>> jobs;
   for (const std::string& name : Names()) {

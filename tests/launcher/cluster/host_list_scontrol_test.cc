@@ -1,4 +1,4 @@
-// What ExpandHostList reads is what `scontrol show hostnames` reads.
+// ExpandHostList agrees with `scontrol show hostnames`.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kLists = 600;
 constexpr int kListsPerCall = 20;
-constexpr char kBetween[] = "between-two-lists";  // scontrol takes one list: this name divides it
+constexpr char kBetween[] = "between-two-lists";  // scontrol takes one list: this name separates several
 
 class RandomLists {
  public:
@@ -76,7 +76,7 @@ std::string FindScontrol() {
 TEST(ExpandHostList, RandomLists_AsScontrolReadsThem) {
   const std::string scontrol = FindScontrol();
   if (scontrol.empty()) GTEST_SKIP() << "there is no scontrol on this machine";
-  // It does nothing without a configuration, but starts no daemon and asks none.
+  // scontrol needs a configuration, but contacts no daemon for this.
   const testing::TempDir folder;
   std::ofstream(folder.File("slurm.conf"))
       << "ClusterName=test\nSlurmctldHost=localhost\nNodeName=n1\nPartitionName=p Nodes=n1\n";

@@ -1,4 +1,4 @@
-// Variables that are no such thing: one line that names the variable and its value. And bytes at random.
+// Malformed variables are reported in one line with name and value; random bytes never crash the detection.
 #include <iostream>
 #include <map>
 #include <optional>
@@ -132,7 +132,6 @@ TEST(DetectKubernetes, MalformedVariable_IsNamedInOneLine) {
   EXPECT_TRUE(Detect({{"JOB_COMPLETION_INDEX", "1"}}).ok());
 }
 
-// Whatever stands in the variables: an answer, or one line.
 TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
@@ -146,7 +145,7 @@ TEST(DetectCluster, RandomBytes_AnswerOrOneLine) {
     }
     return text;
   };
-  // A good value with a few bytes changed gets further than bytes alone.
+  // A valid value with a few changed bytes gets further into the parsers than random bytes.
   const auto spoilt = [&](std::string text) {
     for (int changes = number(2); changes > 0 && !text.empty(); --changes) {
       text[number(text.size() - 1)] = kLikely[number(kLikely.size() - 1)];

@@ -10,8 +10,8 @@ namespace {
 
 using Workers = std::vector<std::vector<int>>;
 
-// Two sockets of two NUMA nodes of four cores of two threads: thread t of core c is CPU c + 16 t. Two cores share a
-// cache.
+// Two sockets of two NUMA nodes of four cores of two threads: thread t of core c is CPU c + 16 t. Each pair of cores
+// shares a cache.
 CpuTopology Host(std::vector<int> gpu_nodes) {
   CpuTopology topology;
   for (int cpu = 0; cpu < 32; ++cpu) {
@@ -53,7 +53,7 @@ TEST(BindWorkers, Socket_AllItsNodes) {
 }
 
 TEST(BindWorkers, Exclusive_CoresAreDividedWithBothOfTheirThreads) {
-  // Three GPUs on a node of four cores: the first one has one more. A GPU without a worker keeps its share.
+  // Three GPUs share a node's four cores: the first GPU gets two. A GPU without a worker keeps its share.
   const Workers bound = Bind(CpuBinding::kExclusive, Host({1, 1, 0, 1}), 3);
   EXPECT_EQ(bound[0], (std::vector<int>{4, 5, 20, 21}));
   EXPECT_EQ(bound[1], (std::vector<int>{6, 22}));

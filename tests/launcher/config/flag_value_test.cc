@@ -1,6 +1,12 @@
 #include "launcher/config/flag_value.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/signal_name.h"
+#include "launcher/config/node_count.h"
+#include "launcher/config/signal_list.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -54,6 +60,77 @@ TEST(ParseName, OddNames_AreRefused) {
                                  std::string(" a"), std::string("a\0b", 3)}) {
     EXPECT_FALSE(ParseName(bad).ok()) << bad;
   }
+}
+
+TEST(SignalName, EverySignalOfTheSystem_HasItsName) {
+  for (int signal = 1; signal < 32; ++signal) {
+    ASSERT_NE(sigabbrev_np(signal), nullptr);
+    // glibc says POLL for SIGIO.
+    const std::string expected = signal == SIGIO ? "SIGIO" : std::string("SIG") + sigabbrev_np(signal);
+    EXPECT_EQ(SignalName(signal), expected);
+    EXPECT_EQ(SignalNumber(SignalName(signal)), signal);
+  }
+}
+
+TEST(SignalName, OtherNumbers_AreNamedToo) {
+  EXPECT_EQ(SignalName(SIGRTMIN), "SIGRTMIN");
+  EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
+  EXPECT_EQ(SignalName(0), "signal 0");
+  EXPECT_EQ(SignalName(200), "signal 200");
+}
+
+TEST(SignalNumber, NameWithAndWithoutSig_IsKnown) {
+  EXPECT_EQ(SignalNumber("SIGTERM"), SIGTERM);
+  EXPECT_EQ(SignalNumber("TERM"), SIGTERM);
+  for (const char* other : {"term", "", "SIG"}) EXPECT_EQ(SignalNumber(other), std::nullopt) << other;
+}
+
+TEST(ParseSignals, Names_AreRead) {
+  EXPECT_EQ(*ParseSignals("SIGTERM"), std::vector<int>({SIGTERM}));
+  EXPECT_EQ(*ParseSignals("SIGTERM, USR1,SIGTERM"), std::vector<int>({SIGTERM, SIGUSR1}));
+  EXPECT_EQ(SignalNames(*ParseSignals("SIGTERM,USR1")), "SIGTERM,SIGUSR1");
+}
+
+TEST(ParseSignals, AnythingElse_IsRefused) {
+  for (const char* bad : {"", ",", "SIGTERM,", "15", "SIGFOO", "SIGKILL", "SIGSTOP", "SIGCHLD", "SIGSEGV", "SIGABRT"}) {
+    EXPECT_FALSE(ParseSignals(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseNodeCount, NumberAndRange_AreRead) {
+  EXPECT_EQ(*ParseNodeCount("1"), (NodeCount{1, 1}));
+  EXPECT_EQ(*ParseNodeCount("12"), (NodeCount{12, 12}));
+  EXPECT_EQ(*ParseNodeCount("1:4"), (NodeCount{1, 4}));
+  EXPECT_EQ(*ParseNodeCount("3:3"), (NodeCount{3, 3}));
+  EXPECT_EQ(*ParseNodeCount("100000"), (NodeCount{100000, 100000}));
+}
+
+TEST(ParseNodeCount, AnythingElse_IsRefused) {
+  for (const char* bad :
+       {"", "0", "-1", "x", "1:", ":2", "0:2", "4:1", "1:2:3", "1-2", "1.5", "1 :2", "1000001", ":"}) {
+    EXPECT_FALSE(ParseNodeCount(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseProcessCount, NumberAndWords_AreRead) {
+  EXPECT_EQ(*ParseProcessCount("8"), (ProcessCount{ProcessCount::Kind::kNumber, 8}));
+  using Kind = ProcessCount::Kind;
+  const std::pair<const char*, Kind> kWords[] = {{"cpu", Kind::kCpu}, {"gpu", Kind::kGpu}, {"auto", Kind::kAuto}};
+  for (const auto& [word, kind] : kWords) EXPECT_EQ(ParseProcessCount(word)->kind, kind) << word;
+  for (const char* bad : {"", "0", "-2", "xpu", "GPU", "8.0", "10001", "cpu "}) {
+    EXPECT_FALSE(ParseProcessCount(bad).ok()) << bad;
+  }
+}
+
+TEST(CountProcesses, Devices_AreCounted) {
+  const struct {
+    const char* count;
+    int cpus, gpus, expected;
+  } kCases[] = {{"3", 8, 2, 3},    {"cpu", 8, 2, 8},  {"gpu", 8, 2, 2},
+                {"auto", 8, 2, 2}, {"auto", 8, 0, 8}, {"cpu", 0, 0, 1}};
+  for (const auto& c : kCases) EXPECT_EQ(*CountProcesses(*ParseProcessCount(c.count), c.cpus, c.gpus), c.expected);
+  EXPECT_EQ(CountProcesses(*ParseProcessCount("gpu"), 8, 0).status().message(),
+            "this node has no GPU: give a number, or cpu");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Environment = std::map<std::string, std::string>;
 
-// What SLURM's detector says on node `index` of a step of so many nodes.
+// Result of the SLURM detection on node `index` of a step of `nodes` nodes.
 ClusterEnvironment Step(int nodes, int index) {
   ClusterEnvironment s;
   s.starter = ClusterEnvironment::Starter::kSlurm;
@@ -39,7 +39,7 @@ struct Outcome {
   LaunchConfig config;
 };
 
-// As main does it: parse, merge, resolve.
+// Parses, merges and resolves as main() does.
 Outcome Launch(const absl::StatusOr<ClusterEnvironment>& found, Words flags, const Environment& environment = {}) {
   flags.push_back("train.py");
   absl::StatusOr<ParseResult> parsed = ParseOptions(flags, [&](const std::string& name) -> std::optional<std::string> {
@@ -63,6 +63,13 @@ Outcome Launch(const absl::StatusOr<ClusterEnvironment>& found, Words flags, con
   return outcome;
 }
 
+Outcome MustLaunch(const absl::StatusOr<ClusterEnvironment>& found, const Words& flags,
+                   const Environment& environment = {}) {
+  const Outcome outcome = Launch(found, flags, environment);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  return outcome;
+}
+
 void ExpectError(const Outcome& outcome, const Words& words) {
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument) << outcome.status;
   EXPECT_FALSE(absl::StrContains(outcome.status.message(), '\n'));
@@ -81,8 +88,7 @@ void ExpectNote(const Outcome& outcome, const Words& words) {
 }
 
 TEST(MergeEnvironment, NoFlags_EverythingComesFromTheStep) {
-  const Outcome o = Launch(Step(3, 0), {});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(Step(3, 0), {});
   EXPECT_EQ(o.config.settings.min_nodes, 3);
   EXPECT_EQ(o.config.settings.max_nodes, 3);
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
@@ -109,8 +115,7 @@ TEST(MergeEnvironment, OtherNodes_OnlyConnect) {
 }
 
 TEST(MergeEnvironment, OneNode_MeetsInProcessUnderTheJobsName) {
-  const Outcome o = Launch(Step(1, 0), {});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(Step(1, 0), {});
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
   EXPECT_EQ(o.config.job_id, "12");
   EXPECT_EQ(o.config.host, "node1");
@@ -118,8 +123,7 @@ TEST(MergeEnvironment, OneNode_MeetsInProcessUnderTheJobsName) {
 }
 
 TEST(MergeEnvironment, NothingAround_ChangesNothing) {
-  const Outcome o = Launch(ClusterEnvironment(), {});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(ClusterEnvironment(), {});
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
   EXPECT_EQ(o.config.job_id, "fresh");
   EXPECT_EQ(o.config.notes, Words{});
@@ -127,8 +131,7 @@ TEST(MergeEnvironment, NothingAround_ChangesNothing) {
 }
 
 TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
-  Outcome o = Launch(Step(3, 1), {"--rdzv-id=mine"}, {{"PET_RDZV_ENDPOINT", "server:7"}});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  Outcome o = MustLaunch(Step(3, 1), {"--rdzv-id=mine"}, {{"PET_RDZV_ENDPOINT", "server:7"}});
   EXPECT_EQ(o.config.settings.max_nodes, 3);
   EXPECT_EQ(o.config.job_id, "mine");
   EXPECT_EQ(o.config.endpoint, (Endpoint{"server", 7}));
@@ -136,16 +139,14 @@ TEST(MergeEnvironment, FlagsAndVariables_WinOneByOne) {
   EXPECT_EQ(o.origins.Of("rdzv-endpoint"), "PET_RDZV_ENDPOINT=server:7 (none of the job's nodes)");
   EXPECT_EQ(o.config.notes, Words{});
 
-  o = Launch(Step(3, 1), {"--nnodes=2", "--nproc-per-node=4"});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  o = MustLaunch(Step(3, 1), {"--nnodes=2", "--nproc-per-node=4"});
   EXPECT_EQ(o.config.settings.max_nodes, 2) << "one of the three is a spare";
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 21234}));
   EXPECT_EQ(o.config.slots, 4);
 }
 
 TEST(MergeEnvironment, MasterPortAlone_IsThePortOnTheFirstHost) {
-  const Outcome o = Launch(Step(2, 0), {"--master-port=1234"});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(Step(2, 0), {"--master-port=1234"});
   EXPECT_EQ(o.config.endpoint, (Endpoint{"node1", 1234}));
   EXPECT_EQ(o.config.server_place, ServerPlace::kHere);
   EXPECT_EQ(o.config.notes, Words{});
@@ -171,8 +172,7 @@ TEST(MergeEnvironment, NodeCount_IsCutToTheStepUnlessAnEndpointIsGiven) {
   EXPECT_EQ(o.origins.Of("nnodes"), "--nnodes=1:4, cut to SLURM_STEP_NUM_NODES=2");
   EXPECT_EQ(Launch(Step(2, 0), {"--nnodes=1:2"}).origins.Of("nnodes"), "--nnodes=1:2");
   EXPECT_EQ(Launch(Step(2, 0), {"--nnodes=1:4", "--rdzv-endpoint=server"}).config.settings.max_nodes, 4);
-  o = Launch(Step(1, 0), {"--nnodes=1:4"});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  o = MustLaunch(Step(1, 0), {"--nnodes=1:4"});
   EXPECT_EQ(o.config.server_place, ServerPlace::kInProcess);
 }
 
@@ -258,8 +258,7 @@ TEST(MergeEnvironment, NodesWithoutAMeetingPlace_AreAnError) {
   s.starter = ClusterEnvironment::Starter::kMpi;
   s.nnodes = {2, "OMPI_COMM_WORLD_SIZE=2"};
   ExpectError(Launch(s, {}), {"2 nodes (OMPI_COMM_WORLD_SIZE=2)", "--rdzv-endpoint=HOST[:PORT]"});
-  const Outcome o = Launch(s, {"--rdzv-endpoint=h"});
-  EXPECT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(s, {"--rdzv-endpoint=h"});
   EXPECT_EQ(o.config.settings.max_nodes, 2);
 }
 
@@ -269,8 +268,7 @@ TEST(MergeEnvironment, PlaceAmongAnUnknownNumberOfNodes_NeedsNnodes) {
   pod.hosts.clear();
   ExpectError(Launch(pod, {}), {"this is node 1 (SLURM_NODEID=1)", "--nnodes=N"});
   EXPECT_TRUE(Launch(pod, {"--standalone"}).status.ok());
-  const Outcome o = Launch(pod, {}, {{"PET_NNODES", "2"}});
-  ASSERT_TRUE(o.status.ok()) << o.status;
+  const Outcome o = MustLaunch(pod, {}, {{"PET_NNODES", "2"}});
   EXPECT_EQ(o.config.server_place, ServerPlace::kElsewhere);
   EXPECT_EQ(o.config.endpoint.host, "node1");
   pod.node_index = {0, "SLURM_NODEID=0"};

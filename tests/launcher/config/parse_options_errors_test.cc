@@ -1,13 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/parse_options.h"
 
-// Bad command lines, each with words that its one-line message must have.
+// Invalid command lines, each with words that its one-line message must contain.
 namespace ddprun::launcher {
 namespace {
 
@@ -17,7 +16,7 @@ struct BadInput {
   std::map<std::string, std::string> environment = {};
 };
 
-// As main does it: parse, then resolve.
+// Parses and resolves as main() does.
 absl::Status ErrorOf(const BadInput& input) {
   const absl::StatusOr<ParseResult> result =
       ParseOptions(input.arguments, [&](const std::string& name) -> std::optional<std::string> {

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "launcher/config/store_ports.h"
 
 namespace ddprun::launcher {
 namespace {
+
+using Parts = std::vector<PortRange>;
 
 TEST(ParsePortRange, BothForms_AreRead) {
   EXPECT_EQ(*ParsePortRange("20000-20100"), (PortRange{20000, 20100}));
@@ -19,10 +22,8 @@ TEST(ParsePortRange, BothForms_AreRead) {
 
 TEST(ParsePortRange, BothEndsAreInside) {
   const PortRange range{10, 12};
-  EXPECT_FALSE(range.Has(9));
-  EXPECT_TRUE(range.Has(10));
-  EXPECT_TRUE(range.Has(12));
-  EXPECT_FALSE(range.Has(13));
+  EXPECT_TRUE(range.Has(10) && range.Has(12));
+  EXPECT_FALSE(range.Has(9) || range.Has(13));
 }
 
 TEST(ParsePortRange, OtherText_IsAnErrorThatShowsTheForm) {
@@ -32,6 +33,22 @@ TEST(ParsePortRange, OtherText_IsAnErrorThatShowsTheForm) {
     EXPECT_TRUE(absl::StrContains(status.message(), "FIRST-LAST")) << status;
   }
   EXPECT_TRUE(absl::StrContains(ParsePortRange("9-8").status().message(), "smaller port first"));
+}
+
+TEST(StorePortsTest, FirstStore_AllButTheReserved) {
+  EXPECT_EQ(StorePorts({10, 19}, 0, 0), (Parts{{10, 19}}));
+  EXPECT_EQ(StorePorts({10, 19}, 10, 0), (Parts{{11, 19}}));
+  EXPECT_EQ(StorePorts({10, 19}, 19, 0), (Parts{{10, 18}}));
+  EXPECT_EQ(StorePorts({10, 19}, 14, 0), (Parts{{10, 13}, {15, 19}}));
+  EXPECT_EQ(StorePorts({10, 10}, 10, 0), Parts{});
+}
+
+TEST(StorePortsTest, LaterStores_BeginBeyondTheLast) {
+  EXPECT_EQ(StorePorts({10, 19}, 0, 12), (Parts{{13, 19}, {10, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 10, 12), (Parts{{13, 19}, {11, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 13, 12), (Parts{{14, 19}, {10, 12}}));
+  EXPECT_EQ(StorePorts({10, 19}, 0, 19), (Parts{{10, 19}})) << "again from the start";
+  EXPECT_EQ(StorePorts({10, 11}, 10, 11), (Parts{{11, 11}})) << "the only one";
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -46,44 +49,22 @@ TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {
 
 TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
   const absl::Status status = ParseRdzvConf("join_timeuot=5").status();
-  EXPECT_EQ(status.message(),
-            "unknown key 'join_timeuot'; known are join_timeout, timeout, last_call_timeout, heartbeat_timeout, "
-            "keep_alive_interval, keep_alive_max_attempt, reconnect_timeout, reconnect_grace, restart_window, "
-            "restart_backoff, max_failures_at_step, node_cooldown, is_host, rank, store_type, use_libuv, "
-            "close_timeout, read_timeout");
+  for (const char* word : {"'join_timeuot'", "join_timeout", "timeout", "last_call_timeout", "heartbeat_timeout",
+                           "keep_alive_interval", "keep_alive_max_attempt", "reconnect_timeout", "reconnect_grace",
+                           "restart_window", "restart_backoff", "max_failures_at_step",
+                            "node_cooldown", "is_host", "rank", "store_type", "use_libuv", "close_timeout", "read_timeout"})
+    EXPECT_TRUE(absl::StrContains(status.message(), word)) << word << ": " << status;
 }
 
 TEST(ParseRdzvConf, AnythingElse_IsRefused) {
-  for (const char* bad : {"join_timeout",
-                          "join_timeout=",
-                          "join_timeout=0",
-                          "join_timeout=-1",
-                          "join_timeout=1m",
-                          "=5",
-                          ",",
-                          "join_timeout=5,",
-                          "join_timeout=5,,rank=1",
-                          "join_timeout=5,join_timeout=6",
-                          "is_host=maybe",
-                          "rank=-1",
-                          "rank=x",
-                          "store_type=file",
-                          "use_libuv=2",
-                          "heartbeat_timeout=0",
-                          "heartbeat_timeout=0.01",
-                          "keep_alive_max_attempt=0",
-                          "keep_alive_max_attempt=1.5",
-                          "keep_alive_interval=0.01,keep_alive_max_attempt=1",
-                          "JOIN_TIMEOUT=5",
-                          "last_call_timeout=-0.5",
-                          "restart_window=-1",
-                          "restart_backoff=1h",
-                          "max_failures_at_step=-1",
-                          "max_failures_at_step=1.5",
-                          "node_cooldown=",
-                          "\"join_timeout=5\"",
-                          "join_timeout==5",
-                          "protocol=http"}) {
+  const char kBad[] =
+      "join_timeout join_timeout= join_timeout=0 join_timeout=-1 join_timeout=1m join_timeout==5 \"join_timeout=5\" "
+      "=5 , join_timeout=5, join_timeout=5,,rank=1 join_timeout=5,join_timeout=6 JOIN_TIMEOUT=5 protocol=http "
+      "last_call_timeout=-0.5 is_host=maybe rank=-1 rank=x store_type=file use_libuv=2 heartbeat_timeout=0 "
+      "heartbeat_timeout=0.01 keep_alive_max_attempt=0 keep_alive_max_attempt=1.5 "
+      "keep_alive_interval=0.01,keep_alive_max_attempt=1 restart_window=-1 restart_backoff=1h "
+      "max_failures_at_step=-1 max_failures_at_step=1.5 node_cooldown=";
+  for (const absl::string_view bad : absl::StrSplit(kBad, ' ')) {
     const absl::StatusOr<RdzvConf> conf = ParseRdzvConf(bad);
     ASSERT_FALSE(conf.ok()) << bad;
     EXPECT_EQ(conf.status().message().find('\n'), absl::string_view::npos);

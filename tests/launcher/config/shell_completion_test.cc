@@ -13,13 +13,13 @@ namespace {
 
 class CompletionTest : public ::testing::Test {
  protected:
-  // The file with the script for `shell`.
+  // Returns the path of the written script.
   std::string Write(const std::string& shell) const {
     const std::string path = dir_.File(shell);
     std::ofstream(path) << CompletionScript(shell).value();
     return path;
   }
-  // What bash offers for the words of a line, the last of which is being typed.
+  // Returns bash's candidates for the last of `words`.
   std::string Bash(const std::string& words) const {
     testing::Process bash(
         {"/bin/bash", "-euc",
@@ -51,7 +51,7 @@ TEST_F(CompletionTest, EveryShell_KnowsEveryFlag) {
 
 TEST_F(CompletionTest, EveryShell_AcceptsIt) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
-    if (!Has(shell)) continue;  // of these, bash is always there
+    if (!Has(shell)) continue;  // only bash is always installed
     testing::Process check({"/usr/bin/env", shell, "-n", Write(shell)});
     EXPECT_EQ(check.Wait(), 0) << check.Err();
     EXPECT_EQ(check.Err(), "");

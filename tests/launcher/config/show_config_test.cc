@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/merge_environment.h"
 #include "launcher/config/parse_options.h"

@@ -1,4 +1,4 @@
-// The client of the fork server with a real Python, and with programs that do not come to RunWorker.
+// The client of the fork server with a real Python, and with programs that never call RunWorker.
 #include "launcher/fork_server/fork_server.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -27,7 +26,7 @@ class ForkServerTest : public ::testing::Test {
     loop_ = *EventLoop::Create();
   }
 
-  // Imports a module of this text.
+  // Imports a module with this source.
   absl::StatusOr<std::unique_ptr<ForkServer>> Start(const std::string& module) {
     std::ofstream(folder_.File("module_of_test.py")) << module;
     std::ofstream(folder_.File("script.py")) << "import os\nos._exit(int(os.environ['CODE']))\n";
@@ -61,7 +60,7 @@ class ForkServerTest : public ::testing::Test {
   }
 
   bool open_gates_ = true;
-  // What is not about it is not to fail on a loaded machine.
+  // Long, so that other tests do not fail on a loaded machine.
   absl::Duration stall_limit_ = absl::Seconds(30);
   testing::TempDir folder_;
   std::unique_ptr<EventLoop> loop_;
@@ -143,7 +142,7 @@ TEST_F(ForkServerTest, ServerDoesNotReadForAWhile_AllAreStarted) {
   while (started_.empty() && !ended_) loop_->Run();
   ASSERT_EQ(started_.size(), 1) << *ended_;
   kill((*server)->pid(), SIGSTOP);
-  // More than the socket takes: 4 MiB, which the kernel doubles.
+  // More than the socket's buffer: 4 MiB, which the kernel doubles.
   constexpr size_t kMany = 100;
   ForkServer::Request large = Request(0);
   large.environment.push_back("LARGE=" + std::string(100'000, 'x'));

@@ -1,4 +1,4 @@
-"""Prints all that a worker can see of itself, one line each, but for what differs from run to run."""
+"""Prints the observable state of a worker that does not vary between runs, one line per item."""
 import ctypes
 import inspect
 import json
@@ -37,7 +37,7 @@ def death_signal():
 
 
 def native_environment():
-    """As C libraries find it."""
+    """The environment as C libraries see it."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
     return all(getenv(os.fsencode(name)) == os.fsencode(value) for name, value in os.environ.items())

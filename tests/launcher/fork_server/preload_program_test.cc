@@ -1,4 +1,4 @@
-// Workers in C++ that are forked from their own program (--preload) against workers that are started.
+// Workers in C++ forked from their own program (--preload) behave like workers that are started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,9 +17,6 @@
 
 namespace ddprun::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr char kProgram[] = "tests/launcher/fork_server/preload_worker";
 constexpr char kForked[] = "reached RunWorker";
@@ -40,7 +37,7 @@ std::string Sorted(const std::string& text) {
   return absl::StrJoin(lines, "\n");
 }
 
-// The number that follows these words; 0: there is none.
+// The number after these words; 0 if there is none.
 int NumberAfter(const std::string& text, const std::string& words) {
   const size_t at = text.find(words) + words.size();
   int number = 0;
@@ -74,8 +71,7 @@ TEST(PreloadProgram, WaysToEnd_AreAlike) {
 }
 
 TEST(PreloadProgram, MainDrewARandomNumber_EachWorkerHasItsOwn) {
-  Launcher launcher(Flags("auto", {"--nproc-per-node=2"}, "random"), kEnvironment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags("auto", {"--nproc-per-node=2"}, "random"), kEnvironment);
   EXPECT_EQ(Count(launcher.Err(), kForked), 1) << launcher.Err();
   std::set<std::string> numbers;
   for (const absl::string_view line : absl::StrSplit(launcher.Out(), '\n')) {
@@ -85,8 +81,7 @@ TEST(PreloadProgram, MainDrewARandomNumber_EachWorkerHasItsOwn) {
 }
 
 TEST(PreloadProgram, KilledWorker_TheNextRoundIsForkedFromTheSameServer) {
-  Launcher launcher(Flags("auto", {"--nproc-per-node=2", "--max-restarts=1"}, "restart"), kEnvironment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags("auto", {"--nproc-per-node=2", "--max-restarts=1"}, "restart"), kEnvironment);
   EXPECT_EQ(Count(launcher.Err(), kForked), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), "round 0 rank"), 2);
   EXPECT_EQ(Count(launcher.Out(), "round 1 rank"), 2);
@@ -109,8 +104,7 @@ TEST(PreloadProgram, KilledServer_WorkersGoOn_AndTheNextOnesAreStarted) {
 }
 
 TEST(PreloadProgram, ThreadBeforeRunWorker_StartsWorkersOneByOne) {
-  Launcher launcher(Flags("auto", {"--nproc-per-node=2"}, "thread"), kEnvironment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags("auto", {"--nproc-per-node=2"}, "thread"), kEnvironment);
   EXPECT_EQ(
       Count(launcher.Err(), "runs when RunWorker is called, and would be lost in a fork; each worker loads for itself"),
       1)
@@ -119,17 +113,16 @@ TEST(PreloadProgram, ThreadBeforeRunWorker_StartsWorkersOneByOne) {
 }
 
 TEST(PreloadProgram, WithoutRunWorker_StartsWorkersOneByOne) {
-  Launcher launcher(Flags("auto", {"--nproc-per-node=1"}, "no_worker"), kEnvironment);
-  EXPECT_EQ(launcher.Wait(), 3) << launcher.Err();
+  Finished launcher(3, Flags("auto", {"--nproc-per-node=1"}, "no_worker"), kEnvironment);
   EXPECT_THAT(launcher.Err(), HasSubstr("the program ended before reaching RunWorker; each worker loads for itself"));
   EXPECT_EQ(launcher.Out(), "printed before RunWorker\n");
 }
 
 TEST(PreloadProgram, OtherPrograms_AreNotStartedWithoutARank) {
   TempDir folder;
-  Launcher launcher({"--standalone", "--preload", "--no-python", "sh", "-c", "echo $RANK >> " + folder.File("ranks")},
+  Finished launcher(0,
+                    {"--standalone", "--preload", "--no-python", "sh", "-c", "echo $RANK >> " + folder.File("ranks")},
                     kEnvironment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(ReadFile(folder.File("ranks")), "0\n");
   EXPECT_THAT(launcher.Err(), HasSubstr("is not a program that links ddprun's worker runtime"));
   EXPECT_THAT(launcher.Err(), Not(HasSubstr("WARNING")));

@@ -1,5 +1,5 @@
-// Workers forked from a process that has imported their modules (--preload) against workers that Python starts: alike
-// in all that a script can see, and never worse off.
+// Workers forked from a process that has imported their modules (--preload) behave like workers that Python starts in
+// everything that a script can observe.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ constexpr char kForked[] = "fork server ";
 
 struct Result {
   int code;
-  std::string out;  // its lines sorted, as workers write at the same time
+  std::string out;  // sorted lines, as workers write concurrently
   std::string err;  // without times and process ids
 };
 
@@ -33,7 +33,7 @@ std::string SortedLines(const std::string& text) {
   return absl::StrJoin(lines, "\n");
 }
 
-// What differs between two runs of the same job.
+// Removes the differences between two runs of the same job.
 std::string WithoutNumbers(std::string text) {
   static const std::pair<std::regex, const char*> kVarying[] = {
       {std::regex("\\d{4}-\\d\\d-\\d\\d[T_]\\d\\d:\\d\\d:\\d\\d(\\.\\d+Z)?"), "TIME"},
@@ -42,7 +42,7 @@ std::string WithoutNumbers(std::string text) {
       {std::regex("ran for +: [^\n]*"), "ran for"},
       {std::regex("error_file: [^\n]*"), "FILE"},
       {std::regex("[^\n]*--preload[^\n]*\n"), ""},
-      // The last callers of a forked worker's script are the fork server's.
+      // The outermost frames of a forked worker are the fork server's.
       {std::regex(" +File \"<stdin>\", line \\d+ in <module>\n"), ""},
       {std::regex("\n([a-z(])"), " $1"},  // where the summary's reason is broken depends on the length of numbers
       {std::regex("    Native stack[^\n]*\n( +#[^\n]*\n)*"), ""},
@@ -54,9 +54,9 @@ std::string WithoutNumbers(std::string text) {
 class PreloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter to try by hand
+    const char* other = getenv("DDPRUN_TEST_PYTHON");  // another interpreter, for manual tests
     python_ = other != nullptr ? other : VenvPython().empty() ? "python3" : VenvPython();
-    // Not beside the scripts, so that they count as installed.
+    // Outside the scripts' folder, so that the modules count as installed.
     mkdir(Installed("").c_str(), 0700);
   }
 
@@ -85,14 +85,14 @@ class PreloadTest : public ::testing::Test {
     const int code = launcher.Wait();
     if (forked != nullptr) *forked = Count(launcher.Err(), kForked) > 0;
     std::string err = launcher.Err();
-    // The log is not compared, only what workers and the summary print.
+    // Only the workers' output and the summary are compared, not the log.
     std::vector<std::string> kept;
     for (const absl::string_view line : absl::StrSplit(err, '\n')) {
       if (line.find(" INFO ") == line.npos && line.find(" WARNING ") == line.npos) kept.emplace_back(line);
     }
     return {code, SortedLines(launcher.Out()), WithoutNumbers(absl::StrJoin(kept, "\n"))};
   }
-  // Runs the job both ways and compares.
+  // Runs the job with and without --preload and compares.
   void ExpectAlike(const std::vector<std::string>& flags, const std::vector<std::string>& script) const {
     std::vector<std::string> with = flags, without = flags;
     with.push_back("--preload=json,decimal");
@@ -183,8 +183,8 @@ TEST_F(PreloadTest, EveryWayToEnd_IsAlike) {
   }
 }
 
-// As PyTorch does when DistributedDataParallel is freed: native code joins, with the interpreter's lock, a thread that
-// needs the lock to end.
+// Freeing DistributedDataParallel does this: native code that holds the interpreter's lock joins a thread that needs
+// the lock to end.
 TEST_F(PreloadTest, JoinOfAThreadThatNeedsTheLock_IsAlikeAndEnds) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer's run time can't be preloaded into Python";
@@ -306,7 +306,7 @@ if __name__ == "__main__":
   ExpectAlike({"--nproc-per-node=2"}, {script});
 }
 
-// The module's import leaves a line in a file: who imported it, and whether the rank was known.
+// The module appends a line to a file when imported: the importer, and whether the rank was known.
 constexpr char kNotes[] = R"(
 import os
 with open(os.path.join(os.path.dirname(__file__), "imports"), "a") as file:
@@ -326,8 +326,7 @@ value = 1
 import decimal
 print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
 )");
-  Launcher launcher(Flags({"--nproc-per-node=4", "--preload"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--nproc-per-node=4", "--preload"}, {script}), Environment());
   EXPECT_EQ(Count(launcher.Out(), "rank 1 xml.dom\n"), 4) << launcher.Out();
   EXPECT_EQ(Count(launcher.Out(), "beside "), 4);
   EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
@@ -335,9 +334,9 @@ print(f"rank {j.dumps(1)} {dom.__name__}\n", end="")
 }
 
 TEST_F(PreloadTest, Auto_NothingToImport_StartsThePlainWay) {
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
+  Finished launcher(0,
+                    Flags({"--nproc-per-node=2", "--preload=auto"}, {Script("print('ran\\n', end='')\nimport json\n")}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
   EXPECT_EQ(launcher.Out(), "ran\nran\n");
   EXPECT_EQ(Count(launcher.Err(), "WARNING"), 0) << launcher.Err();
 }
@@ -345,10 +344,10 @@ TEST_F(PreloadTest, Auto_NothingToImport_StartsThePlainWay) {
 TEST_F(PreloadTest, OutputOfImports_IsEveryWorkers) {
   Write(Installed("talks.py"), "import sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\n");
   const std::string logs = folder_.File("logs");
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=talks", "--tee=3", "--log-dir", logs},
+  Finished launcher(0,
+                    Flags({"--nproc-per-node=2", "--preload=talks", "--tee=3", "--log-dir", logs},
                           {Script("import talks\nprint('ran\\n', end='')\n")}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
   for (const char* line : {"[default0]:out\n", "[default1]:out\n", "[default0]:ran\n", "[default1]:ran\n"}) {
     EXPECT_EQ(Count(launcher.Out(), line), 1) << launcher.Out();
   }
@@ -372,9 +371,8 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
   for (const Case& bad : kCases) {
     SCOPED_TRACE(bad.module);
     Write(Installed("bad.py"), bad.module);
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json,bad"}, {Script("print('ran\\n', end='')")}),
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json,bad"}, {Script("print('ran\\n', end='')")}),
                       Environment());
-    EXPECT_EQ(launcher.Wait(), 0);
     EXPECT_EQ(launcher.Out(), "ran\nran\n");
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), 1) << launcher.Err();
     EXPECT_EQ(Count(launcher.Err(), absl::StrCat("--preload: ", bad.warning)), 1) << launcher.Err();
@@ -384,8 +382,7 @@ TEST_F(PreloadTest, ImportThatCannotBeForked_OneLineAndThePlainWay) {
 TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
   std::map<std::string, std::string> environment = Environment();
   environment["PYTHON_EXEC"] = absl::StrCat("sh -c '\"$@\"; exit $?' wrapper ", python_);
-  Launcher launcher(Flags({"--preload=json"}, {Script("print('ran')")}), environment);
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--preload=json"}, {Script("print('ran')")}), environment);
   EXPECT_EQ(launcher.Out(), "ran\n");
   EXPECT_EQ(Count(launcher.Err(), "--preload: Python runs under another program"), 1) << launcher.Err();
 }
@@ -393,8 +390,7 @@ TEST_F(PreloadTest, PythonUnderAnotherProgram_StartsThePlainWay) {
 TEST_F(PreloadTest, FolderAsScript_StartsThePlainWay) {
   mkdir(folder_.File("folder").c_str(), 0700);
   Script("import sys\nsys.stdout.write('ran\\n')\n", "folder/__main__.py");
-  Launcher launcher(Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--nproc-per-node=2", "--preload=json"}, {folder_.File("folder")}), Environment());
   EXPECT_EQ(launcher.Out(), "ran\nran\n");
   EXPECT_EQ(Count(launcher.Err(), "/folder is not a Python source file; each worker imports for itself\n"), 1);
 }
@@ -405,8 +401,7 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
     SCOPED_TRACE(question);
     Write(Installed("asks.py"), absl::StrCat("import os\nanswer = ", question, "\n"));
     const std::string script = Script("import json, asks\nprint(f'answer {asks.answer}\\n', end='')\n");
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
-    EXPECT_EQ(launcher.Wait(), 0);
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
     const bool is_rank = std::string(question).find("RANK") != std::string::npos;
     EXPECT_EQ(SortedLines(launcher.Out()), is_rank ? "\nanswer 0\nanswer 1" : "\nanswer True\nanswer True");
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), 1) << launcher.Err();
@@ -415,7 +410,7 @@ TEST_F(PreloadTest, ImportThatAsksForTheRank_IsLeftToTheWorkers) {
   }
 }
 
-// As Lightning and its metrics keep the rank.
+// Lightning and its metrics cache the rank in this way.
 constexpr char kLightningsRank[] = R"(
 import os
 
@@ -467,12 +462,11 @@ print(f"ranks {ranks}\n", end="")
     SCOPED_TRACE(module.more);
     Write(Installed("lightning_fabric/utilities/rank_zero.py"), absl::StrCat(kLightningsRank, module.more, "\n"));
     const bool left_out = module.left_out[0] != '\0';
-    Launcher launcher(Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
-    EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+    Finished launcher(0, Flags({"--nproc-per-node=2", "--preload"}, {script}), Environment());
     EXPECT_EQ(Count(launcher.Out(), "ranks [0, 0]\n"), 1) << launcher.Out();
     EXPECT_EQ(Count(launcher.Out(), "ranks [1, 1]\n"), 1) << launcher.Out();
     EXPECT_EQ(Count(launcher.Err(), "WARNING"), left_out ? 1 : 0) << launcher.Err();
-    EXPECT_NE(launcher.Err().find(module.left_out), std::string::npos) << launcher.Err();
+    EXPECT_THAT(launcher.Err(), HasSubstr(module.left_out));
     EXPECT_EQ(Count(launcher.Err(), " imported torchmetrics.utilities.prints"), 1) << launcher.Err();
   }
 }
@@ -491,8 +485,7 @@ if attempt == 0:
         file.write("VALUE = 'changed'\n")
     raise SystemExit(1)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=value"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=value"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "attempt 0 old\nattempt 1 changed\n");
   EXPECT_EQ(Count(launcher.Err(), "value.py has changed"), 1) << launcher.Err();
   EXPECT_EQ(Count(launcher.Err(), " imported value in "), 2) << launcher.Err();
@@ -505,8 +498,7 @@ with open(__file__, "w") as file:
     file.write("print('new')\n")
 raise SystemExit(1)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "old\nnew\n");
 }
 
@@ -520,9 +512,8 @@ if attempt < 3 and int(os.environ["RANK"]) == attempt % 2:
 if attempt < 3:
     signal.pause()
 )"));
-  Launcher launcher(Flags({"--nproc-per-node=2", "--max-restarts=3", "--preload=installed_module"}, {script}),
+  Finished launcher(0, Flags({"--nproc-per-node=2", "--max-restarts=3", "--preload=installed_module"}, {script}),
                     Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
   EXPECT_EQ(Count(launcher.Out(), " attempt 3\n"), 2) << launcher.Out();
   EXPECT_EQ(ReadFile(Installed("imports")), "imported\n");
 }
@@ -542,8 +533,7 @@ if attempt == 0:
             sys.exit(1)
 print("attempt", attempt)
 )"));
-  Launcher launcher(Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
-  EXPECT_EQ(launcher.Wait(), 0) << launcher.Err();
+  Finished launcher(0, Flags({"--max-restarts=1", "--preload=json"}, {script}), Environment());
   EXPECT_EQ(launcher.Out(), "attempt 1\n");
   EXPECT_EQ(Count(launcher.Err(), "--preload: the fork server died; each worker imports for itself\n"), 1)
       << launcher.Err();
@@ -594,10 +584,8 @@ TEST_F(PreloadTest, TwoNodes_EachHasItsServer) {
 }
 
 TEST_F(PreloadTest, NoPython_IsSaid) {
-  Launcher launcher({"--standalone", "--preload=json", "--no-python", "true"}, Environment());
-  EXPECT_EQ(launcher.Wait(), 0);
-  Launcher automatic({"--standalone", "--preload", "--no-python", "true"}, Environment());
-  EXPECT_EQ(automatic.Wait(), 0);
+  Finished launcher(0, {"--standalone", "--preload=json", "--no-python", "true"}, Environment());
+  Finished automatic(0, {"--standalone", "--preload", "--no-python", "true"}, Environment());
   EXPECT_EQ(Count(automatic.Err(), "WARNING"), 0) << automatic.Err();
   EXPECT_EQ(Count(launcher.Err(), "--preload has no effect: modules can be preloaded only for Python workers\n"), 1);
 }

@@ -19,13 +19,13 @@ class PreloadTorchTest : public ::testing::Test {
     if (VenvPython().empty()) GTEST_SKIP() << "no .venv with torch (scripts/setup makes one)";
   }
 
-  // The sorted lines that the workers print.
+  // Sorted output lines of the workers.
   static std::string Run(const std::string& preload, int workers, const std::string& what, int exit_code,
                          std::string* err) {
-    Launcher launcher({"--standalone", absl::StrCat("--nproc-per-node=", workers), preload,
+    Finished launcher(exit_code,
+                      {"--standalone", absl::StrCat("--nproc-per-node=", workers), preload,
                        "tests/launcher/fork_server/torch_worker.py", what},
                       {{"PYTHON_EXEC", VenvPython()}, {"LOGLEVEL", "INFO"}});
-    EXPECT_EQ(launcher.Wait(), exit_code) << launcher.Err();
     std::vector<std::string> lines = absl::StrSplit(launcher.Out(), '\n');
     std::sort(lines.begin(), lines.end());
     *err = launcher.Err();
@@ -49,7 +49,7 @@ TEST_F(PreloadTorchTest, DataLoaderInAllContexts_IsAlike) { ExpectAlike(2, "load
 
 TEST_F(PreloadTorchTest, Compile_IsAlike) { ExpectAlike(1, "compile"); }
 
-// Also with what the imports set.
+// The settings of the imports take effect as well.
 TEST_F(PreloadTorchTest, Environment_IsAlike) {
   EXPECT_EQ(Count(ExpectAlike(2, "environment"), "'WORLD_SIZE', '2'"), 2);
 }

@@ -1,5 +1,5 @@
 // A worker in C++ of one behaviour, for tests of --preload:
-//   identity   prints all that it can see of itself, but for what differs from run to run
+//   identity   prints all of its observable state that does not vary between runs
 //   restart    rank 1 kills itself in the first round; each prints its pid, and its step
 //   wait       prints its pid; in the first round it then waits for a signal
 //   fail       rank 0 returns an error
@@ -42,7 +42,7 @@ std::string Read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// Kinds; of the standard streams with their numbers. Others get theirs as connections come and go.
+// Kinds of the open descriptors; with numbers for the standard streams only, as the others' vary.
 std::vector<std::string> Descriptors() {
   std::vector<std::string> found;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -91,7 +91,7 @@ void PrintIdentity(int argc, char** argv) {
   std::replace(command_line.begin(), command_line.end(), '\0', '|');
   char directory[4096] = "";
   const std::string prefix = absl::StrCat("rank ", getenv("RANK"), ": ");
-  // Each line is one write, so that those of several workers don't mix.
+  // One write per line, so that lines of several workers do not mix.
   const auto add = [&](const std::string& line) {
     const std::string text = absl::StrCat(prefix, line, "\n");
     [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
@@ -114,7 +114,7 @@ absl::Status Behave(const std::string& behaviour, Worker& worker) {
   if (behaviour == "restart") {
     std::cout << absl::StrCat("round ", worker.env.restart_count, " rank ", rank, " pid ", getpid(), "\n")
               << std::flush;
-    // Not before all have printed.
+    // After all have printed.
     if (absl::Status status = worker.group->AllReduce(tensor); !status.ok()) return status;
     if (worker.env.restart_count == 0 && rank == 1) raise(SIGKILL);
     return worker.group->AllReduce(tensor);

@@ -1,5 +1,5 @@
-"""Trains a little with torch.distributed, loads data in child processes, and prints what must not depend on how the
-worker was started. The first argument names what to do."""
+"""Trains briefly with torch.distributed, loads data in child processes, and prints results that must not depend on how
+the worker was started. The first argument selects the action."""
 import faulthandler
 import os
 import random
@@ -41,15 +41,15 @@ def load():
 
 
 def compile_function():
-    # Without inductor's trial builds for the processor and its precompiled header: on a busy machine they take minutes.
-    # The first process pays for them, and those that start meanwhile wait at the file lock of the header.
+    # Disables inductor's trial builds for the processor and its precompiled header, which take minutes on a busy machine:
+    # the first process builds them, and others wait at the header's file lock.
     options = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
     compiled = torch.compile(lambda x: (x * 2).relu().sum(), options=options)
     say("compiled", compiled(torch.ones(8)).item())
 
 
 def draw():
-    """Each worker draws for itself."""
+    """Each loader process draws its own numbers."""
     dist.init_process_group("gloo")
     for draw in (numpy.random.random, random.random, torch.initial_seed, lambda: torch.rand(1).item()):
         drawn = [None] * dist.get_world_size()
@@ -59,7 +59,7 @@ def draw():
 
 
 def environment():
-    """All variables but those of this run."""
+    """All variables except those that vary between runs."""
     of_this_run = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
     of_this_run |= {"DDPRUN_LAUNCHER_ID", "DDPRUN_WORKER_LINK"}
     say(sorted(item for item in os.environ.items() if item[0] not in of_this_run))
@@ -73,7 +73,7 @@ def fail():
 
 
 if __name__ == "__main__":
-    # Half the time that the test waits: says where it hangs.
+    # Half of the test's timeout: prints where it hangs.
     faulthandler.dump_traceback_later(60, repeat=True)
     functions = (train, load, compile_function, draw, environment, fail)
     {function.__name__.removesuffix("_function"): function for function in functions}[sys.argv[1]]()

@@ -14,11 +14,10 @@
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
 
-// A launcher of two workers, in a job of two nodes, whose effects are read as words.
+// A launcher of two workers in a job of two nodes. Its effects are read as words.
 namespace ddprun::launcher {
 
-// One word or two per effect, so that a test reads as the list of what the launcher does. Lines for people are left
-// out; tests that mean them look at them themselves.
+// One or two words per effect, so that a test reads as a list of the launcher's actions. Log lines are left out.
 inline std::string Render(const AgentMachine::Effects& effects) {
   std::vector<std::string> words;
   for (const AgentEffect& e : effects) {
@@ -88,30 +87,16 @@ class AgentMachineTest : public ::testing::Test {
   }
 
   static rendezvous::Assignment Round(uint64_t round) {
-    rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.group_world_size = 2;
-    assignment.world_size = 4;
-    return assignment;
+    return {.round = round, .group_world_size = 2, .world_size = 4};
   }
 
   static rendezvous::WorkerFailure Failure(int rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.rank = failure.local_rank = rank;
-    failure.signal = SIGKILL;
-    failure.message = "killed by SIGKILL";
-    return failure;
+    return {.host = "here", .rank = rank, .local_rank = rank, .signal = SIGKILL, .message = "killed by SIGKILL"};
   }
 
-  static rendezvous::Verdict Failed(int code) {
-    rendezvous::Verdict verdict;
-    verdict.exit_code = code;
-    verdict.first_cause = Failure(0);
-    return verdict;
-  }
+  static rendezvous::Verdict Failed(int code) { return {.first_cause = Failure(0), .exit_code = code}; }
 
-  // As the shell, opens the store as soon as it is asked to.
+  // Opens the store on request, as the shell does.
   std::string Take() {
     for (size_t i = 0; i < effects_.size(); ++i) {
       if (std::holds_alternative<effect::OpenStore>(effects_[i])) machine_.OnStoreOpened({++port_}, now_, &effects_);
@@ -121,7 +106,7 @@ class AgentMachineTest : public ::testing::Test {
     effects_.clear();
     return text;
   }
-  // The Leave among the effects, if there is one.
+  // The Leave among the effects, if any.
   std::optional<rendezvous::Leave> LeaveSaid() const {
     for (const AgentEffect& e : effects_) {
       const auto* send = std::get_if<effect::Send>(&e);
@@ -150,7 +135,7 @@ class AgentMachineTest : public ::testing::Test {
     machine_.OnDisconnected("connection refused", permanent, now_, now_, &effects_);
     return Take();
   }
-  // Lets the time pass to the next deadline and acts on it.
+  // Advances the time to the next deadline and handles it.
   std::string Due() {
     now_ = machine_.NextDeadline();
     machine_.OnDeadline(now_, &effects_);

@@ -25,9 +25,7 @@ TEST_F(AgentMachineTest, OnFinish_AfterAllWorkersSucceeded_ExitsWithZero) {
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture()) << "a running job must not wake up";
   EXPECT_EQ(End({{0, std::nullopt}}), "");
   EXPECT_EQ(End({{1, std::nullopt}}), "sweep, succeeded 1");
-  Verdict good;
-  good.succeeded = true;
-  EXPECT_EQ(Say(rendezvous::Finish{good}), "sweep, exit 0");
+  EXPECT_EQ(Say(rendezvous::Finish{{.succeeded = true}}), "sweep, exit 0");
   EXPECT_EQ(machine_.state(), State::kDone);
 }
 
@@ -72,7 +70,7 @@ TEST_F(AgentMachineTest, OnStopRound_EffectsNameTheRanksThatAreAlive) {
   EXPECT_EQ(std::get<effect::KillWorkers>(effects_.at(0)).ranks, LocalRanks({1}));
 }
 
-// What is told to the server is the port of the store that listens.
+// The server receives the port at which the store listens.
 TEST_F(AgentMachineTest, OnStoreOpened_ItsPortIsInJoinAndReady) {
   machine_.OnConnected(now_, &effects_);
   EXPECT_EQ(std::get<Join>(std::get<effect::Send>(effects_.at(0)).message).store_port, 1);
@@ -294,12 +292,8 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
   machine_.OnServing("this node serves at 127.0.0.1:29400");
   Connect();
   Say(WelcomeEvery(absl::InfiniteDuration()));
-  rendezvous::Waiting waiting;
-  waiting.nodes_joined = 1;
-  waiting.min_nodes = waiting.max_nodes = 2;
-  waiting.hosts = {"here"};
-  waiting.remaining = absl::InfiniteDuration();
-  Say(waiting);
+  Say(rendezvous::Waiting{
+      .nodes_joined = 1, .min_nodes = 2, .max_nodes = 2, .hosts = {"here"}, .remaining = absl::InfiniteDuration()});
   Due();
   EXPECT_EQ(printed_, "waiting for 1 more node; 1 of 2 joined (joined: here); this node serves at 127.0.0.1:29400\n");
   Say(rendezvous::Finish{Failed(1)});
@@ -319,50 +313,34 @@ TEST_F(AgentMachineTest, OnFatal_Running_LeavesStopsAndExitsWithOne) {
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 1");
 }
 
-TEST(AgentMachineShutdownTest, Stop_WithoutGrace_KillsAtOnce) {
-  AgentSettings settings;
-  settings.join.slots = 1;
-  settings.shutdown_timeout = absl::ZeroDuration();
-  const SteadyTime now;
-  AgentMachine machine(settings, now);
-  AgentMachine::Effects effects;
-  machine.Start(now, &effects);
-  machine.OnStoreOpened({1}, now, &effects);
-  machine.OnConnected(now, &effects);
-  machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
-  Assignment assignment;
-  assignment.round = 1;
-  machine.OnServerMessage(rendezvous::Assign{assignment}, now, &effects);
-  effects.clear();
-  machine.OnServerMessage(rendezvous::StopRound{1, "", std::nullopt}, now, &effects);
-  EXPECT_EQ(Render(effects), "kill");
+class OtherSettingsTest : public AgentMachineTest {
+ protected:
+  OtherSettingsTest()
+      : AgentMachineTest([] {
+          AgentSettings settings = Settings();
+          settings.shutdown_timeout = absl::ZeroDuration();
+          settings.expected_hosts = {"node1", "node2", "node3"};
+          return settings;
+        }()) {}
+};
+
+TEST_F(OtherSettingsTest, Stop_WithoutGrace_KillsAtOnce) {
+  Run();
+  EXPECT_EQ(Say(rendezvous::StopRound{1, "", std::nullopt}), "kill");
 }
 
-TEST(AgentMachineExpectedHostsTest, WaitAndItsEnd_NameThoseThatHaveNotCome) {
-  AgentSettings settings;
-  settings.expected_hosts = {"node1", "node2", "node3"};
-  const SteadyTime now;
-  AgentMachine machine(settings, now);
-  AgentMachine::Effects effects;
-  machine.Start(now, &effects);
-  machine.OnStoreOpened({1}, now, &effects);
-  machine.OnConnected(now, &effects);
-  machine.OnServerMessage(WelcomeEvery(absl::InfiniteDuration()), now, &effects);
-  rendezvous::Waiting waiting;
-  waiting.nodes_joined = 2;
-  waiting.min_nodes = waiting.max_nodes = 3;
-  waiting.hosts = {"node1", "node2"};
-  waiting.remaining = absl::Minutes(1);
-  effects.clear();
-  machine.OnServerMessage(waiting, now, &effects);
-  ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<effect::ShowStatus>(effects[0]).text,
+TEST_F(OtherSettingsTest, ExpectedHosts_WaitAndItsEnd_NameThoseThatHaveNotCome) {
+  Connect();
+  Say(WelcomeEvery(absl::InfiniteDuration()));
+  const rendezvous::Waiting waiting{
+      .nodes_joined = 2, .min_nodes = 3, .max_nodes = 3, .hosts = {"node1", "node2"}, .remaining = absl::Minutes(1)};
+  machine_.OnServerMessage(waiting, now_, &effects_);
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<effect::ShowStatus>(effects_[0]).text,
             "waiting for node3; 2 of 3 joined (joined: node1, node2); timing out in 1m0s");
-  effects.clear();
-  machine.OnServerMessage(rendezvous::Finish{Verdict{false, "only 2 of 3 nodes joined", std::nullopt, 1}}, now,
-                          &effects);
-  EXPECT_EQ(Printed(effects), "timed out waiting for node3\n");
-  EXPECT_EQ(Render(effects), "sweep, exit 1");
+  Take();
+  EXPECT_EQ(Say(rendezvous::Finish{Verdict{false, "only 2 of 3 nodes joined", std::nullopt, 1}}), "sweep, exit 1");
+  EXPECT_EQ(printed_, "timed out waiting for node3\n");
 }
 
 }  // namespace

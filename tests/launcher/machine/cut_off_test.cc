@@ -15,7 +15,7 @@ using rendezvous::Assignment;
 using rendezvous::HeartbeatAck;
 using State = AgentMachine::State;
 
-constexpr absl::Duration kTimeout = absl::Seconds(12);  // of heartbeats: a twelfth of it is a second
+constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
 class CutOffTest : public ::testing::Test {
@@ -39,14 +39,9 @@ class CutOffTest : public ::testing::Test {
     settings.reconnect_timeout = absl::Seconds(60);
     return settings;
   }
-  static Assignment Round(uint64_t round) {
-    Assignment assignment;
-    assignment.round = round;
-    assignment.world_size = assignment.group_world_size = 2;
-    return assignment;
-  }
+  static Assignment Round(uint64_t round) { return {.round = round, .group_world_size = 2, .world_size = 2}; }
 
-  // Acts on all deadlines until so many seconds after the start.
+  // Handles all deadlines until this many seconds after the start.
   void Until(double seconds) {
     const SteadyTime end = kStart + absl::Seconds(seconds);
     while (machine_.NextDeadline() <= end) {
@@ -60,13 +55,19 @@ class CutOffTest : public ::testing::Test {
     machine_.OnDisconnected("lost", false, refused, now_, &effects_);
   }
   void EndWorker() {
-    rendezvous::WorkerFailure failure;
-    failure.signal = SIGTERM;
-    machine_.OnWorkersEnded({{0, failure}}, now_, &effects_);
-    // As the shell does when it is asked to open one.
+    machine_.OnWorkersEnded({{0, rendezvous::WorkerFailure{.signal = SIGTERM}}}, now_, &effects_);
+    // The shell opens the store on request.
     if (Count<effect::OpenStore>() > 0) machine_.OnStoreOpened({2}, now_, &effects_);
   }
   void Clear() { effects_.clear(); }
+  // Round 1 ends, and the Assign of round 2 is read when the lease has expired.
+  void ReadAssignTooLate() {
+    Say(rendezvous::StopRound{1, "", std::nullopt});
+    EndWorker();
+    Clear();
+    now_ = kStart + absl::Seconds(10);
+    Say(rendezvous::Assign{Round(2)});
+  }
 
   template <typename Effect>
   int Count() const {
@@ -153,12 +154,12 @@ TEST_F(CutOffTest, StaysCutOff_EndsAfterTheReconnectTimeout) {
 }
 
 TEST_F(CutOffTest, Acks_CountFromWhenTheirHeartbeatWasSent) {
-  Until(5);  // heartbeats went out at 2 and 4
+  Until(5);  // heartbeats were sent at 2 and 4
   Say(HeartbeatAck{});
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(2 + 11));
   Say(HeartbeatAck{});
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(4 + 11));
-  Say(HeartbeatAck{});  // of nothing
+  Say(HeartbeatAck{});  // acknowledges nothing
   EXPECT_EQ(machine_.WorkersMayRunUntil(), kStart + absl::Seconds(4 + 11));
 }
 
@@ -181,7 +182,7 @@ TEST_F(CutOffTest, Welcome_CountsFromWhenItsJoinWasSent) {
 TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeout) {
   Until(5);
   Disconnect();
-  // The last heartbeat that was answered is that of the Join.
+  // The last answered heartbeat is that of the Join.
   const std::string told = "lost); trying again for 1m; workers run on for 5s, and longer while no server is running\n";
   EXPECT_NE(Printed().find(told), std::string::npos) << Printed();
   for (int second = 6; second < 65; ++second) {
@@ -194,7 +195,7 @@ TEST_F(CutOffTest, ServerEndsTheStreamAndIsGone_WorkersRunOnForTheReconnectTimeo
   EXPECT_EQ(machine_.state(), State::kStopping) << "the reconnect timeout";
 }
 
-// A firewall that refuses has not ended the stream.
+// A firewall that rejects has not ended the stream.
 TEST_F(CutOffTest, RefusalsAfterASilence_AreNoEvidence) {
   Until(6);
   Disconnect(now_);
@@ -209,13 +210,9 @@ TEST_F(CutOffTest, MessagesOfAStreamThatWasGivenUp_AreDropped) {
   EXPECT_EQ(machine_.state(), State::kRunning);
 }
 
-// A launcher that was stopped for a while finds messages that are as old.
+// A launcher that was stopped for a while reads messages of that age.
 TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
   EXPECT_EQ(Count<effect::ResetConnection>(), 0);
   EXPECT_NE(Sent<rendezvous::Heartbeat>(), nullptr);
@@ -227,11 +224,7 @@ TEST_F(CutOffTest, AssignReadTooLate_IsTakenOnceTheServerHasAnsweredAgain) {
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   Say(rendezvous::StopRound{2, "", std::nullopt});
   Say(rendezvous::HeartbeatAck{});
   EXPECT_EQ(Count<effect::SpawnWorkers>(), 0);
@@ -240,11 +233,7 @@ TEST_F(CutOffTest, AssignReadTooLate_OfARoundThatIsOver_IsAnsweredByReady) {
 }
 
 TEST_F(CutOffTest, AssignReadTooLate_StreamLostMeanwhile_IsForgotten) {
-  Say(rendezvous::StopRound{1, "", std::nullopt});
-  EndWorker();
-  Clear();
-  now_ = kStart + absl::Seconds(10);
-  Say(rendezvous::Assign{Round(2)});
+  ReadAssignTooLate();
   Disconnect(std::nullopt);
   machine_.OnConnected(now_, &effects_);
   Say(WelcomeEvery(kTimeout / 6));
@@ -306,7 +295,7 @@ TEST_F(CutOffTest, ServerInThisProcess_NeverCutsOff) {
   EXPECT_EQ(machine_.WorkersMayRunUntil(), SteadyTime::InfiniteFuture());
 }
 
-// What ends between the Join and its answer must not be lost.
+// Ends of workers between the Join and its answer must not be lost.
 TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   Until(9.9);
   Disconnect();
@@ -318,7 +307,7 @@ TEST_F(CutOffTest, WorkersStoppedBeforeTheWelcome_ReadyFollows) {
   EXPECT_NE(Sent<rendezvous::Ready>(), nullptr);
 }
 
-// Protocol 4.5: what the Join says of rounds that may have been given out without this node.
+// Protocol 4.5: the Join reports whether rounds may have been assigned without this node.
 TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
   const auto rejoin = [this](uint64_t missed_round) {
     Disconnect();
@@ -331,9 +320,9 @@ TEST_F(CutOffTest, Join_SaysWhetherItWasInTouchSinceItsRound) {
     return in_touch;
   };
   EXPECT_TRUE(rejoin(0));
-  EXPECT_TRUE(rejoin(1)) << "it was given a round after that";
+  EXPECT_TRUE(rejoin(1)) << "it was assigned a round after that";
   EXPECT_TRUE(rejoin(2));
-  EXPECT_FALSE(rejoin(0)) << "round 2 was given out without it";
+  EXPECT_FALSE(rejoin(0)) << "round 2 was assigned without it";
 }
 
 // Protocol 3.9.

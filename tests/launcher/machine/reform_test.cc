@@ -23,7 +23,7 @@ using worker_contract::LinkReFormed;
 using worker_contract::LinkSuspend;
 using worker_contract::LinkSuspended;
 
-constexpr absl::Duration kTimeout = absl::Seconds(600);  // of heartbeats: no test but one is about them
+constexpr absl::Duration kTimeout = absl::Seconds(600);  // heartbeat timeout: longer than all tests but one
 constexpr absl::Duration kGrace = absl::Seconds(20);
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
@@ -43,7 +43,7 @@ std::string Render(const rendezvous::LauncherMessage& message) {
   return std::holds_alternative<rendezvous::Leave>(message) ? "leave" : "";
 }
 
-// One phrase for each effect that is about workers or what the server is told of them.
+// One phrase per effect that concerns workers or reports about them.
 std::string Render(const AgentEffect& e) {
   if (const auto* send = std::get_if<effect::Send>(&e)) return Render(send->message);
   if (const auto* spawn = std::get_if<effect::SpawnWorkers>(&e)) {
@@ -96,12 +96,8 @@ class ReformTest : public ::testing::Test {
 
   static LinkHello Hello() { return {2, 0, 0, 1, {"progress", "stop", "re-form", "checkpoint"}}; }
   static WorkerEnd Killed(int32_t local_rank) {
-    rendezvous::WorkerFailure failure;
-    failure.host = "here";
-    failure.local_rank = local_rank;
-    failure.rank = 4 + local_rank;
-    failure.pid = 77;
-    failure.signal = SIGKILL;
+    const rendezvous::WorkerFailure failure{
+        .host = "here", .rank = 4 + local_rank, .local_rank = local_rank, .pid = 77, .signal = SIGKILL};
     return {local_rank, failure, std::nullopt};
   }
 
@@ -123,19 +119,14 @@ class ReformTest : public ::testing::Test {
     return Take();
   }
   std::string Assign(uint64_t round, bool keeps, int32_t base_rank = 4, std::optional<int32_t> source = std::nullopt) {
-    rendezvous::Assignment assignment;
-    assignment.round = round;
-    assignment.base_rank = base_rank;
-    assignment.group_world_size = 2;
-    assignment.world_size = 7;
+    rendezvous::Assignment assignment{.round = round, .group_world_size = 2, .base_rank = base_rank, .world_size = 7};
     assignment.reason = "all nodes joined";
     assignment.keeps_workers = keeps;
     assignment.state_source = source;
     return Say(rendezvous::Assign{assignment});
   }
   std::string StopRound(uint64_t round, bool keep, bool at_step_end = false) {
-    rendezvous::StopRound stop{round, "because", std::nullopt, keep, at_step_end};
-    return Say(stop);
+    return Say(rendezvous::StopRound{round, "because", std::nullopt, keep, at_step_end});
   }
   std::string Link(int32_t rank, LinkEvent event) {
     machine_->OnLink(rank, event, now_, &effects_);
@@ -148,7 +139,7 @@ class ReformTest : public ::testing::Test {
     machine_->OnWorkersEnded(ends, now_, &effects_);
     return Take();
   }
-  // Until the next deadline at which something is to be done.
+  // Advances the time to the next deadline that has effects.
   std::string Wait() {
     while (true) {
       now_ = machine_->NextDeadline();
@@ -156,7 +147,7 @@ class ReformTest : public ::testing::Test {
       if (std::string words = Take(); !words.empty()) return words;
     }
   }
-  // Worker 1 was killed, and the others wait for the next round.
+  // Worker 1 was killed; the others are suspended until the next round.
   void LoseOne() {
     EXPECT_EQ(End({Killed(1)}), "failed 1 rank 5, suspend 1 blame 5[0 2]");
     StopRound(1, true);
@@ -183,7 +174,7 @@ TEST_F(ReformTest, OneDies_TheOthersAreKept_OnlyItIsStarted) {
   EXPECT_EQ(Assign(2, true), "re-form 2[0 2], spawn 2[1]");
   EXPECT_THAT(printed_, HasSubstr("; keeping ranks 4, 6, starting rank 5\n"));
   EXPECT_EQ(machine_->state(), State::kRunning);
-  // The new one counts as aware before it has connected, and can't be suspended then.
+  // The new worker counts as aware before it has connected, but cannot be suspended yet.
   EXPECT_EQ(End({Killed(0)}), "failed 2 rank 4, suspend 2 blame 4[2], signal 15[1]");
 }
 
@@ -293,7 +284,7 @@ TEST_F(ReformTest, Idle_TheServerSaysThatAllAreToBeStarted) {
   EXPECT_EQ(Assign(2, false), "spawn 2[0 1 2]");
 }
 
-// Found by tests/model: the server took the Ready for the answer to its StopRound, and waited for ever for the node.
+// Found by tests/model: the server took the Ready for the answer to its StopRound and waited for the node forever.
 TEST_F(ReformTest, Idle_AReadyCrossesTheStop_ThatRoundIsOverBeforeItBegan) {
   Run();
   LoseOne();
@@ -389,12 +380,7 @@ TEST_F(ReformTest, LinkBreaks_WhileReforming_IsAFailureOfTheRound) {
 }
 
 GroupBroken Broken(uint64_t round, int32_t local_rank) {
-  GroupBroken broken;
-  broken.round = round;
-  broken.failure.local_rank = local_rank;
-  broken.failure.rank = 4 + local_rank;
-  broken.failure.message = "lost a peer";
-  return broken;
+  return {round, {.rank = 4 + local_rank, .local_rank = local_rank, .message = "lost a peer"}};
 }
 
 TEST_F(ReformTest, Failed_HeldBackForASecond_ThenTheRoundEndsAndNobodyIsKilled) {
@@ -444,9 +430,7 @@ TEST_F(ReformTest, SignalWhileSuspending_EndsThemAndThePatienceIsNew) {
 TEST_F(ReformTest, Finish_EndsSuspendedWorkersToo) {
   Run();
   LoseOne();
-  rendezvous::Verdict verdict;
-  verdict.exit_code = 1;
-  EXPECT_EQ(Say(rendezvous::Finish{verdict}), "signal 15[0 2]");
+  EXPECT_EQ(Say(rendezvous::Finish{{.exit_code = 1}}), "signal 15[0 2]");
   EXPECT_EQ(End({Killed(0), Killed(2)}), "exit 1");
 }
 
@@ -492,7 +476,7 @@ TEST_F(ReformTest, NewNodeInAJobThatKeepsWorkers_CountsAsAware) {
   EXPECT_EQ(End({Killed(0), Killed(1), Killed(2)}), "store, ready 2 can");
 }
 
-// Its own workers are all new, so the server does not say that it keeps some.
+// All of the node's workers are new, so the server does not report survivors.
 TEST_F(ReformTest, NewNodeWhileAnotherNodeHoldsTheState_CountsAsAware) {
   Run({});
   End({Killed(0)});

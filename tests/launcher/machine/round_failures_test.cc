@@ -9,20 +9,10 @@ namespace {
 constexpr SteadyTime kNow = SteadyTime::FromStart(absl::Seconds(1000));
 constexpr absl::Duration kHold = absl::Milliseconds(250);
 
-FailureEvidence BySignal(int rank, int signal) {
-  FailureEvidence evidence;
-  evidence.failure.rank = rank;
-  evidence.failure.signal = signal;
-  return evidence;
-}
+FailureEvidence BySignal(int rank, int signal) { return {.failure = {.rank = rank, .signal = signal}}; }
 FailureEvidence Crash(int rank) { return BySignal(rank, SIGSEGV); }
 FailureEvidence LostPeer(int rank) { return BySignal(rank, SIGPIPE); }
-FailureEvidence OwnError(int rank) {
-  FailureEvidence evidence = BySignal(rank, 0);
-  evidence.failure.exit_code = 1;
-  evidence.failure.traceback = "Traceback";
-  return evidence;
-}
+FailureEvidence OwnError(int rank) { return {.failure = {.rank = rank, .exit_code = 1, .traceback = "Traceback"}}; }
 
 std::vector<int> Ranks(const std::vector<rendezvous::WorkerFailure>& failures) {
   std::vector<int> ranks;
@@ -50,7 +40,7 @@ TEST(RoundFailuresTest, HeldBack_ACrashIsToldAtOnceAnErrorLater) {
   EXPECT_TRUE(error.Take(kNow + kHold));
 }
 
-// All of the node may be killed, the launcher next.
+// The whole node may be killed: the launcher may be next.
 TEST(RoundFailuresTest, HeldBack_AKillIsToldAMomentLater) {
   RoundFailures kill(kHold), alone(absl::ZeroDuration());
   kill.Add({BySignal(0, SIGKILL)}, kNow);

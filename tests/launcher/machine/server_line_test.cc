@@ -1,4 +1,4 @@
-// The line to the rendezvous server by itself; what a launcher does about it is in agent_machine_test and cut_off_test.
+// The session with the rendezvous server alone; agent_machine_test and cut_off_test test the launcher's reactions.
 #include "launcher/machine/server_line.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 using Reading = ServerLine::Reading;
 using State = ServerLine::State;
 
-constexpr absl::Duration kTimeout = absl::Seconds(12);  // of heartbeats: a twelfth of it is a second
+constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
 SteadyTime At(double seconds) { return kStart + absl::Seconds(seconds); }
@@ -47,7 +47,7 @@ TEST_F(ServerLineTest, Lost_IsGivenUpAfterTheReconnectTimeout_CountedFromTheLoss
   EXPECT_EQ(line_.patience(), absl::Seconds(30));
 }
 
-// A server in a launcher is gone with its node; another one comes back.
+// A server hosted by a launcher ends with its node; an external one is restarted.
 TEST_F(ServerLineTest, Lost_WithoutASetting_PatienceIsThatForTheKindOfServer) {
   ServerLine line({kTimeout, absl::Minutes(10)}, kStart);
   line.OnConnected(kStart);
@@ -101,7 +101,7 @@ TEST_F(ServerLineTest, OnWelcome_WithATimeout_StretchesTheLease) {
   EXPECT_EQ(line_.lease().StopAt(), At(20));
   EXPECT_EQ(line_.lease().KillAt(), At(22));
   EXPECT_TRUE(line_.TakeHeartbeat(At(5)));
-  // A server that knows nothing of it fences by the job's timeout.
+  // An older server fences by the job's timeout.
   line_.OnDisconnected("closed", std::nullopt, At(6));
   line_.OnConnected(At(6));
   line_.OnMessage(false, At(6));
@@ -140,7 +140,7 @@ TEST_F(ServerLineTest, Refusals_CountAfterAnEndFromThere_NotAfterASilence) {
   EXPECT_EQ(line_.lease().since(), At(2));
 }
 
-// Protocol 4.5: no round was given out without a node that is in touch.
+// Protocol 4.5: no round was assigned without a node that is in touch.
 TEST_F(ServerLineTest, InTouch_FromARoundOn_OverServersThatEnd) {
   Up();
   EXPECT_FALSE(line_.lease().InTouch(At(0))) << "it has had no round";

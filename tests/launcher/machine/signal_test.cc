@@ -1,9 +1,8 @@
-// What a launcher does when it is told to stop, by a signal or because it can't go on.
+// Stopping of a launcher, by a signal or because it cannot continue.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <optional>
-#include <string>
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
 
@@ -63,13 +62,13 @@ TEST_F(AgentMachineTest, OnSignal_Warning_IsPassedOnAndTheJobGoesOn) {
   EXPECT_EQ(printed_, "received signal 10; no workers to pass it on to\n");
   Run();
   EXPECT_EQ(Signal(SIGUSR1), "signal 10");
-  EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "who sent it is of no matter where no batch system is";
+  EXPECT_EQ(Signal(SIGUSR1, true), "signal 10") << "without a batch system the sender does not matter";
   EXPECT_EQ(machine_.state(), State::kRunning);
   EXPECT_EQ(Signal(SIGTERM), "leave, signal 15");
   EXPECT_EQ(Signal(SIGUSR1), "signal 10") << "a warning is no second request to stop";
 }
 
-// Of a batch system that sends its signals to every process.
+// Under a batch system that signals every process.
 class BatchAgentMachineTest : public AgentMachineTest {
  protected:
   BatchAgentMachineTest() : AgentMachineTest(BatchSettings()) {}
@@ -153,7 +152,7 @@ TEST_F(BatchAgentMachineTest, OnFinish_BeforeTheNodeHasLeft_CountsAndAfterItDoes
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 7");
 }
 
-// SLURM's signal had reached another node a little earlier, which left first.
+// SLURM's signal reached another node a little earlier, and that node left first.
 TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFailure) {
   Run();
   Signal(SIGTERM, true);

@@ -1,9 +1,6 @@
-// What workers are told about the time that they have to save (docs/worker_protocol.md 4.1).
+// Notifying workers of the time they have to save (docs/worker_protocol.md 4.1).
 #include <gtest/gtest.h>
 #include <signal.h>
-
-#include <string>
-#include <vector>
 
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
@@ -11,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(12);  // of heartbeats
+constexpr absl::Duration kTimeout = absl::Seconds(12);  // heartbeat timeout
 constexpr SteadyTime kStart = SteadyTime::FromStart(absl::Seconds(1000));
 
 class TellStopTest : public ::testing::Test {
@@ -24,10 +21,8 @@ class TellStopTest : public ::testing::Test {
     machine_->OnStoreOpened({1}, now_, &effects_);
     machine_->OnConnected(now_, &effects_);
     machine_->OnServerMessage(WelcomeEvery(kTimeout / 6), now_, &effects_);
-    rendezvous::Assignment assignment;
-    assignment.round = 1;
-    assignment.world_size = assignment.group_world_size = 2;
-    machine_->OnServerMessage(rendezvous::Assign{assignment}, now_, &effects_);
+    machine_->OnServerMessage(rendezvous::Assign{{.round = 1, .group_world_size = 2, .world_size = 2}}, now_,
+                              &effects_);
     effects_.clear();
   }
   static AgentSettings Settings(absl::Duration shutdown_timeout) {
@@ -36,7 +31,7 @@ class TellStopTest : public ::testing::Test {
     return settings;
   }
 
-  // What was told; nothing else than signals may follow it.
+  // The stop sent to the workers; only signals may follow it.
   const effect::NotifyStop* Told() const {
     for (const AgentEffect& e : effects_) {
       if (const auto* told = std::get_if<effect::NotifyStop>(&e)) return told;
@@ -62,11 +57,7 @@ TEST_F(TellStopTest, NewRound_TheGraceAndTheReason) {
 
 TEST_F(TellStopTest, AnotherWorkerFailed_TheOthersAreTold) {
   Run(Settings(absl::Seconds(30)));
-  rendezvous::WorkerFailure failure;
-  failure.rank = failure.local_rank = 0;
-  failure.host = "here";
-  failure.exit_code = 3;
-  failure.pid = 77;
+  const rendezvous::WorkerFailure failure{.host = "here", .rank = 0, .local_rank = 0, .pid = 77, .exit_code = 3};
   machine_->OnWorkersEnded({{0, failure}}, now_, &effects_);
   ASSERT_NE(Told(), nullptr);
   EXPECT_EQ(Told()->ranks, LocalRanks({1}));

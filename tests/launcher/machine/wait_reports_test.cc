@@ -17,13 +17,7 @@ class WaitReportsTest : public ::testing::Test {
         reports_({"here (10.0.0.2)", "10.0.0.1:29400", "job", {"a", "b"}}, &line_) {}
 
   static rendezvous::Assignment Round(int group_rank) {
-    rendezvous::Assignment round;
-    round.round = 3;
-    round.group_rank = group_rank;
-    round.world_size = 4;
-    round.master_addr = "10.0.0.9";
-    round.master_port = 41000;
-    return round;
+    return {.round = 3, .group_rank = group_rank, .world_size = 4, .master_addr = "10.0.0.9", .master_port = 41000};
   }
   // One line per report that is due at the time.
   std::vector<std::string> Due(SteadyTime now) {
@@ -57,19 +51,13 @@ TEST_F(WaitReportsTest, ALongWait_IsReportedAfterTenSecondsAndThenEveryMinute) {
 
 TEST_F(WaitReportsTest, ASpare_IsNotReported) {
   reports_.StartWait(kStart);
-  rendezvous::Waiting waiting;
-  waiting.spare = true;
-  reports_.OnWaiting(waiting, kStart);
+  reports_.OnWaiting({.spare = true}, kStart);
   EXPECT_TRUE(Due(At(10)).empty());
 }
 
 TEST_F(WaitReportsTest, WaitText_TheTimeLeftIsThatOfNow) {
-  rendezvous::Waiting waiting;
-  waiting.nodes_joined = 1;
-  waiting.min_nodes = waiting.max_nodes = 2;
-  waiting.hosts = {"a"};
-  waiting.remaining = absl::Seconds(60);
-  reports_.OnWaiting(waiting, kStart);
+  reports_.OnWaiting(
+      {.nodes_joined = 1, .min_nodes = 2, .max_nodes = 2, .hosts = {"a"}, .remaining = absl::Seconds(60)}, kStart);
   EXPECT_NE(reports_.WaitText(At(20)).find("timing out in 40s"), std::string::npos) << reports_.WaitText(At(20));
 }
 

@@ -27,7 +27,7 @@ TEST(WorkerSetTest, Start_SomeRanks_OthersAreLeftAlone) {
   EXPECT_FALSE(workers.Quiet());
 }
 
-// What replaces one dead worker: the survivor stays as it is.
+// Replacement of one dead worker: the survivor is unchanged.
 TEST(WorkerSetTest, Start_OfOneThatEnded_ForgetsItsEndAndLeavesTheSuspendedOne) {
   WorkerSet workers(2);
   workers.Start({0, 1});

@@ -33,24 +33,19 @@ class ChildWatchTest : public ::testing::Test {
     watch_ = *std::move(watch);
   }
 
-  pid_t Start(SpawnRequest request) {
-    absl::StatusOr<Child> child = Spawn(request);
-    EXPECT_TRUE(child.ok()) << child.status();
-    const pid_t pid = child->pid;
-    EXPECT_TRUE(watch_->Watch(*std::move(child)).ok());
+  pid_t Start(SpawnRequest request) { return Watch(MustSpawn(request)); }
+  pid_t Watch(Child child) {
+    const pid_t pid = child.pid;
+    EXPECT_TRUE(watch_->Watch(std::move(child)).ok());
     return pid;
   }
 
   // Starts `argv` and waits until it has printed "ready".
   pid_t StartReady(std::vector<std::string> argv, std::multimap<std::string, pid_t>* pids = nullptr) {
-    Pipe output;
-    SpawnRequest request = RequestFor(std::move(argv));
-    request.stdout_fd = output.write.get();
-    const pid_t pid = Start(request);
-    output.write.reset();
-    const auto read = ReadPids(output.read.get(), "ready");
+    Talker talker = SpawnTalker(RequestFor(std::move(argv)));
+    const auto read = ReadPids(talker.output.get(), "ready");
     if (pids != nullptr) *pids = read;
-    return pid;
+    return Watch(std::move(talker.child));
   }
 
   std::unique_ptr<EventLoop> loop_;

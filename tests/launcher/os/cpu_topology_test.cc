@@ -102,9 +102,8 @@ TEST(CpuMaskTest, SpawnedProgram_IsBoundFromItsFirstInstruction) {
   SpawnRequest request = RequestFor(
       {"/bin/sh", "-c", absl::StrCat("grep -q '^Cpus_allowed_list:[[:space:]]*", last, "$' /proc/self/status")});
   request.cpus = {last};
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok()) << child.status();
-  EXPECT_TRUE(WaitFor(*child).ok());
+  const Child child = MustSpawn(request);
+  EXPECT_TRUE(WaitFor(child).ok());
 }
 
 }  // namespace

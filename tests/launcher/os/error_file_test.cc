@@ -18,9 +18,8 @@ namespace {
 void RunInShell(const std::string& command, const std::string& error_file) {
   SpawnRequest request = RequestFor({"/bin/sh", "-c", command});
   request.environment.push_back("TORCHELASTIC_ERROR_FILE=" + error_file);
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  EXPECT_TRUE(WaitFor(*child).ok());
+  const Child child = MustSpawn(request);
+  EXPECT_TRUE(WaitFor(child).ok());
 }
 
 TEST(ErrorFileTest, InMemory_WorkerWritesByName_IsRead) {

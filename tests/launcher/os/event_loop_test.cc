@@ -20,6 +20,22 @@ class EventLoopTest : public ::testing::Test {
     loop_ = *std::move(loop);
   }
   static void Fill(const Pipe& pipe) { ASSERT_EQ(write(pipe.write.get(), "x", 1), 1); }
+  // Waits for `events` of `fd`, stores those that occur and quits.
+  void Await(int fd, uint32_t events, uint32_t* seen) {
+    const auto on_events = [this, seen](uint32_t occurred) {
+      *seen = occurred;
+      loop_->Quit();
+    };
+    ASSERT_TRUE(loop_->AddFd(fd, events, on_events).ok());
+  }
+  // Quits at the deadline, and disarms it.
+  void QuitAt(SteadyTime* deadline) {
+    loop_->SetTimer([deadline] { return *deadline; },
+                    [this, deadline](SteadyTime) {
+                      *deadline = SteadyTime::InfiniteFuture();
+                      loop_->Quit();
+                    });
+  }
 
   std::unique_ptr<EventLoop> loop_;
 };
@@ -28,13 +44,7 @@ TEST_F(EventLoopTest, AddFd_Readable_CallsBack) {
   const Pipe pipe;
   Fill(pipe);
   uint32_t seen = 0;
-  ASSERT_TRUE(loop_
-                  ->AddFd(pipe.read.get(), EPOLLIN,
-                          [&](uint32_t events) {
-                            seen = events;
-                            loop_->Quit();
-                          })
-                  .ok());
+  Await(pipe.read.get(), EPOLLIN, &seen);
   loop_->Run();
   EXPECT_EQ(seen, EPOLLIN);
 }
@@ -49,13 +59,7 @@ TEST_F(EventLoopTest, AddFd_Twice_IsRefused) {
 TEST_F(EventLoopTest, ModifyFd_ChangesWhatIsWaitedFor) {
   const Pipe pipe;
   uint32_t seen = 0;
-  ASSERT_TRUE(loop_
-                  ->AddFd(pipe.write.get(), 0,
-                          [&](uint32_t events) {
-                            seen = events;
-                            loop_->Quit();
-                          })
-                  .ok());
+  Await(pipe.write.get(), 0, &seen);
   loop_->Post([&] { EXPECT_TRUE(loop_->ModifyFd(pipe.write.get(), EPOLLOUT).ok()); });
   loop_->Run();
   EXPECT_EQ(seen, EPOLLOUT);
@@ -86,28 +90,17 @@ TEST_F(EventLoopTest, RemoveFd_NumberUsedAgainInSameTurn_NewOneIsNotCalledForOld
   Fill(b);
   int calls = 0;
   // The first one called closes the other and replaces it by an empty pipe.
-  const auto replace = [&](UniqueFd* other) {
+  const auto replace = [&](UniqueFd* own, UniqueFd* other) {
     ++calls;
+    loop_->RemoveFd(own->get());
     const int number = other->get();
     loop_->RemoveFd(number);
     ASSERT_EQ(dup2(empty.read.get(), number), number);
     ASSERT_TRUE(loop_->AddFd(number, EPOLLIN, [&](uint32_t) { ADD_FAILURE() << "called for an empty pipe"; }).ok());
     loop_->Post([&] { loop_->Post([&] { loop_->Quit(); }); });
   };
-  ASSERT_TRUE(loop_
-                  ->AddFd(a.read.get(), EPOLLIN,
-                          [&](uint32_t) {
-                            loop_->RemoveFd(a.read.get());
-                            replace(&b.read);
-                          })
-                  .ok());
-  ASSERT_TRUE(loop_
-                  ->AddFd(b.read.get(), EPOLLIN,
-                          [&](uint32_t) {
-                            loop_->RemoveFd(b.read.get());
-                            replace(&a.read);
-                          })
-                  .ok());
+  ASSERT_TRUE(loop_->AddFd(a.read.get(), EPOLLIN, [&](uint32_t) { replace(&a.read, &b.read); }).ok());
+  ASSERT_TRUE(loop_->AddFd(b.read.get(), EPOLLIN, [&](uint32_t) { replace(&b.read, &a.read); }).ok());
   loop_->Run();
   EXPECT_EQ(calls, 1);
 }
@@ -179,22 +172,14 @@ TEST_F(EventLoopTest, Timer_CallsNotBeforeTheDeadlineAndAsksAgain) {
 
 TEST_F(EventLoopTest, Timer_PastDeadline_IsDueAtOnce) {
   SteadyTime deadline = SteadyTime::FromStart(absl::Seconds(-5));
-  loop_->SetTimer([&] { return deadline; },
-                  [&](SteadyTime) {
-                    deadline = SteadyTime::InfiniteFuture();
-                    loop_->Quit();
-                  });
+  QuitAt(&deadline);
   loop_->Run();
   EXPECT_EQ(deadline, SteadyTime::InfiniteFuture());
 }
 
 TEST_F(EventLoopTest, Timer_DeadlineMovedByPostedTask_IsArmedAnew) {
   SteadyTime deadline = SteadyNow() + absl::Hours(1);
-  loop_->SetTimer([&] { return deadline; },
-                  [&](SteadyTime) {
-                    deadline = SteadyTime::InfiniteFuture();
-                    loop_->Quit();
-                  });
+  QuitAt(&deadline);
   std::thread poster([&] { loop_->Post([&] { deadline = SteadyNow() + absl::Milliseconds(1); }); });
   loop_->Run();
   poster.join();
@@ -202,11 +187,7 @@ TEST_F(EventLoopTest, Timer_DeadlineMovedByPostedTask_IsArmedAnew) {
 
 TEST_F(EventLoopTest, Idle_NothingDue_DoesNotWakeUp) {
   SteadyTime deadline = SteadyNow() + absl::Milliseconds(50);
-  loop_->SetTimer([&] { return deadline; },
-                  [&](SteadyTime) {
-                    deadline = SteadyTime::InfiniteFuture();
-                    loop_->Quit();
-                  });
+  QuitAt(&deadline);
   loop_->Run();
   EXPECT_EQ(loop_->wakeups_for_test(), 1);
 }

@@ -31,13 +31,8 @@ struct Launcher {
 
 // Starts `argv`, a mini_launcher with `workers` workers of tests/testbin/family.cc, and reads until all are in place.
 Launcher Start(std::vector<std::string> argv, int workers) {
-  Pipe output;
-  SpawnRequest request = RequestFor(std::move(argv));
-  request.stdout_fd = output.write.get();
-  absl::StatusOr<Child> child = Spawn(request);
-  EXPECT_TRUE(child.ok()) << child.status();
-  output.write.reset();
-  Launcher launcher{*std::move(child), std::move(output.read), {}};
+  Talker talker = SpawnTalker(RequestFor(std::move(argv)));
+  Launcher launcher{std::move(talker.child), std::move(talker.output), {}};
   for (int i = 0; i < workers; ++i) launcher.pids.merge(ReadPids(launcher.output.get(), "ready"));
   return launcher;
 }
@@ -176,9 +171,7 @@ TEST(GuardTest, GuardKilled_LauncherGoesOnAndEndsWell) {
 Child StartSleeper(const std::string& id) {
   SpawnRequest request = RequestFor({"/bin/sleep", "1000"});
   request.environment.push_back("DDPRUN_LAUNCHER_ID=" + id);
-  absl::StatusOr<Child> child = Spawn(request);
-  EXPECT_TRUE(child.ok()) << child.status();
-  return *std::move(child);
+  return MustSpawn(request);
 }
 
 TEST(GuardTest, KillWorkersAt_TimeOver_KillsThemAndServesOn) {

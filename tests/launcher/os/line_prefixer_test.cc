@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 
 namespace ddprun::launcher {
@@ -17,14 +18,6 @@ std::string Prefixed(const std::vector<std::string>& pieces, size_t max_line = L
   return out;
 }
 
-TEST(LinePrefixerTest, WholeLines_GetThePrefixDirectlyBefore) {
-  EXPECT_EQ(Prefixed({"one\ntwo\n"}), "[default0]:one\n[default0]:two\n");
-}
-
-TEST(LinePrefixerTest, EmptyLines_GetItToo) { EXPECT_EQ(Prefixed({"\n\n"}), "[default0]:\n[default0]:\n"); }
-
-TEST(LinePrefixerTest, NothingAtAll_GivesNothing) { EXPECT_EQ(Prefixed({""}), ""); }
-
 TEST(LinePrefixerTest, PartialLine_IsKeptUntilItsEnd) {
   LinePrefixer prefixer("p:");
   std::string out;
@@ -36,33 +29,30 @@ TEST(LinePrefixerTest, PartialLine_IsKeptUntilItsEnd) {
   EXPECT_EQ(out, "p:hello\n");
 }
 
-TEST(LinePrefixerTest, NoLineEndAtTheEnd_GetsOne) { EXPECT_EQ(Prefixed({"a\nb"}), "[default0]:a\n[default0]:b\n"); }
-
-TEST(LinePrefixerTest, CarriageReturn_EndsALine) {
-  EXPECT_EQ(Prefixed({"10%\r", "20%\r\n"}), "[default0]:10%\r[default0]:20%\r\n");
-}
-
-TEST(LinePrefixerTest, CarriageReturnAndLineFeed_AreOneLineEndEvenInTwoPieces) {
-  EXPECT_EQ(Prefixed({"a\r\nb\r", "\nc\n"}), "[default0]:a\r\n[default0]:b\r\n[default0]:c\n");
-}
-
-TEST(LinePrefixerTest, CarriageReturnThenEmptyLine_AreTwo) {
-  EXPECT_EQ(Prefixed({"a\r\n\n"}), "[default0]:a\r\n[default0]:\n");
-}
-
-TEST(LinePrefixerTest, LongLine_IsCutAtTheLimit) {
-  EXPECT_EQ(Prefixed({"abcdefgh\n"}, 3), "[default0]:abc\n[default0]:def\n[default0]:gh\n");
-  EXPECT_EQ(Prefixed({"ab", "cd", "ef", "gh"}, 3), "[default0]:abc\n[default0]:def\n[default0]:gh\n");
-}
-
-TEST(LinePrefixerTest, LineOfExactlyTheLimit_IsOneLine) {
-  EXPECT_EQ(Prefixed({"abc\n"}, 3), "[default0]:abc\n");
-  EXPECT_EQ(Prefixed({"abc", "\n"}, 3), "[default0]:abc\n");
-}
-
-TEST(LinePrefixerTest, InvalidTextAndZeros_PassUntouched) {
-  const std::string bytes = std::string("\xff\xc3\x00\xe2\x82", 5);
-  EXPECT_EQ(Prefixed({bytes + "\n"}), "[default0]:" + bytes + "\n");
+TEST(LinePrefixerTest, Lines_GetThePrefix) {
+  const std::string bytes("\xff\xc3\x00\xe2\x82", 5);  // invalid text passes unchanged
+  const struct {
+    const char* what;
+    std::vector<std::string> pieces;
+    std::string expected;  // '>' stands for the prefix
+    size_t max_line = LinePrefixer::kMaxLine;
+  } kCases[] = {
+      {"whole lines", {"one\ntwo\n"}, ">one\n>two\n"},
+      {"empty lines", {"\n\n"}, ">\n>\n"},
+      {"nothing", {""}, ""},
+      {"no line end at the end", {"a\nb"}, ">a\n>b\n"},
+      {"carriage return", {"10%\r", "20%\r\n"}, ">10%\r>20%\r\n"},
+      {"CR LF, also in two pieces", {"a\r\nb\r", "\nc\n"}, ">a\r\n>b\r\n>c\n"},
+      {"CR, then an empty line", {"a\r\n\n"}, ">a\r\n>\n"},
+      {"longer than the limit", {"abcdefgh\n"}, ">abc\n>def\n>gh\n", 3},
+      {"longer than the limit, in pieces", {"ab", "cd", "ef", "gh"}, ">abc\n>def\n>gh\n", 3},
+      {"exactly the limit", {"abc\n"}, ">abc\n", 3},
+      {"exactly the limit, in pieces", {"abc", "\n"}, ">abc\n", 3},
+      {"invalid text and zeros", {bytes + "\n"}, ">" + bytes + "\n"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(Prefixed(c.pieces, c.max_line), absl::StrReplaceAll(c.expected, {{">", "[default0]:"}})) << c.what;
+  }
 }
 
 TEST(LinePrefixerTest, AnyCutting_GivesTheSame) {

@@ -47,9 +47,7 @@ class LogPumpTest : public ::testing::Test {
     const UniqueFd err_pipe = *pump->Add(std::move(err));
     request.stdout_fd = out_pipe.get();
     request.stderr_fd = err_pipe.get();
-    absl::StatusOr<Child> child = Spawn(request);
-    EXPECT_TRUE(child.ok()) << child.status();
-    return *std::move(child);
+    return MustSpawn(request);
   }
 
   void WriteAndClose(absl::StatusOr<UniqueFd> pipe, const std::string& text) {

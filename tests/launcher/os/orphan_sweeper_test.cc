@@ -33,14 +33,9 @@ class OrphanSweeperTest : public ::testing::Test {
 
   // Starts a worker with relatives (see tests/testbin/family.cc) and returns it when all are in place.
   Child StartFamily() {
-    Pipe output;
-    SpawnRequest request = RequestFor({TestProgram("family")});
-    request.stdout_fd = output.write.get();
-    absl::StatusOr<Child> child = Spawn(request);
-    EXPECT_TRUE(child.ok()) << child.status();
-    output.write.reset();
-    pids_ = ReadPids(output.read.get(), "ready");
-    return *std::move(child);
+    Talker talker = SpawnTalker(RequestFor({TestProgram("family")}));
+    pids_ = ReadPids(talker.output.get(), "ready");
+    return std::move(talker.child);
   }
 
   std::multimap<std::string, pid_t> pids_;
@@ -79,19 +74,15 @@ TEST_F(OrphanSweeperTest, OrphanSweep_EndsWhenAllHaveExited) {
 }
 
 TEST_F(OrphanSweeperTest, Sweep_OrphansInTheSessionOfAKnownWorker_AreItsOwn) {
-  Pipe output;
-  SpawnRequest request = RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"});
-  request.stdout_fd = output.write.get();
-  const absl::StatusOr<Child> worker = Spawn(request);
-  ASSERT_TRUE(worker.ok());
-  output.write.reset();
-  const pid_t orphan = ReadPids(output.read.get(), "ready").find("orphan")->second;
-  ASSERT_EQ(getsid(orphan), worker->pid);
-  EXPECT_EQ(Sweep({worker->pid}), 0);
+  const auto [worker, output] =
+      SpawnTalker(RequestFor({"/bin/sh", "-c", "sh -c 'sleep 1000 & echo orphan $!'; echo ready; sleep 1000"}));
+  const pid_t orphan = ReadPids(output.get(), "ready").find("orphan")->second;
+  ASSERT_EQ(getsid(orphan), worker.pid);
+  EXPECT_EQ(Sweep({worker.pid}), 0);
   EXPECT_TRUE(testing::Alive(orphan));
 
-  kill(worker->pid, SIGKILL);
-  WaitFor(*worker);
+  kill(worker.pid, SIGKILL);
+  WaitFor(worker);
   EXPECT_EQ(Sweep({}), 0);
   EXPECT_FALSE(testing::Alive(orphan));
 }
@@ -125,15 +116,11 @@ TEST_F(OrphanSweeperTest, Sweep_OnlyTheWorkersSession_OthersAreLeftAlone) {
 
 TEST_F(OrphanSweeperTest, Sweep_ChainOfSessions_IsFollowedToItsEnd) {
   // Each process killed makes its child an orphan.
-  Pipe output;
-  SpawnRequest request = RequestFor({"/bin/sh", "-c",
-                                     "setsid sh -c 'setsid sh -c \"setsid sh -c \\\"echo last \\\\$\\\\$; echo ready; "
-                                     "sleep 1000\\\"; true\"; true'; true"});
-  request.stdout_fd = output.write.get();
-  const absl::StatusOr<Child> child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  output.write.reset();
-  const auto pids = ReadPids(output.read.get(), "ready");
+  const auto [child, output] =
+      SpawnTalker(RequestFor({"/bin/sh", "-c",
+                              "setsid sh -c 'setsid sh -c \"setsid sh -c \\\"echo last \\\\$\\\\$; echo ready; "
+                              "sleep 1000\\\"; true\"; true'; true"}));
+  const auto pids = ReadPids(output.get(), "ready");
   EXPECT_EQ(Sweep({}), 0);
   EXPECT_TRUE(WaitUntilGone(pids.find("last")->second));
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);

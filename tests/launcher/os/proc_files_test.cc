@@ -4,11 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/os/process_end.h"
 #include "tests/launcher/os/process_testing.h"
 
 namespace ddprun::launcher {
@@ -18,11 +18,10 @@ using ::testing::Contains;
 
 TEST(ProcFilesTest, Children_ZombieIncluded) {
   EXPECT_TRUE(ChildrenOfMainThread().empty());
-  const auto child = Spawn(RequestFor({"/bin/true"}));
-  ASSERT_TRUE(child.ok());
-  ASSERT_TRUE(WaitUntilGone(child->pid));
-  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child->pid});
-  WaitFor(*child);
+  const Child child = MustSpawn(RequestFor({"/bin/true"}));
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(ChildrenOfMainThread(), std::vector<pid_t>{child.pid});
+  WaitFor(child);
   EXPECT_TRUE(ChildrenOfMainThread().empty());
 }
 
@@ -39,20 +38,18 @@ TEST(ProcFilesTest, ParentOf_NoSuchProcess_Zero) {
 }
 
 TEST(ProcFilesTest, CpuTimeOfSession_OfItsProcessesOnly) {
-  Pipe input, output;
+  Pipe input;
   SpawnRequest request =
       RequestFor({"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo ready; read line"});
   request.stdin_fd = input.read.get();
-  request.stdout_fd = output.write.get();
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  ReadPids(output.read.get(), "ready");
-  const absl::Duration used = CpuTimeOfSession(child->pid);
+  const auto [child, output] = SpawnTalker(request);
+  ReadPids(output.get(), "ready");
+  const absl::Duration used = CpuTimeOfSession(child.pid);
   EXPECT_GT(used, absl::ZeroDuration());
-  EXPECT_EQ(CpuTimeOfSession(child->pid), used) << "it waits";
+  EXPECT_EQ(CpuTimeOfSession(child.pid), used) << "it waits";
   input.write.reset();
-  WaitFor(*child);
-  EXPECT_EQ(CpuTimeOfSession(child->pid), absl::ZeroDuration());
+  WaitFor(child);
+  EXPECT_EQ(CpuTimeOfSession(child.pid), absl::ZeroDuration());
 }
 
 TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
@@ -61,21 +58,19 @@ TEST(ProcFilesTest, AllProcesses_HasThisOneAndThoseBelow) {
 }
 
 TEST(ProcFilesTest, VariableOfProcess_WholeNameOnly) {
-  Pipe input, output;
+  Pipe input;
   SpawnRequest request = RequestFor({"/bin/sh", "-c", "echo ready; read line"});
   request.stdin_fd = input.read.get();
-  request.stdout_fd = output.write.get();
   request.environment = {"XID=wrong", "IDX=wrong", "ID=right=this", "ID=second"};
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok());
-  // Spawn returns shortly before the new program's environment is visible.
-  ReadPids(output.read.get(), "ready");
-  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "right=this");
-  EXPECT_EQ(VariableOfProcess(child->pid, "D"), "");
+  const auto [child, output] = SpawnTalker(request);
+  // A spawn returns shortly before the new program's environment is visible.
+  ReadPids(output.get(), "ready");
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "right=this");
+  EXPECT_EQ(VariableOfProcess(child.pid, "D"), "");
   input.write.reset();
-  ASSERT_TRUE(WaitUntilGone(child->pid));
-  EXPECT_EQ(VariableOfProcess(child->pid, "ID"), "") << "the dead have none";
-  WaitFor(*child);
+  ASSERT_TRUE(WaitUntilGone(child.pid));
+  EXPECT_EQ(VariableOfProcess(child.pid, "ID"), "") << "the dead have none";
+  WaitFor(child);
 }
 
 TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
@@ -90,6 +85,20 @@ TEST(ProcFilesTest, SurvivesSignal_HandledOrIgnored) {
 }
 
 TEST(ProcFilesTest, ReadSmallFile_Missing_IsEmpty) { EXPECT_EQ(ReadSmallFile("/no/such/file"), ""); }
+
+TEST(ProcessEndTest, CodeOrSignal) {
+  const ProcessEnd exited = ProcessEnd::FromWait(12, 7 << 8);
+  EXPECT_EQ(exited.pid, 12);
+  EXPECT_EQ(exited.Text(), "exited with code 7");
+  EXPECT_EQ(exited.ExitCode(), 7);
+  EXPECT_FALSE(exited.ok());
+  EXPECT_TRUE(ProcessEnd::FromWait(12, 0).ok());
+  const ProcessEnd killed = ProcessEnd::FromWait(12, SIGKILL);
+  EXPECT_EQ(killed.Text(), "killed by SIGKILL (9)");
+  EXPECT_EQ(killed.ExitCode(), 137);
+  EXPECT_FALSE(killed.ok());
+  EXPECT_EQ(ProcessEnd::FromWait(12, SIGSEGV | 0x80).Text(), "killed by SIGSEGV (11)") << "with a core dump";
+}
 
 }  // namespace
 }  // namespace ddprun::launcher

@@ -60,6 +60,18 @@ absl::StatusOr<Child> Spawn(const SpawnRequest& request) {
   return child;
 }
 
+Child MustSpawn(const SpawnRequest& request) {
+  absl::StatusOr<Child> child = Spawn(request);
+  if (!child.ok()) Die(child.status().ToString());
+  return *std::move(child);
+}
+
+Talker SpawnTalker(SpawnRequest request) {
+  Pipe output;
+  request.stdout_fd = output.write.get();
+  return {MustSpawn(request), std::move(output.read)};
+}
+
 Pipe::Pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) Die("pipe2");
@@ -118,13 +130,9 @@ std::multimap<std::string, pid_t> ReadPids(int fd, const std::string& last) {
 }
 
 std::string OutputOf(SpawnRequest request, ProcessEnd* end) {
-  Pipe output;
-  request.stdout_fd = output.write.get();
-  const absl::StatusOr<Child> child = Spawn(request);
-  if (!child.ok()) Die(child.status().ToString());
-  output.write.reset();
-  std::string content = ReadToEnd(output.read.get());
-  const ProcessEnd ended = WaitFor(*child);
+  const Talker talker = SpawnTalker(std::move(request));
+  std::string content = ReadToEnd(talker.output.get());
+  const ProcessEnd ended = WaitFor(talker.child);
   if (end != nullptr) *end = ended;
   return content;
 }

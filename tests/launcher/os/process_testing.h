@@ -29,12 +29,22 @@ SpawnRequest RequestFor(std::vector<std::string> argv);
 // Creates a child and waits until it has executed its program. Errors: those of CreateChild, or why the exec failed.
 absl::StatusOr<Child> Spawn(const SpawnRequest& request);
 
+// As Spawn; aborts on an error.
+Child MustSpawn(const SpawnRequest& request);
+
 // A pipe; both ends are close-on-exec.
 struct Pipe {
   Pipe();
   UniqueFd read;
   UniqueFd write;
 };
+
+// A child whose standard output can be read.
+struct Talker {
+  Child child;
+  UniqueFd output;
+};
+Talker SpawnTalker(SpawnRequest request);
 
 // Waits for a child and reaps it, without killing anything.
 ProcessEnd WaitFor(const Child& child);

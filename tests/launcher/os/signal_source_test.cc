@@ -36,13 +36,12 @@ TEST(SignalSourceTest, Signal_OfThisAndAnotherProcess_SaysWhoSentIt) {
   EXPECT_EQ(seen[0].sender_user, getuid());
   EXPECT_THAT(seen[0].Text(), ::testing::StartsWith("SIGTERM from process " + std::to_string(getpid()) + " ("));
 
-  const auto child = Spawn(RequestFor({"/bin/sh", "-c", "kill -USR1 $PPID"}));
-  ASSERT_TRUE(child.ok());
+  const Child child = MustSpawn(RequestFor({"/bin/sh", "-c", "kill -USR1 $PPID"}));
   (*loop)->Run();
   ASSERT_EQ(seen.size(), 2);
   EXPECT_EQ(seen[1].number, SIGUSR1);
-  EXPECT_EQ(seen[1].sender, child->pid);
-  WaitFor(*child);
+  EXPECT_EQ(seen[1].sender, child.pid);
+  WaitFor(child);
 }
 
 TEST(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
@@ -59,15 +58,14 @@ TEST(SignalSourceTest, SenderNamedSlurmstepd_IsSlurm) {
     const Pipe hold;
     SpawnRequest request = RequestFor({sender, "-c", "kill -TERM $PPID; read line"});
     request.stdin_fd = hold.read.get();
-    const auto child = Spawn(request);
-    ASSERT_TRUE(child.ok()) << child.status();
+    const Child child = MustSpawn(request);
     const size_t before = seen.size();
     ASSERT_TRUE(testing::Eventually([&] {
       (*source)->ReadAll();
       return seen.size() > before;
     }));
-    kill(child->pid, SIGKILL);
-    WaitFor(*child);
+    kill(child.pid, SIGKILL);
+    WaitFor(child);
   }
   EXPECT_TRUE(seen[0].FromSlurm());
   EXPECT_THAT(seen[0].Text(), ::testing::EndsWith("(slurmstepd)"));

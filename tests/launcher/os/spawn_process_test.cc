@@ -14,7 +14,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file_limit.h"
 #include "gmock/gmock.h"
@@ -37,12 +36,11 @@ std::string WriteScript(const testing::TempDir& dir, const std::string& content)
 
 TEST(SpawnTest, Exit_EveryCode_IsReported) {
   for (int code = 0; code < 256; ++code) {
-    const auto child = Spawn(RequestFor({TestProgram("end_with"), "exit", absl::StrCat(code)}));
-    ASSERT_TRUE(child.ok()) << child.status();
-    const ProcessEnd end = WaitFor(*child);
+    const Child child = MustSpawn(RequestFor({TestProgram("end_with"), "exit", absl::StrCat(code)}));
+    const ProcessEnd end = WaitFor(child);
     EXPECT_EQ(end.kind, ProcessEnd::Kind::kExited);
     EXPECT_EQ(end.code, code);
-    EXPECT_EQ(end.pid, child->pid);
+    EXPECT_EQ(end.pid, child.pid);
   }
 }
 
@@ -50,9 +48,8 @@ TEST(SpawnTest, FatalSignal_EachOne_IsReported) {
   const std::set<int> harmless = {SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     if (harmless.count(signal) != 0 || signal == 32 || signal == 33) continue;
-    const auto child = Spawn(RequestFor({TestProgram("end_with"), "signal", absl::StrCat(signal)}));
-    ASSERT_TRUE(child.ok()) << child.status();
-    const ProcessEnd end = WaitFor(*child);
+    const Child child = MustSpawn(RequestFor({TestProgram("end_with"), "signal", absl::StrCat(signal)}));
+    const ProcessEnd end = WaitFor(child);
     EXPECT_EQ(end.kind, ProcessEnd::Kind::kSignaled) << signal;
     EXPECT_EQ(end.code, signal);
     EXPECT_EQ(end.ExitCode(), 128 + signal);
@@ -80,16 +77,11 @@ TEST(SpawnTest, Child_FileLimitRaisedByParent_IsTheInheritedOne) {
 }
 
 TEST(SpawnTest, Child_LeadsItsOwnSessionAndDiesWithItsParent) {
-  Pipe output;
-  SpawnRequest request = RequestFor({TestProgram("tell_state")});
-  request.stdout_fd = output.write.get();
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok()) << child.status();
-  output.write.reset();
-  const std::string text = ReadToEnd(output.read.get());
-  EXPECT_TRUE(WaitFor(*child).ok());
-  EXPECT_THAT(text, HasSubstr(absl::StrCat("pid: ", child->pid, "\nparent: ", getpid(), "\ngroup: ", child->pid,
-                                           "\nsession: ", child->pid, "\ndeath signal: 9\n")));
+  const auto [child, output] = SpawnTalker(RequestFor({TestProgram("tell_state")}));
+  const std::string text = ReadToEnd(output.get());
+  EXPECT_TRUE(WaitFor(child).ok());
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("pid: ", child.pid, "\nparent: ", getpid(), "\ngroup: ", child.pid,
+                                           "\nsession: ", child.pid, "\ndeath signal: 9\n")));
 }
 
 TEST(SpawnTest, Child_SignalsBlockedAndIgnoredByParent_AreAtTheirDefaults) {
@@ -125,14 +117,13 @@ TEST(SpawnTest, Descriptors_OnlyStandardOnesAndInheritableOnes_ReachTheChild) {
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) absl::StrAppend(&expected, " ", fd);
   }
   const Pipe unrelated;
-  const auto sleeper = Spawn(RequestFor({TestProgram("ignore_term")}));  // its pidfd is another descriptor
-  ASSERT_TRUE(sleeper.ok());
+  const Child sleeper = MustSpawn(RequestFor({TestProgram("ignore_term")}));  // its pidfd is another descriptor
   EXPECT_THAT(OutputOf(RequestFor({TestProgram("tell_state")})), HasSubstr(expected + "\n"));
 
   const UniqueFd inheritable(fcntl(unrelated.read.get(), F_DUPFD, 600));
   EXPECT_THAT(OutputOf(RequestFor({TestProgram("tell_state")})), HasSubstr(expected + " 600\n"));
-  kill(sleeper->pid, SIGKILL);
-  WaitFor(*sleeper);
+  kill(sleeper.pid, SIGKILL);
+  WaitFor(sleeper);
 }
 
 TEST(SpawnTest, StandardStreams_SwappedOutputAndError_GoWhereTheyShould) {
@@ -163,11 +154,10 @@ TEST(SpawnTest, StandardStreams_SameDescriptorForAll_Works) {
   request.stdin_fd = input.read.get();
   request.stderr_fd = output.write.get();
   request.stdout_fd = output.write.get();
-  const auto child = Spawn(request);
-  ASSERT_TRUE(child.ok()) << child.status();
+  const Child child = MustSpawn(request);
   output.write.reset();
   EXPECT_EQ(ReadToEnd(output.read.get()), "hello\nerror\n");
-  WaitFor(*child);
+  WaitFor(child);
 }
 
 TEST(SpawnTest, StandardStreams_CloseOnExecInPlace_IsKeptOpen) {
@@ -262,62 +252,31 @@ TEST(SpawnTest, Gate_Closed_ChildHoldsNothingOfItsParent) {
   WaitFor(*child);
 }
 
-TEST(SpawnTest, Directory_CantBeRun) {
-  const auto child = Spawn(RequestFor({"/usr"}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("it is a directory"));
-}
-
-TEST(SpawnTest, NotExecutable_SaysChmod) {
+TEST(SpawnTest, WhatCantBeRun_ExitCodeAndReason) {
   const testing::TempDir dir;
-  const std::string path = WriteScript(dir, "#!/bin/sh\n");
-  chmod(path.c_str(), 0644);
-  const auto child = Spawn(RequestFor({path}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("chmod +x"));
-}
-
-TEST(SpawnTest, NoInterpreterLine_SaysSo) {
-  const testing::TempDir dir;
-  const auto child = Spawn(RequestFor({WriteScript(dir, "echo hello\n")}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("no #! line"));
-}
-
-TEST(SpawnTest, EmptyFile_SaysSo) {
-  const testing::TempDir dir;
-  const auto child = Spawn(RequestFor({WriteScript(dir, "")}));
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("the file is empty"));
-}
-
-TEST(SpawnTest, MissingInterpreter_IsNamed) {
-  const testing::TempDir dir;
-  const auto child = Spawn(RequestFor({WriteScript(dir, "#! /opt/no/python -u\n")}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 127);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("the interpreter '/opt/no/python' of its #! line"));
-}
-
-TEST(SpawnTest, InterpreterLineWithCarriageReturn_SaysSo) {
-  const testing::TempDir dir;
-  const auto child = Spawn(RequestFor({WriteScript(dir, "#!/bin/sh\r\necho\r\n")}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 127);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("carriage return"));
-}
-
-TEST(SpawnTest, ForeignExecutable_SaysSo) {
-  const testing::TempDir dir;
-  const auto child = Spawn(RequestFor({WriteScript(dir, std::string("\x7f"
-                                                                    "ELF\x01\x01\x01 and nonsense",
-                                                                    20))}));
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("another architecture"));
-}
-
-TEST(SpawnTest, TooLongArguments_SaysSo) {
-  SpawnRequest request = RequestFor({"/bin/true", std::string(1 << 20, 'x')});
-  const auto child = Spawn(request);
-  EXPECT_EQ(ExitCodeOfStartError(child.status()), 126);
-  EXPECT_THAT(std::string(child.status().message()), HasSubstr("longer than this system allows"));
+  const struct {
+    std::string content;  // of an executable script
+    int exit_code;
+    const char* reason;
+  } kScripts[] = {
+      {"echo hello\n", 126, "no #! line"},
+      {"", 126, "the file is empty"},
+      {"#! /opt/no/python -u\n", 127, "the interpreter '/opt/no/python' of its #! line"},
+      {"#!/bin/sh\r\necho\r\n", 127, "carriage return"},
+      {std::string("\177ELF\x01\x01\x01 and nonsense", 20), 126, "another architecture"},
+  };
+  const auto expect = [](const absl::Status& status, int exit_code, const char* reason) {
+    EXPECT_EQ(ExitCodeOfStartError(status), exit_code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+  };
+  for (const auto& [content, exit_code, reason] : kScripts) {
+    expect(Spawn(RequestFor({WriteScript(dir, content)})).status(), exit_code, reason);
+  }
+  expect(Spawn(RequestFor({"/usr"})).status(), 126, "it is a directory");
+  expect(Spawn(RequestFor({"/bin/true", std::string(1 << 20, 'x')})).status(), 126, "longer than this system allows");
+  const std::string script = WriteScript(dir, "#!/bin/sh\n");
+  chmod(script.c_str(), 0644);
+  expect(Spawn(RequestFor({script})).status(), 126, "chmod +x");
 }
 
 TEST(SpawnTest, SpawningThreadEnds_ChildIsKilled) {

@@ -1,4 +1,4 @@
-// Listens as its arguments say, one after the other, and prints each port, or the error's number as -98:
+// Listens as each argument specifies, in order, and prints each port, or the negative errno, for example -98:
 //   v4 v6   TCP, bound to port 0            reuse    the same, with SO_REUSEADDR and SO_REUSEPORT
 //   unbound TCP, listens without bind       udp      UDP, bound to port 0
 //   PORT    TCP, bound to that port         client   TCP, bound to port 0 with IP_BIND_ADDRESS_NO_PORT, not listening
@@ -42,7 +42,7 @@ struct Wish {
   bool late_port = false;
 };
 
-// The port, or the negative errno. Sockets stay open.
+// Returns the port, or the negative errno. Sockets stay open.
 int Open(const Wish& wish) {
   const int fd = socket(wish.family, wish.type, 0);
   const int on = 1;
@@ -91,7 +91,7 @@ void OpenInThreads() {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The sockets of both stay open until the last of them is there.
+// Both keep their sockets open until the last one is bound.
 void OpenInTwoProcesses() {
   int done[2];
   if (pipe(done) != 0) abort();

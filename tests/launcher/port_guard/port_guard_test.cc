@@ -1,4 +1,4 @@
-// The library that keeps workers to --port-range, preloaded into a program that listens in all ways.
+// The library that restricts workers to --port-range, preloaded into a program that listens in all ways.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,12 +18,12 @@
 namespace ddprun::testing {
 namespace {
 
-// Runs on a host of its own, whose ports are all free.
+// Runs on a separate host with all ports free.
 class PortGuardTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_HOSTS(); }
 
-  // What the program prints, with this range.
+  // Output of the program with this range.
   std::vector<int> Run(const std::string& range, std::vector<std::string> words) {
     Hosts host(1);
     words.insert(words.begin(), std::filesystem::absolute("tests/launcher/port_guard/listen_ports").string());
@@ -100,7 +100,7 @@ TEST_F(PortGuardTest, NoRangeOrNonsense_ChangesNothing) {
   }
 }
 
-// A launcher in a folder of its own, as it may be copied to a node.
+// A launcher in a separate folder, as it may be copied to a node.
 class PortGuardFileTest : public ::testing::Test {
  protected:
   static constexpr char kGuard[] = "launcher/libddprun_ports.so";

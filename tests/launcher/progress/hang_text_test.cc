@@ -2,11 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+
 namespace ddprun::launcher {
 namespace {
 
 WorkerStanding At(int32_t rank, int64_t step, const std::string& phase, absl::Duration stood = absl::Seconds(5)) {
   return {rank, step, phase, stood, absl::Milliseconds(300), absl::Seconds(1)};
+}
+
+void ExpectParts(const std::string& text, const std::vector<const char*>& parts) {
+  for (const char* part : parts) EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in: " << text;
 }
 
 TEST(HangTextTest, OneRankBehind) {
@@ -26,15 +35,9 @@ TEST(HangTextTest, OneRankBehind) {
 TEST(HangTextTest, AllOfTheNode) {
   effect::Hang hang;
   hang.behind = {At(0, 7, "backward"), At(1, 7, "backward", absl::Seconds(3))};
-  EXPECT_EQ(
-      HangText(hang, 0),
-      "ranks 0-1 have been in phase backward of step 7 for 3.0s (usually 300ms, limit 1.0s): all ranks of this node "
-      "that report their progress");
+  ExpectParts(HangText(hang, 0), {"ranks 0-1", "phase backward of step 7", "for 3.0s", ": all ranks of this node"});
   hang.elsewhere = true;
-  EXPECT_EQ(
-      HangText(hang, 0),
-      "ranks 0-1 have been in phase backward of step 7 for 3.0s (usually 300ms, limit 1.0s): they wait for each other "
-      "or for another node (see its launcher's log)");
+  ExpectParts(HangText(hang, 0), {"ranks 0-1", "phase backward of step 7", "for 3.0s", "for another node"});
 }
 
 TEST(HangTextTest, ControlCharactersOfAPhase_DoNotReachATerminal) {
@@ -50,23 +53,19 @@ TEST(HangTextTest, FixedLimit_NothingIsUsual) {
 
 TEST(HangTextTest, NotExited) {
   effect::NotExited not_exited{1, absl::Minutes(5), absl::Minutes(10)};
-  EXPECT_EQ(NotExitedText(not_exited, 2, 77),
-            "rank 3 (pid 77) has run to the end of its program and has not exited for 5m0s; it counts as finished, and "
-            "is killed after 10m0s if it is idle");
+  ExpectParts(NotExitedText(not_exited, 2, 77), {"rank 3 (pid 77)", "for 5m0s", "killed after 10m0s if it is idle"});
   not_exited.stood = absl::Minutes(10);
   not_exited.kill = true;
-  EXPECT_EQ(NotExitedText(not_exited, 2, 77),
-            "rank 3 (pid 77) has run to the end of its program and has not exited for 10m0s: killed; it counts as "
-            "finished");
-  EXPECT_EQ(NotExitedText({1, absl::Minutes(5), absl::InfiniteDuration()}, 2, 77),
-            "rank 3 (pid 77) has finished its training and has not exited for 5m0s");
+  ExpectParts(NotExitedText(not_exited, 2, 77), {"rank 3 (pid 77)", "for 10m0s: killed", "counts as finished"});
+  const std::string finished = NotExitedText({1, absl::Minutes(5), absl::InfiniteDuration()}, 2, 77);
+  ExpectParts(finished, {"rank 3 (pid 77)", "finished its training", "for 5m0s"});
+  EXPECT_FALSE(absl::StrContains(finished, "killed")) << finished;
 }
 
 TEST(HangTextTest, WentOnAndStragglers) {
-  EXPECT_EQ(HangEndedText({At(1, 9, "forward")}, 4), "rank 5 continued after 5.0s in phase forward of step 9");
-  EXPECT_EQ(StragglersText({{{1, absl::Milliseconds(450), absl::Milliseconds(300)}}}, 4),
-            "rank 5 is slow: it computes 450ms of a step before the ranks wait for each other, 1.5 times the median of "
-            "this node's ranks (300ms)");
+  ExpectParts(HangEndedText({At(1, 9, "forward")}, 4), {"rank 5 continued", "5.0s", "phase forward of step 9"});
+  ExpectParts(StragglersText({{{1, absl::Milliseconds(450), absl::Milliseconds(300)}}}, 4),
+              {"rank 5 is slow", "450ms", "1.5 times", "300ms"});
 }
 
 }  // namespace

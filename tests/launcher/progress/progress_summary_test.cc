@@ -62,7 +62,7 @@ TEST_F(ProgressSummaryTest, Speed_IsThatOfTheLastTenSeconds) {
   for (int step = 0; step < 100; ++step, Pass(absl::Seconds(1))) Report(0, step);
   for (int i = 0; i < 1500; ++i, Pass(absl::Milliseconds(10))) Report(0, 100 + i);
   EXPECT_EQ(Text(), "step 1599, 99.90 steps/s");
-  Pass(absl::Seconds(10));  // it falls while nothing comes
+  Pass(absl::Seconds(10));  // falls while nothing is reported
   EXPECT_EQ(Text(), "step 1599, 50.45 steps/s");
 }
 

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <optional>
 
 namespace ddprun::launcher {
@@ -33,7 +32,7 @@ class ProgressWatchTest : public ::testing::Test {
     slots_ = slots;
     watch_.StartRound(slots, other_nodes);
   }
-  // Steps of 0.4 s in which nobody waits.
+  // Steps of 0.4 s without waits.
   void Train(int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step) {
       ReportAll(step, "forward");
@@ -44,7 +43,7 @@ class ProgressWatchTest : public ::testing::Test {
       Wait(absl::Milliseconds(100));
     }
   }
-  // In this step rank `hung` stays in forward, and the others go on to backward.
+  // In this step rank `hung` stays in forward while the others continue to backward.
   void HangInForward(int32_t hung, int64_t step) {
     ReportAll(step, "forward");
     Wait(absl::Milliseconds(100));
@@ -65,6 +64,12 @@ class ProgressWatchTest : public ::testing::Test {
     }
     return found;
   }
+  template <typename Effect>
+  Effect TakeOne() {
+    const std::vector<Effect> found = Take<Effect>();
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? Effect() : found[0];
+  }
   static LocalRanks Ranks(const std::vector<WorkerStanding>& standings) {
     LocalRanks ranks;
     for (const WorkerStanding& standing : standings) ranks.push_back(standing.local_rank);
@@ -84,12 +89,11 @@ TEST_F(ProgressWatchTest, HungRank_IsNamedAfterItsLimitAndTheOthersWait) {
   Wait(absl::Milliseconds(999));
   EXPECT_TRUE(effects_.empty());
   Wait(absl::Milliseconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_FALSE(hangs[0].again);
-  EXPECT_FALSE(hangs[0].elsewhere);
-  ASSERT_EQ(hangs[0].behind.size(), 1u);
-  const WorkerStanding& hung = hangs[0].behind[0];
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_FALSE(hang.again);
+  EXPECT_FALSE(hang.elsewhere);
+  ASSERT_EQ(hang.behind.size(), 1u);
+  const WorkerStanding& hung = hang.behind.at(0);
   EXPECT_EQ(hung.local_rank, 2);
   EXPECT_EQ(hung.step, 20);
   EXPECT_EQ(hung.phase, "forward");
@@ -97,9 +101,9 @@ TEST_F(ProgressWatchTest, HungRank_IsNamedAfterItsLimitAndTheOthersWait) {
   EXPECT_EQ(hung.limit, absl::Seconds(1));
   EXPECT_GE(hung.usual, absl::Milliseconds(100));
   EXPECT_LE(hung.usual, absl::Milliseconds(113));
-  EXPECT_EQ(Ranks(hangs[0].waiting), (LocalRanks{0, 1, 3}));
-  EXPECT_EQ(hangs[0].waiting[0].phase, "backward");
-  EXPECT_TRUE(hangs[0].silent.empty());
+  EXPECT_EQ(Ranks(hang.waiting), (LocalRanks{0, 1, 3}));
+  EXPECT_EQ(hang.waiting.at(0).phase, "backward");
+  EXPECT_TRUE(hang.silent.empty());
 }
 
 TEST_F(ProgressWatchTest, LongPhase_TheLimitIsTheFactorTimesThePercentile) {
@@ -119,9 +123,7 @@ TEST_F(ProgressWatchTest, TwoRanks_TheOneThatIsInTheEarlierPhaseIsBehind) {
   Start(2);
   HangInForward(0);
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{0});
+  EXPECT_EQ(Ranks(TakeOne<effect::Hang>().behind), LocalRanks{0});
 }
 
 TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
@@ -132,10 +134,9 @@ TEST_F(ProgressWatchTest, SmallerStep_IsBehindWhateverThePhases) {
   ReportAll(20, "optimizer");
   Report(1, 21, "forward");
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{0});
-  EXPECT_EQ(hangs[0].behind[0].step, 20);
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), LocalRanks{0});
+  EXPECT_EQ(hang.behind.at(0).step, 20);
 }
 
 TEST_F(ProgressWatchTest, StepsThatBeginAnew_AreNotBehind) {
@@ -146,9 +147,7 @@ TEST_F(ProgressWatchTest, StepsThatBeginAnew_AreNotBehind) {
   Report(0, 1, "backward");
   Report(0, 0, "forward");  // of the third epoch
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
+  EXPECT_EQ(Ranks(TakeOne<effect::Hang>().behind), LocalRanks{1});
 }
 
 TEST_F(ProgressWatchTest, PhaseOfOneRankOnly_PlacesNobody) {
@@ -165,9 +164,7 @@ TEST_F(ProgressWatchTest, PhaseOfOneRankOnly_PlacesNobody) {
   Report(0, 20, "backward");
   Report(1, 20, "backward");
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{2});
+  EXPECT_EQ(Ranks(TakeOne<effect::Hang>().behind), LocalRanks{2});
 }
 
 TEST_F(ProgressWatchTest, AllInTheSamePhase_AllAreBehindOnceTheLastHasExceededItsLimit) {
@@ -178,10 +175,9 @@ TEST_F(ProgressWatchTest, AllInTheSamePhase_AllAreBehindOnceTheLastHasExceededIt
   Wait(absl::Milliseconds(999));
   EXPECT_TRUE(effects_.empty());
   Wait(absl::Milliseconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), (LocalRanks{0, 1, 2}));
-  EXPECT_TRUE(hangs[0].waiting.empty());
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), (LocalRanks{0, 1, 2}));
+  EXPECT_TRUE(hang.waiting.empty());
 }
 
 TEST_F(ProgressWatchTest, AllWaitAndThereAreOtherNodes_TheCauseMayBeElsewhere) {
@@ -191,10 +187,8 @@ TEST_F(ProgressWatchTest, AllWaitAndThereAreOtherNodes_TheCauseMayBeElsewhere) {
   Wait(ProgressWatch::kElsewhere - absl::Milliseconds(1));
   EXPECT_TRUE(effects_.empty());
   Wait(absl::Milliseconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_TRUE(hangs[0].elsewhere);
-  // The other node goes on, and rank 1 hears of it a little later.
+  EXPECT_TRUE(TakeOne<effect::Hang>().elsewhere);
+  // The other node continues, and rank 1 is notified a little later.
   Report(0, 20, "optimizer");
   Wait(absl::Milliseconds(900));
   Report(1, 20, "optimizer");
@@ -205,9 +199,7 @@ TEST_F(ProgressWatchTest, OneHangsWithOtherNodes_TheLimitIsAsUsual) {
   Start(2, /*other_nodes=*/true);
   HangInForward(1);
   Wait(absl::Milliseconds(1001));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_FALSE(hangs[0].elsewhere);
+  EXPECT_FALSE(TakeOne<effect::Hang>().elsewhere);
 }
 
 TEST_F(ProgressWatchTest, AllComputeWithOtherNodes_TheLimitIsAsUsual) {
@@ -226,7 +218,7 @@ TEST_F(ProgressWatchTest, RankInANewPhase_TheOthersMayWaitForIt) {
   Report(1, 20, "backward");
   Wait(absl::Minutes(30));
   EXPECT_TRUE(effects_.empty());
-  // The wait was not rank 1's own time: its limit is what it was.
+  // Rank 1 spent that time waiting: its limit is unchanged.
   Report(0, 20, "backward");
   Wait(absl::Milliseconds(200));
   Train(21, 21);
@@ -294,15 +286,14 @@ TEST_F(ProgressWatchTest, FinishedRank_NeitherHangsNorIsWaitedFor) {
   Report(0, 20, "finished");
   Report(1, 20, "forward");
   Wait(absl::Seconds(30));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u) << "the other one hangs";
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
-  EXPECT_EQ(hangs[0].finished, LocalRanks{0});
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), LocalRanks{1});
+  EXPECT_EQ(hang.finished, LocalRanks{0});
   Report(1, 20, "finished");
   Take<effect::HangEnded>();
   Wait(absl::Hours(1));
   EXPECT_EQ(Take<effect::NotExited>().size(), 2u);
-  // Both train on.
+  // Both continue training.
   Train(21, 40);
   EXPECT_TRUE(effects_.empty());
   HangInForward(0, 41);
@@ -320,12 +311,11 @@ TEST_F(ProgressWatchTest, FinishedRank_IsNamedOnceAndNeverKilled) {
   Wait(absl::Minutes(5) - absl::Nanoseconds(1));
   EXPECT_TRUE(effects_.empty());
   Wait(absl::Nanoseconds(1));
-  const auto named = Take<effect::NotExited>();
-  ASSERT_EQ(named.size(), 1u);
-  EXPECT_EQ(named[0].local_rank, 1);
-  EXPECT_EQ(named[0].stood, absl::Minutes(5));
-  EXPECT_EQ(named[0].killed_after, absl::InfiniteDuration());
-  EXPECT_FALSE(named[0].kill);
+  const auto named = TakeOne<effect::NotExited>();
+  EXPECT_EQ(named.local_rank, 1);
+  EXPECT_EQ(named.stood, absl::Minutes(5));
+  EXPECT_EQ(named.killed_after, absl::InfiniteDuration());
+  EXPECT_FALSE(named.kill);
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
@@ -335,21 +325,17 @@ TEST_F(ProgressWatchTest, ExitingRank_IsNamedThenKilled) {
   Report(1, 20, "exiting");
   watch_.OnEnded(0, now_);
   Wait(absl::Minutes(9));
-  const auto named = Take<effect::NotExited>();
-  ASSERT_EQ(named.size(), 1u);
-  EXPECT_EQ(named[0].stood, absl::Minutes(5));
-  EXPECT_EQ(named[0].killed_after, absl::Minutes(10));
-  EXPECT_FALSE(named[0].kill);
+  const auto named = TakeOne<effect::NotExited>();
+  EXPECT_EQ(named.stood, absl::Minutes(5));
+  EXPECT_EQ(named.killed_after, absl::Minutes(10));
+  EXPECT_FALSE(named.kill);
   Wait(absl::Minutes(1));
-  const auto killed = Take<effect::NotExited>();
-  ASSERT_EQ(killed.size(), 1u);
-  EXPECT_EQ(killed[0].stood, absl::Minutes(10));
-  EXPECT_TRUE(killed[0].kill);
-  // It was at work: ten minutes more, without another name.
+  const auto killed = TakeOne<effect::NotExited>();
+  EXPECT_EQ(killed.stood, absl::Minutes(10));
+  EXPECT_TRUE(killed.kill);
+  // It was busy: its time starts over, without another report.
   Wait(absl::Minutes(10));
-  const auto again = Take<effect::NotExited>();
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_TRUE(again[0].kill);
+  EXPECT_TRUE(TakeOne<effect::NotExited>().kill);
   watch_.OnEnded(1, now_);
   EXPECT_EQ(watch_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
@@ -363,10 +349,9 @@ TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
   Wait(absl::Minutes(20));
   watch_.OnEnded(2, now_);
   Wait(absl::Minutes(10));
-  const auto named = Take<effect::NotExited>();
-  ASSERT_EQ(named.size(), 1u);
-  EXPECT_EQ(named[0].local_rank, 1);
-  EXPECT_FALSE(named[0].kill);
+  const auto named = TakeOne<effect::NotExited>();
+  EXPECT_EQ(named.local_rank, 1);
+  EXPECT_FALSE(named.kill);
   Report(0, 20, "exiting");
   Wait(absl::Minutes(10) - absl::Nanoseconds(1));
   for (const auto& not_exited : Take<effect::NotExited>()) EXPECT_FALSE(not_exited.kill);
@@ -377,7 +362,7 @@ TEST_F(ProgressWatchTest, ExitingRank_MayWaitForOneThatSaves) {
   EXPECT_EQ(killed[1].stood, absl::Minutes(40));
 }
 
-// It saves, and says so.
+// It is saving a checkpoint and reports that.
 TEST_F(ProgressWatchTest, ExitingRankThatReports_BeginsAnew) {
   Start(1);
   Train(0, 19);
@@ -437,11 +422,10 @@ TEST_F(ProgressWatchTest, SilentAndEndedRanks_AreListed) {
   }
   watch_.OnEnded(1, now_);
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{0});
-  EXPECT_EQ(hangs[0].silent, (LocalRanks{2, 3}));
-  EXPECT_EQ(hangs[0].ended, LocalRanks{1});
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), LocalRanks{0});
+  EXPECT_EQ(hang.silent, (LocalRanks{2, 3}));
+  EXPECT_EQ(hang.ended, LocalRanks{1});
 }
 
 TEST_F(ProgressWatchTest, Hang_IsRepeatedEverMoreRarelyUntilItGoesOn) {
@@ -450,18 +434,15 @@ TEST_F(ProgressWatchTest, Hang_IsRepeatedEverMoreRarelyUntilItGoesOn) {
   Wait(absl::Seconds(1));
   EXPECT_EQ(Take<effect::Hang>().size(), 1u);
   Wait(absl::Minutes(1));
-  auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_TRUE(hangs[0].again);
+  EXPECT_TRUE(TakeOne<effect::Hang>().again);
   Wait(absl::Hours(3));
   EXPECT_LT(Take<effect::Hang>().size(), 11u);
   Report(1, 20, "backward");
-  const auto went_on = Take<effect::HangEnded>();
-  ASSERT_EQ(went_on.size(), 1u);
-  EXPECT_EQ(went_on[0].stood.local_rank, 1);
-  EXPECT_EQ(went_on[0].stood.phase, "forward");
-  EXPECT_GT(went_on[0].stood.stood, absl::Hours(3));
-  // It has taught how long forward may take.
+  const auto went_on = TakeOne<effect::HangEnded>();
+  EXPECT_EQ(went_on.stood.local_rank, 1);
+  EXPECT_EQ(went_on.stood.phase, "forward");
+  EXPECT_GT(went_on.stood.stood, absl::Hours(3));
+  // The long phase has raised the limit of forward.
   Wait(absl::Milliseconds(200));
   Train(21, 25);
   HangInForward(1);
@@ -484,9 +465,7 @@ TEST_F(ProgressWatchTest, LauncherThatDidNotRun_RaisesNoAlarmAndLearnsNothing) {
   Report(1, 21, "forward");
   Report(0, 21, "backward");
   Wait(absl::Milliseconds(1001));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(hangs[0].behind[0].limit, absl::Seconds(1));
+  EXPECT_EQ(TakeOne<effect::Hang>().behind.at(0).limit, absl::Seconds(1));
 }
 
 TEST_F(ProgressWatchTest, EndlesslyManyPhases_AreBounded) {
@@ -536,10 +515,9 @@ TEST_F(FixedLimitTest, FirstPhase_HasTheLimitToo) {
   Wait(absl::Seconds(29));
   EXPECT_TRUE(effects_.empty());
   Wait(absl::Seconds(2));
-  const auto hangs = Take<effect::Hang>();
-  ASSERT_EQ(hangs.size(), 1u);
-  EXPECT_EQ(Ranks(hangs[0].behind), LocalRanks{1});
-  EXPECT_EQ(hangs[0].behind[0].limit, absl::Seconds(30));
+  const auto hang = TakeOne<effect::Hang>();
+  EXPECT_EQ(Ranks(hang.behind), LocalRanks{1});
+  EXPECT_EQ(hang.behind.at(0).limit, absl::Seconds(30));
 }
 
 TEST_F(FixedLimitTest, ExitingRank_HasTheLimitToo) {

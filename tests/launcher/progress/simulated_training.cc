@@ -26,7 +26,7 @@ class Generator {
   }
 
  private:
-  // Half as long to twice as long, and once in two hundred times four times as long.
+  // Half to twice as long, and in one of two hundred cases twice that.
   absl::Duration Vary(absl::Duration usual) {
     std::lognormal_distribution<double> factor(0, 0.25);
     const bool pause = std::uniform_int_distribution<int>(0, 199)(random_) == 0;
@@ -48,7 +48,7 @@ class Generator {
   void Synchronize() {
     if (std::find(hung_.begin(), hung_.end(), true) != hung_.end()) hung_.assign(hung_.size(), true);
     const absl::Duration latest = *std::max_element(at_.begin(), at_.end());
-    // They hear of it one after the other.
+    // The ranks are notified one after the other.
     for (absl::Duration& at : at_) at = latest + absl::Milliseconds(std::uniform_int_distribution<int>(0, 20)(random_));
   }
 

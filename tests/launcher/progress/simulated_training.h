@@ -11,9 +11,9 @@
 
 namespace ddprun::launcher {
 
-// Data-parallel training of one node, on simulated time: what its ranks report, and when. Each step has the phases
-// data, forward, backward, in which all ranks wait for each other, and optimizer; times vary at random. The first step
-// is slow. Rank 0 writes checkpoints while the others wait for it in backward, and all ranks evaluate now and then.
+// Progress reports of data-parallel training on one node, on simulated time. Each step has the phases data, forward,
+// backward (in which all ranks wait for each other) and optimizer; times vary at random. The first step is slow. Rank 0
+// writes checkpoints while the others wait for it in backward, and all ranks evaluate now and then.
 struct SimulatedTraining {
   uint32_t seed = 1;
   int32_t ranks = 4;
@@ -37,7 +37,7 @@ struct SimulatedTraining {
     std::vector<effect::Stragglers> stragglers;
     absl::Duration found_after;  // the first hang: from the last report of any rank
   };
-  // Feeds a watch with it, and for an hour more if a hang was planted.
+  // Feeds the reports to a watch, and runs it for an hour more if a hang was planted.
   Result Run(ProgressWatch::Settings settings = {}) const;
 };
 

@@ -1,4 +1,4 @@
-// Whole runs on simulated time: no alarm where nothing hangs, and every hang is found and named.
+// Whole runs on simulated time: no false alarm, and every hang is found and named.
 #include "tests/launcher/progress/simulated_training.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(SimulatedTrainingTest, PlantedHang_IsFoundWithinItsLimitAndNamed) {
     EXPECT_EQ(found.behind[0].phase, training.hang->phase) << "seed " << seed;
     EXPECT_EQ(found.waiting.size(), static_cast<size_t>(training.ranks - 1)) << "seed " << seed;
     EXPECT_LE(result.found_after, found.behind[0].limit) << "seed " << seed;
-    // A second is the least; the phases take a tenth of it.
+    // One second is the minimum limit; the phases take a tenth of it.
     EXPECT_LE(found.behind[0].limit, absl::Seconds(2)) << "seed " << seed;
   }
 }
@@ -59,7 +59,7 @@ TEST(SimulatedTrainingTest, HangInBackward_AllAreNamed) {
   }
 }
 
-// Rare long steps are like any others in what is reported: the first ones raise an alarm, those that follow do not.
+// Without phases, rare long steps look like hangs: the first ones raise an alarm, later ones do not.
 TEST(SimulatedTrainingTest, NoPhases_NoMoreAlarmsThanKindsOfLongSteps) {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     SimulatedTraining training;

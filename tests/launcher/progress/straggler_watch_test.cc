@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Steps of ranks that compute for so long and wait for the slowest in backward.
+// Runs steps in which each rank computes for its time in `forward` and then waits for the slowest in backward.
 std::vector<Straggler> Steps(StragglerWatch* watch, const std::vector<absl::Duration>& forward, int steps) {
   std::vector<int32_t> ranks(forward.size());
   std::iota(ranks.begin(), ranks.end(), 0);

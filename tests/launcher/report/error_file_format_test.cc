@@ -96,7 +96,7 @@ TEST(ParseErrorFile, ControlCharacters_AreTaken) {
   EXPECT_EQ(ParseErrorFile(R"({"message":"\u001b[31mred\u0000\nnext"})").message, "?[31mred? next");
 }
 
-// Bytes changed at random: always bounded, printable UTF-8, never an exception.
+// Randomly changed bytes: the result is bounded, printable UTF-8, and nothing throws.
 TEST(ParseErrorFile, RandomBytes_NeverThrow) {
   std::mt19937 random(20240611);
   for (int i = 0; i < 20'000; ++i) {
@@ -114,11 +114,7 @@ TEST(ParseErrorFile, RandomBytes_NeverThrow) {
 }
 
 TEST(FormatErrorFile, IsReadBackAsItWas) {
-  rendezvous::WorkerFailure failure;
-  failure.host = "node-a";
-  failure.rank = 3;
-  failure.pid = 7;
-  failure.signal = 9;
+  rendezvous::WorkerFailure failure{.host = "node-a", .rank = 3, .pid = 7, .signal = 9};
   failure.at = absl::FromUnixSeconds(1700000000);
   failure.message = "ValueError: \"x\"\xff";
   failure.traceback = "Traceback\n  line";

@@ -11,28 +11,26 @@ namespace ddprun::launcher {
 namespace {
 
 rendezvous::WorkerFailure KilledWorker() {
-  rendezvous::WorkerFailure failure;
-  failure.host = "node-b";
-  failure.rank = 3;
-  failure.local_rank = 1;
-  failure.pid = 77;
-  failure.signal = SIGKILL;
-  failure.at = absl::FromUnixSeconds(1'700'000'000);
-  failure.ran_for = absl::Milliseconds(12345);
-  return failure;
+  return {.host = "node-b",
+          .rank = 3,
+          .local_rank = 1,
+          .pid = 77,
+          .signal = SIGKILL,
+          .at = absl::FromUnixSeconds(1'700'000'000),
+          .ran_for = absl::Milliseconds(12345)};
 }
 
 rendezvous::WorkerFailure FailedScript() {
-  rendezvous::WorkerFailure failure = KilledWorker();
-  failure.rank = 2;
-  failure.local_rank = 0;
-  failure.pid = 76;
-  failure.signal = 0;
-  failure.exit_code = 1;
-  failure.message = "ValueError: bad input";
-  failure.traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input";
-  failure.error_file = "/logs/0/error.json";
-  return failure;
+  return {.host = "node-b",
+          .rank = 2,
+          .local_rank = 0,
+          .pid = 76,
+          .exit_code = 1,
+          .at = absl::FromUnixSeconds(1'700'000'000),
+          .ran_for = absl::Milliseconds(12345),
+          .message = "ValueError: bad input",
+          .traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: bad input",
+          .error_file = "/logs/0/error.json"};
 }
 
 FailureReport Report(const rendezvous::WorkerFailure& cause) {
@@ -78,34 +76,17 @@ TEST(FailureSummary, WorkerThatReportedProgress_SaysWhereItWas) {
 TEST(FailureSummary, FailedScriptAndAnother_AreShownInThatOrder) {
   FailureReport report = Report(FailedScript());
   report.others = {KilledWorker()};
-  EXPECT_EQ(FailureSummary(report), R"(============================================================
-train.py FAILED
-rank 3 on node-b failed and no restarts are left
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2023-11-14_22:13:20
-  host      : node-b
-  rank      : 2 (local_rank: 0)
-  exitcode  : 1 (pid: 76)
-  ran for   : 12.3s
-  error_file: /logs/0/error.json
-  message   : ValueError: bad input
-  traceback : Traceback (most recent call last):
-      File "x.py", line 1
-    ValueError: bad input
-------------------------------------------------------------
-Other Failures (on this node, afterwards):
-[1]:
-  time      : 2023-11-14_22:13:20
-  host      : node-b
-  rank      : 3 (local_rank: 1)
-  exitcode  : -9 (pid: 77) (SIGKILL)
-  ran for   : 12.3s
-  error_file: <N/A>
-  message   : Signal 9 (SIGKILL) received by PID 77
-============================================================
-)");
+  const std::string summary = FailureSummary(report);
+  size_t at = 0;
+  for (const char* part :
+       {"Root Cause", "[0]:\n", "rank      : 2 (local_rank: 0)\n", "exitcode  : 1 (pid: 76)\n",
+        "error_file: /logs/0/error.json",
+        "message   : ValueError: bad input\n  traceback : Traceback (most recent call last):\n      File \"x.py\", "
+        "line 1\n",
+        "Other Failures (on this node, afterwards):\n", "[1]:\n", "rank      : 3 (local_rank: 1)\n", "(SIGKILL)"}) {
+    at = summary.find(part, at);
+    ASSERT_NE(at, std::string::npos) << part << " is missing in " << summary;
+  }
 }
 
 TEST(FailureSummary, Success_SaysNothing) {
@@ -118,11 +99,9 @@ TEST(FailureSummary, NoWorkerToBlame_GivesTheReason) {
   FailureReport report = Report(KilledWorker());
   report.verdict.first_cause.reset();
   report.verdict.reason = "only 1 of 2 nodes came within 10m0s";
-  EXPECT_EQ(FailureSummary(report), R"(============================================================
-train.py FAILED
-only 1 of 2 nodes came within 10m0s
-============================================================
-)");
+  const std::string summary = FailureSummary(report);
+  EXPECT_TRUE(absl::StrContains(summary, "\ntrain.py FAILED\nonly 1 of 2 nodes came within 10m0s\n==="));
+  EXPECT_FALSE(absl::StrContains(summary, "Root Cause")) << summary;
 }
 
 TEST(FailureSummary, LostNode_HasNeitherRankNorTime) {

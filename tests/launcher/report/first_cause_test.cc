@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <vector>
 
 namespace ddprun::launcher {
@@ -11,20 +10,10 @@ namespace {
 
 const absl::Time kSeen = absl::FromUnixSeconds(1'700'000'000) + absl::Milliseconds(500);
 
-FailureEvidence Killed(int signal) {
-  FailureEvidence evidence;
-  evidence.failure.signal = signal;
-  evidence.failure.pid = 1;
-  evidence.failure.at = kSeen;
-  return evidence;
-}
+FailureEvidence Killed(int signal) { return {.failure = {.pid = 1, .signal = signal, .at = kSeen}}; }
 
 FailureEvidence Exited(const char* message, std::optional<absl::Duration> raised_before = std::nullopt) {
-  FailureEvidence evidence;
-  evidence.failure.exit_code = 1;
-  evidence.failure.pid = 1;
-  evidence.failure.message = message;
-  evidence.failure.at = kSeen;
+  FailureEvidence evidence{.failure = {.pid = 1, .exit_code = 1, .at = kSeen, .message = message}};
   if (raised_before) evidence.raised_at = absl::FromUnixSeconds(absl::ToUnixSeconds(kSeen - *raised_before));
   return evidence;
 }
@@ -34,12 +23,7 @@ FailureEvidence StoppedByUs(FailureEvidence evidence) {
   return evidence;
 }
 
-FailureEvidence NotExecuted() {
-  FailureEvidence evidence;
-  evidence.failure.exit_code = 127;
-  evidence.failure.restartable = false;
-  return evidence;
-}
+FailureEvidence NotExecuted() { return {.failure = {.exit_code = 127, .restartable = false}}; }
 
 FailureEvidence OutOfMemory() {
   FailureEvidence evidence = Killed(SIGKILL);
@@ -76,7 +60,7 @@ TEST(Classify, LostPeers_AreRecognised) {
 }
 
 TEST(ChooseFirstCause, OrderOfKinds_Holds) {
-  // From the likeliest to the least likely; whatever comes first must win in both orders.
+  // From the likeliest to the least likely: the earlier of two must win in both orders.
   const std::vector<FailureEvidence> ordered = {
       NotExecuted(),   OutOfMemory(),
       Killed(SIGSEGV), Exited("ValueError: x", absl::ZeroDuration()),
@@ -111,7 +95,7 @@ TEST(ChooseFirstCause, ErrorWellBeforeACrash_IsTheCause) {
 }
 
 TEST(ChooseFirstCause, ErrorWithinTheTimestampsPrecision_IsNot) {
-  // Raised at .5 of the same second or of the one before: the file says .0.
+  // Error files have whole seconds: the error was raised within the same second.
   EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("ValueError: x", absl::ZeroDuration())}), 0);
   EXPECT_EQ(ChooseFirstCause({Killed(SIGSEGV), Exited("Connection reset by peer", absl::Seconds(5))}), 0);
 }

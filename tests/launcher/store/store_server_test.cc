@@ -178,9 +178,7 @@ TEST(StoreServer, Request_ManyInOnePiece_AllAnsweredInOrder) {
 }
 
 TEST(StoreServer, Memory_ContentFull_OffenderClosedOthersServed) {
-  StoreOptions options;
-  options.max_bytes = 16 << 20;
-  StoreOnLoop store(options);
+  StoreOnLoop store({.max_bytes = 16 << 20});
   RawClient good(store.port());
   RawClient bad(store.port());
   const std::string value(1 << 20, 'v');
@@ -192,9 +190,7 @@ TEST(StoreServer, Memory_ContentFull_OffenderClosedOthersServed) {
 }
 
 TEST(StoreServer, Memory_ManyUnfinishedRequests_Bounded) {
-  StoreOptions options;
-  options.max_bytes = 16 << 20;
-  StoreOnLoop store(options);
+  StoreOnLoop store({.max_bytes = 16 << 20});
   const std::string unfinished = Op(Opcode::kSet) + Text("/a") + Number<uint64_t>(8 << 20) + std::string(4 << 20, 'x');
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 20; ++i) {
@@ -209,9 +205,7 @@ TEST(StoreServer, Memory_ManyUnfinishedRequests_Bounded) {
 }
 
 TEST(StoreServer, Memory_OneRequestForEndlessReply_Closed) {
-  StoreOptions options;
-  options.max_bytes = 64 << 20;
-  StoreOnLoop store(options);
+  StoreOnLoop store({.max_bytes = 64 << 20});
   RawClient client(store.port());
   ASSERT_TRUE(client.Send(Set("/big", std::string(8 << 20, 'v'))));
   ASSERT_TRUE(client.Send(MultiGet(std::vector<std::string>(1000, "/big"))));
@@ -219,9 +213,7 @@ TEST(StoreServer, Memory_OneRequestForEndlessReply_Closed) {
 }
 
 TEST(StoreServer, Connections_MoreThanAllowed_ClosedAndOthersServed) {
-  StoreOptions options;
-  options.max_connections = 10;
-  StoreOnLoop store(options);
+  StoreOnLoop store({.max_connections = 10});
   RawClient first(store.port());
   std::vector<std::unique_ptr<RawClient>> flood;
   for (int i = 0; i < 50; ++i) flood.push_back(std::make_unique<RawClient>(store.port(), /*hello=*/false));

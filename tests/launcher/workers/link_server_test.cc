@@ -1,7 +1,6 @@
 // Real sockets; the processes are this one and its children. Sections are those of docs/worker_protocol.md.
 #include "launcher/workers/link_server.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -46,7 +45,7 @@ void Write(const UniqueFd& fd, const std::string& text) {
   EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// This process is the worker with rank kRank, unless a test says otherwise.
+// This process is the worker with rank kRank unless a test changes that.
 class LinkServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -60,7 +59,7 @@ class LinkServerTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // Runs the loop for what is ready now.
+  // Handles the events that are ready now.
   void Turn() {
     for (int i = 0; i < 3; ++i) {
       loop_->Post([this] { loop_->Post([this] { loop_->Quit(); }); });
@@ -68,13 +67,22 @@ class LinkServerTest : public ::testing::Test {
     }
   }
 
-  // Whether the server has closed its end.
+  // Connects as this process's worker; sends a hello and `more`.
+  UniqueFd Join(const std::string& more = "") {
+    server_->Add(getpid(), kRank);
+    UniqueFd fd = Connect(server_->address());
+    Write(fd, Hello() + more);
+    Turn();
+    return fd;
+  }
+
+  // True if the server has closed its end.
   static bool Closed(const UniqueFd& fd) {
     char byte;
     return recv(fd.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
   }
 
-  // The seconds and the reason of the stop that has come; -1: none has.
+  // Seconds and reason of the received stop; -1 if none was received.
   static std::pair<double, std::string> Stop(const UniqueFd& fd) {
     char bytes[worker_contract::kMaxLinkLine];
     const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -98,10 +106,7 @@ class LinkServerTest : public ::testing::Test {
 };
 
 TEST_F(LinkServerTest, Section3_2_TheLastProgress_AlsoIfTheLoopHasNotSeenIt) {
-  server_->Add(getpid(), kRank);
-  const UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello() + Progress(1));
-  Turn();
+  const UniqueFd fd = Join(Progress(1));
   EXPECT_FALSE(Closed(fd));
   std::string more;
   for (int step = 2; step <= 500; ++step) absl::StrAppend(&more, Progress(step));
@@ -119,10 +124,7 @@ TEST_F(LinkServerTest, ConnectionThatWasNotEvenAccepted_IsReadAtTheEnd) {
 }
 
 TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
-  server_->Add(getpid(), kRank);
-  UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello() + Progress(1) + Progress(2));
-  Turn();
+  UniqueFd fd = Join(Progress(1) + Progress(2));
   EXPECT_EQ(server_->ReporterOf(getpid()), getpid());
   Write(fd, Progress(3));
   server_->ReadReports();
@@ -132,22 +134,19 @@ TEST_F(LinkServerTest, Section3_2_EveryReportIsTold_AlsoThoseThatComeTogether) {
 }
 
 TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsNot) {
-  server_->Add(getpid(), kRank);
-  UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello() + Progress(1) + EncodeMessage(WorkerLinkMessage(LinkSuspended{3, 120})));
-  Turn();
+  UniqueFd fd = Join(Progress(1) + EncodeMessage(WorkerLinkMessage(LinkSuspended{3, 120})));
   ASSERT_EQ(told_.size(), 2);
   EXPECT_EQ(told_[0].first, getpid());
   EXPECT_TRUE(std::holds_alternative<LinkHello>(told_[0].second));
   EXPECT_EQ(told_[1].second, WorkerLinkMessage(LinkSuspended{3, 120}));
   EXPECT_TRUE(closed_.empty());
-  // What a second connection says does not count, nor its end.
+  // Messages and end of a second connection are ignored.
   const UniqueFd second = Connect(server_->address());
   Write(second, Hello() + EncodeMessage(WorkerLinkMessage(LinkSuspended{9, 9})));
   Turn();
   EXPECT_EQ(told_.size(), 2);
   EXPECT_TRUE(closed_.empty());
-  // What came before an error does.
+  // Messages before an error count.
   Write(fd, EncodeMessage(WorkerLinkMessage(LinkSuspended{4, 121})) + "rubbish\n");
   Turn();
   ASSERT_EQ(told_.size(), 3);
@@ -158,7 +157,7 @@ TEST_F(LinkServerTest, Section5_LinesAndTheEndOfTheConnectionAreTold_ProgressIsN
 TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   server_->Add(getpid(), kRank);
   const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, "why", 1};
-  server_->Tell(getpid(), line);  // nobody to tell
+  server_->Tell(getpid(), line);  // no connection
   UniqueFd fd = Connect(server_->address());
   Write(fd, Hello());
   Turn();
@@ -166,7 +165,7 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
   char bytes[worker_contract::kMaxLinkLine];
   const ssize_t got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   EXPECT_EQ(std::string(bytes, std::max<ssize_t>(got, 0)), EncodeMessage(line)) << "once";
-  // The rank of the next round is what a connection has to say from then on, also one that has not said hello.
+  // From then on each hello must have the rank of the next round, also on connections without one so far.
   fd = Connect(server_->address());
   Turn();
   server_->SetRank(getpid(), kRank + 1);
@@ -182,10 +181,7 @@ TEST_F(LinkServerTest, Section5_3_TellAndSetRank) {
 }
 
 TEST_F(LinkServerTest, Section5_AWorkerThatTakesNoLineIsClosed) {
-  server_->Add(getpid(), kRank);
-  const UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello());
-  Turn();
+  const UniqueFd fd = Join();
   const worker_contract::LauncherLinkMessage line = worker_contract::LinkSuspend{3, true, std::string(500, 'x'), 1};
   for (int i = 0; i < 10000 && closed_.empty(); ++i) {
     server_->Tell(getpid(), line);
@@ -228,10 +224,7 @@ TEST_F(LinkServerTest, Section2_2_ADescendantCountsAsItsWorker) {
 }
 
 TEST_F(LinkServerTest, Section2_3_ASecondConnectionIsClosed_TheFirstGoesOn) {
-  server_->Add(getpid(), kRank);
-  const UniqueFd first = Connect(server_->address());
-  Write(first, Hello() + Progress(1));
-  Turn();
+  const UniqueFd first = Join(Progress(1));
   const UniqueFd second = Connect(server_->address());
   Write(second, Hello() + Progress(1000));
   Turn();
@@ -243,11 +236,8 @@ TEST_F(LinkServerTest, Section2_3_ASecondConnectionIsClosed_TheFirstGoesOn) {
 }
 
 TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
-  server_->Add(getpid(), kRank);
-  UniqueFd first = Connect(server_->address());
-  Write(first, Hello() + Progress(1));
-  Turn();
-  // Both in the same turn of the loop, as when a worker executes another program.
+  UniqueFd first = Join(Progress(1));
+  // Both in one iteration of the loop, as when a worker executes another program.
   Write(first, Progress(2));
   first.reset();
   const UniqueFd second = Connect(server_->address());
@@ -259,10 +249,7 @@ TEST_F(LinkServerTest, Section2_3_AfterTheFirstHasEndedAnotherOneCounts) {
 }
 
 TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) {
-  server_->Add(getpid(), kRank);
-  const UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello());
-  Turn();
+  const UniqueFd fd = Join();
   EXPECT_EQ(Stop(fd).first, -1);
   server_->NotifyStop(getpid(), SteadyNow() + absl::Seconds(100), "node b\njoined");
   const auto [seconds, reason] = Stop(fd);
@@ -281,10 +268,7 @@ TEST_F(LinkServerTest, Section4_1_StopReachesTheWorker_AndOneThatConnectsLater) 
 }
 
 TEST_F(LinkServerTest, Section2_5_AWorkerThatDoesNotReadCostsNothing) {
-  server_->Add(getpid(), kRank);
-  const UniqueFd fd = Connect(server_->address());
-  Write(fd, Hello());
-  Turn();
+  const UniqueFd fd = Join();
   for (int i = 0; i < 10000; ++i) server_->NotifyStop(getpid(), SteadyNow(), std::string(400, 'x'));
   Write(fd, Progress(6));
   EXPECT_EQ(LastStep(getpid()), 6);

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The variables by name; a name that stands there twice fails the test.
+// The variables by name; a repeated name fails the test.
 std::map<std::string, std::string> Read(const std::vector<std::string>& environment) {
   std::map<std::string, std::string> variables;
   for (const std::string& entry : environment) {
@@ -25,11 +25,7 @@ std::map<std::string, std::string> Read(const std::vector<std::string>& environm
 }
 
 rendezvous::Assignment SomeAssignment() {
-  rendezvous::Assignment assignment;
-  assignment.round = 7;
-  assignment.group_rank = 1;
-  assignment.group_world_size = 3;
-  assignment.base_rank = 4;
+  rendezvous::Assignment assignment{.round = 7, .group_rank = 1, .group_world_size = 3, .base_rank = 4};
   assignment.world_size = 15;
   assignment.base_role_rank = 2;
   assignment.role_world_size = 6;
@@ -51,32 +47,14 @@ GroupSettings SomeSettings() {
 
 TEST(RankEnvironment, EveryVariable_HasItsValue) {
   const auto variables = Read(RankEnvironment(SomeAssignment(), 3, SomeSettings(), "/logs/3/error.json", {}));
-  const std::map<std::string, std::string> expected = {
-      {"RANK", "7"},
-      {"LOCAL_RANK", "3"},
-      {"WORLD_SIZE", "15"},
-      {"LOCAL_WORLD_SIZE", "4"},
-      {"GROUP_RANK", "1"},
-      {"GROUP_WORLD_SIZE", "3"},
-      {"ROLE_NAME", "trainer"},
-      {"ROLE_RANK", "5"},
-      {"ROLE_WORLD_SIZE", "6"},
-      {"MASTER_ADDR", "10.0.0.1"},
-      {"MASTER_PORT", "40123"},
-      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-      {"TORCHELASTIC_RESTART_COUNT", "2"},
-      {"TORCHELASTIC_MAX_RESTARTS", "5"},
-      {"TORCHELASTIC_RUN_ID", "job 7"},
-      {"TORCHELASTIC_ERROR_FILE", "/logs/3/error.json"},
-      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
-      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-      {"OMP_NUM_THREADS", "1"},
-      {"DDPRUN_ROUND", "7"},
-      {"DDPRUN_LAUNCHER_ID", "abc"},
-      {"DDPRUN_STOP_GRACE", "30"},
-      {"DDPRUN_WORKER_LINK", "@link"},
-  };
-  EXPECT_EQ(variables, expected);
+  const char kExpected[] =
+      "RANK=7|LOCAL_RANK=3|WORLD_SIZE=15|LOCAL_WORLD_SIZE=4|GROUP_RANK=1|GROUP_WORLD_SIZE=3|ROLE_NAME=trainer|"
+      "ROLE_RANK=5|ROLE_WORLD_SIZE=6|MASTER_ADDR=10.0.0.1|MASTER_PORT=40123|TORCHELASTIC_USE_AGENT_STORE=True|"
+      "TORCHELASTIC_RESTART_COUNT=2|TORCHELASTIC_MAX_RESTARTS=5|TORCHELASTIC_RUN_ID=job 7|"
+      "TORCHELASTIC_ERROR_FILE=/logs/3/error.json|TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR1|"
+      "TORCH_NCCL_ASYNC_ERROR_HANDLING=1|OMP_NUM_THREADS=1|DDPRUN_ROUND=7|DDPRUN_LAUNCHER_ID=abc|DDPRUN_STOP_GRACE=30|"
+      "DDPRUN_WORKER_LINK=@link";
+  EXPECT_EQ(variables, Read(absl::StrSplit(kExpected, '|')));
 }
 
 // Five nodes with 4, 1, 2, 3 and 5 workers of the roles ps, trainer, trainer, trainer, ps.
@@ -93,16 +71,13 @@ TEST(RankEnvironment, NodesOfDifferentSizesAndRoles_FitTogether) {
   std::set<std::string> role_ranks;
   int32_t group_rank = 0;
   for (const auto& node : kNodes) {
-    rendezvous::Assignment assignment;
-    assignment.group_rank = group_rank++;
-    assignment.group_world_size = 5;
-    assignment.base_rank = node.base_rank;
-    assignment.world_size = 15;
-    assignment.base_role_rank = node.base_role_rank;
-    assignment.role_world_size = node.role_world_size;
-    GroupSettings settings;
-    settings.role = node.role;
-    settings.slots = node.slots;
+    const rendezvous::Assignment assignment{.group_rank = group_rank++,
+                                            .group_world_size = 5,
+                                            .base_rank = node.base_rank,
+                                            .world_size = 15,
+                                            .base_role_rank = node.base_role_rank,
+                                            .role_world_size = node.role_world_size};
+    const GroupSettings settings{.role = node.role, .slots = node.slots};
     for (int local_rank = 0; local_rank < node.slots; ++local_rank) {
       auto variables = Read(RankEnvironment(assignment, local_rank, settings, "", {}));
       EXPECT_EQ(variables["LOCAL_RANK"], absl::StrCat(local_rank));
@@ -168,7 +143,7 @@ TEST(RankEnvironment, GlooInterface_IsADefaultOfJobsOfSeveralNodes) {
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   const std::vector<std::string> chosen = {"GLOO_SOCKET_IFNAME=ib0"};
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", chosen))["GLOO_SOCKET_IFNAME"], "ib0");
-  assignment.group_world_size = 1;  // for now
+  assignment.group_world_size = 1;  // currently
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {}))["GLOO_SOCKET_IFNAME"], "eth1");
   settings.gloo_interface = "";
   EXPECT_EQ(Read(RankEnvironment(assignment, 0, settings, "", {})).count("GLOO_SOCKET_IFNAME"), 0);
@@ -215,21 +190,11 @@ TEST(RankEnvironment, Devices_EachWorkerSeesItsOwnAsTheFirst) {
 TEST(CommonEnvironment, HasWhatAllWorkersHaveAndNothingOfARank) {
   const std::vector<std::string> base = {"PATH=/bin", "PET_NNODES=2", "RANK=3", "MASTER_ADDR=outer", "ROLE_NAME=outer"};
   const auto common = Read(CommonEnvironment(SomeSettings(), base));
-  const std::map<std::string, std::string> expected = {
-      {"PATH", "/bin"},
-      {"LOCAL_WORLD_SIZE", "4"},
-      {"ROLE_NAME", "trainer"},
-      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-      {"TORCHELASTIC_MAX_RESTARTS", "5"},
-      {"TORCHELASTIC_RUN_ID", "job 7"},
-      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
-      {"DDPRUN_LAUNCHER_ID", "abc"},
-      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-      {"OMP_NUM_THREADS", "1"},
-  };
-  for (const auto& [name, value] : expected) {
-    EXPECT_EQ(common.at(name), value) << name;
-  }
+  const char kExpected[] =
+      "PATH=/bin|LOCAL_WORLD_SIZE=4|ROLE_NAME=trainer|TORCHELASTIC_USE_AGENT_STORE=True|TORCHELASTIC_MAX_RESTARTS=5|"
+      "TORCHELASTIC_RUN_ID=job 7|TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR1|DDPRUN_LAUNCHER_ID=abc|"
+      "TORCH_NCCL_ASYNC_ERROR_HANDLING=1|OMP_NUM_THREADS=1";
+  for (const auto& [name, value] : Read(absl::StrSplit(kExpected, '|'))) EXPECT_EQ(common.at(name), value) << name;
   for (const char* name : {"PET_NNODES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     EXPECT_EQ(common.count(name), 0) << name;
   }
@@ -254,7 +219,7 @@ TEST(EnvironmentChanges, AppliedToOne_MakeTheOther) {
   EXPECT_TRUE(EnvironmentChanges(wanted, wanted).empty());
 }
 
-// A survivor that writes these into its environment has what a new process would have found there.
+// A survivor that sets these variables has the environment of a new process.
 TEST(ReformLine, SaysWhatANewProcessIsTold) {
   rendezvous::Assignment assignment = SomeAssignment();
   assignment.state_source = 3;
