@@ -96,16 +96,17 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts), absl::StrCat(b.max_restarts)};
   }
   if (a.restart_window != b.restart_window) {
-    return durations("--restart-window", a.restart_window, b.restart_window);
+    return durations("--rdzv-conf restart_window", a.restart_window, b.restart_window);
   }
   if (a.restart_backoff != b.restart_backoff) {
-    return durations("--restart-backoff", a.restart_backoff, b.restart_backoff);
+    return durations("--rdzv-conf restart_backoff", a.restart_backoff, b.restart_backoff);
   }
   if (a.max_failures_at_step != b.max_failures_at_step) {
-    return Difference{"--max-failures-at-step", absl::StrCat(a.max_failures_at_step),
+    return Difference{"--rdzv-conf max_failures_at_step", absl::StrCat(a.max_failures_at_step),
                       absl::StrCat(b.max_failures_at_step)};
   }
-  if (a.node_cooldown != b.node_cooldown) return durations("--node-cooldown", a.node_cooldown, b.node_cooldown);
+  if (a.node_cooldown != b.node_cooldown)
+    return durations("--rdzv-conf node_cooldown", a.node_cooldown, b.node_cooldown);
   if (a.join_timeout != b.join_timeout) {
     return durations("--rdzv-conf join_timeout", a.join_timeout, b.join_timeout);
   }

@@ -505,7 +505,7 @@ TEST_F(NodesTest, NodeWhoseWorkersAlwaysFail_IsLeftOut_AndTheOthersFinish) {
   Launcher bad(NodeFlags(port_, "2:3", 1, flags, "exit 7"));
   ExpectEnd({&a, &b, &bad});
   EXPECT_EQ(Count(bad.Err(), " of 3; master"), 3) << bad.Err();
-  EXPECT_NE(bad.Err().find("is left out for 1m (--node-cooldown): its workers failed first in 3 rounds in a row"),
+  EXPECT_NE(bad.Err().find("is left out for 1m (node_cooldown): its workers failed first in 3 rounds in a row"),
             std::string::npos)
       << bad.Err();
   for (int rank = 0; rank < 2; ++rank) {

@@ -1,7 +1,6 @@
 // A launcher's registration with a store.
-#include "launcher/store/registration.h"
-
 #include "launcher/store/join_watch.h"
+#include "launcher/store/registration.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

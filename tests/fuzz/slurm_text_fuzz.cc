@@ -1,7 +1,6 @@
 // Texts of SLURM: slurm.conf, and squeue's output.
-#include "launcher/cluster/slurm_text.h"
-
 #include "launcher/cluster/slurm_conf.h"
+#include "launcher/cluster/slurm_text.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,12 +1,12 @@
 #include "tests/hosts/hosts.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/hosts/namespaces.h"
 
 namespace ddprun::testing {
 namespace {
@@ -38,7 +38,7 @@ bool Exists(const std::string& program) {
 }  // namespace
 
 std::string Hosts::Unavailable() {
-  if (const char* why = getenv("DDPRUN_NO_HOSTS")) return absl::StrCat("no namespaces here: ", why);
+  if (!namespaces_error.empty()) return absl::StrCat("no namespaces here: ", namespaces_error);
   for (const char* program : {"ip", "nft", "nsenter", "unshare"}) {
     if (!Exists(program)) return absl::StrCat(program, " is not installed");
   }

@@ -12,7 +12,7 @@ namespace ddprun::testing {
 // network n its interface is eth<n>, its addresses 10.<77+n>.0.<i> and fd<77+n>::<i>, with a route to that network and
 // no other. At first all are on network 0. Names resolve by the hosts file only, without delay.
 //
-// A test program that uses it depends on //tests/hosts (not on gtest_main): its main() moves the whole program into
+// A test program that uses it depends on //tests/hosts:support, whose main() moves the whole program into
 // new namespaces first (network, mounts, processes; and a user namespace if it is not root). So several can run at
 // once, and nothing outlives the program, even if it is killed. Thread-compatible; one object at a time.
 //

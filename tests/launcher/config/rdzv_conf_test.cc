@@ -51,8 +51,8 @@ TEST(ParseRdzvConf, UnknownKey_ListsTheKnownOnes) {
   const absl::Status status = ParseRdzvConf("join_timeuot=5").status();
   for (const char* word : {"'join_timeuot'", "join_timeout", "timeout", "last_call_timeout", "heartbeat_timeout",
                            "keep_alive_interval", "keep_alive_max_attempt", "reconnect_timeout", "reconnect_grace",
-                           "restart_window", "restart_backoff", "max_failures_at_step",
-                            "node_cooldown", "is_host", "rank", "store_type", "use_libuv", "close_timeout", "read_timeout"})
+                           "restart_window", "restart_backoff", "max_failures_at_step", "node_cooldown", "is_host",
+                           "rank", "store_type", "use_libuv", "close_timeout", "read_timeout"})
     EXPECT_TRUE(absl::StrContains(status.message(), word)) << word << ": " << status;
 }
 

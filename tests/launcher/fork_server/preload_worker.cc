@@ -7,8 +7,6 @@
 //   random     draws a random number before RunWorker, and prints one
 //   thread     starts a thread before RunWorker
 //   no_worker  ends with 3 before RunWorker
-#include "worker_runtime/worker.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <dirent.h>
@@ -31,6 +29,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "worker_runtime/worker.h"
 
 extern char** environ;
 

@@ -41,8 +41,8 @@ def load():
 
 
 def compile_function():
-    # Disables inductor's trial builds for the processor and its precompiled header, which take minutes on a busy machine:
-    # the first process builds them, and others wait at the header's file lock.
+    # Disables inductor's trial builds for the processor and its precompiled header, which take minutes on a busy
+    # machine: the first process builds them, and others wait at the header's file lock.
     options = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
     compiled = torch.compile(lambda x: (x * 2).relu().sum(), options=options)
     say("compiled", compiled(torch.ones(8)).item())

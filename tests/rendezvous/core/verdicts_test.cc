@@ -26,7 +26,7 @@ TEST(VerdictsTest, Judge_SameRankAtSameStep_SaysNoProgress) {
   EXPECT_EQ(verdict->exit_code, kExitNoProgress);
   EXPECT_EQ(verdict->reason,
             "rank 3 on node-a (pid 77) exited with code 3; no progress: failed 3 times in a row at step "
-            "120 (--max-failures-at-step)");
+            "120 (max_failures_at_step)");
 }
 
 TEST(VerdictsTest, Judge_ChargesUntilNoRestartIsLeft) {

@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   using namespace ddprun::rendezvous;
   if (argc != 5) return 2;
   ddprun::RaiseFileLimit();
-  const auto server = ParseEndpoint(argv[1]);
+  const auto server = ddprun::ParseEndpoint(argv[1]);
   if (!server.ok()) return 2;
   all_nodes = atoi(argv[3]);
   std::vector<std::unique_ptr<Node>> nodes;

@@ -1,8 +1,9 @@
 // main() of tests with hosts: enters new namespaces, then runs the tests.
+#include "tests/hosts/namespaces.h"
+
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -60,10 +61,12 @@ int RunInit(pid_t tests) {
 
 }  // namespace
 
+std::string ddprun::testing::namespaces_error;
+
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (!EnterNamespaces()) {
-    setenv("DDPRUN_NO_HOSTS", strerror(errno), 1);
+    ddprun::testing::namespaces_error = strerror(errno);
     return RUN_ALL_TESTS();
   }
   const pid_t init = fork();
@@ -71,7 +74,7 @@ int main(int argc, char** argv) {
   // Skips exit handlers: LeakSanitizer's needs a thread, which cannot be created here.
   if (init > 0) _exit(StatusOf(init));
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (!Mount()) setenv("DDPRUN_NO_HOSTS", strerror(errno), 1);
+  if (!Mount()) ddprun::testing::namespaces_error = strerror(errno);
   const pid_t tests = fork();
   if (tests > 0) _exit(RunInit(tests));
   return tests < 0 ? 1 : RUN_ALL_TESTS();
