@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "absl/time/clock.h"
+#include "base/text.h"
 #include "tests/e2e/launch.h"
 
 namespace ddprun::testing {
@@ -137,7 +138,7 @@ TEST_F(NodesTest, FixedSize_NoRestarts_NodeLost_AllEndAtOnce) {
   ASSERT_TRUE(Eventually([&] { return Count(a.Out() + b.Out(), "/2 local") == 2; })) << a.Err() << b.Err();
   b.Signal(SIGKILL);
   EXPECT_EQ(a.Wait(), 1) << a.Err();
-  EXPECT_THAT(a.Err(), HasSubstr("; the job needs all\n2 nodes, and restarts are disabled"));
+  EXPECT_THAT(OneLine(a.Err(), SIZE_MAX), HasSubstr("; the job needs all 2 nodes, and restarts are disabled"));
   EXPECT_THAT(a.Err(), Not(HasSubstr("new round")));
 }
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
+ROOT = pathlib.Path(__file__).absolute().parents[3]
 BUILT = ROOT if (ROOT / "launcher/ddprun").exists() else ROOT / ".bazel/bin"
 PATIENCE = 120.0  # only a hang takes longer
 WORKER = """

@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True
 
 import browser  # noqa: E402
 
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 BUILT = ROOT if (ROOT / "rendezvous/daemon/rendezvousd").exists() else ROOT / ".bazel/bin"
 INSIDE = "DDPRUN_PAGE_TEST_INSIDE"
 TOKEN = "page-test-token-0123456789"

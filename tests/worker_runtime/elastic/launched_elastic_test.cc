@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "tests/e2e/launch.h"
 #include "tests/worker_runtime/elastic/elastic_output.h"
 
@@ -124,7 +125,7 @@ TEST(LaunchedElastic, OneRankFailsAgainAndAgainAtOneStep_TheJobEndsWith79) {
   flags.insert(flags.begin(), "--rdzv-conf=max_failures_at_step=2");
   Launcher launcher(flags, kOneThread);
   EXPECT_EQ(launcher.Wait(), 79) << launcher.Err();
-  EXPECT_THAT(launcher.Err(), HasSubstr("no progress: failed 2 times in a row at"));
+  EXPECT_THAT(OneLine(launcher.Err(), SIZE_MAX), HasSubstr("no progress: failed 2 times in a row at"));
   EXPECT_EQ(ProcessesIn(launcher.Out()).size(), 3) << "one restart was left";
 }
 

@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
+ROOT = pathlib.Path(__file__).absolute().parents[3]
 # In a test, the programs are below ROOT.
 BUILT = ROOT if (ROOT / "launcher/ddprun").exists() else ROOT / ".bazel/bin"
 MARK = "DDPRUN_SOAK"  # in the environment of all started processes
