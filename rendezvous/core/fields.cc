@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "base/text_check.h"
 #include "proto/time.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {

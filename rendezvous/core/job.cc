@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/beat_plan.h"
 #include "rendezvous/core/join_check.h"
 #include "rendezvous/core/limits.h"

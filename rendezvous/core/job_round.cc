@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/counted.h"
+#include "base/counted.h"
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
@@ -113,7 +113,7 @@ std::string Job::DescribeLeftOut(const Node& node) const {
     return absl::StrCat("the job was resized to at most ", Counted(size_.max_nodes, "node"));
   }
   return absl::StrCat("node ", node.host, " is left out for ", absl::FormatDuration(cooldowns_.Length(node.node_id)),
-                      " (--node-cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
+                      " (node_cooldown): its workers failed first in ", NodeCooldowns::kRoundsInARow,
                       " rounds in a row");
 }
 

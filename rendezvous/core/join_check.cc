@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/base/text_check.h"
+#include "base/counted.h"
+#include "base/text.h"
+#include "base/text_check.h"
 #include "rendezvous/core/limits.h"
 
 namespace ddprun::rendezvous {
@@ -17,10 +19,6 @@ struct Difference {
   std::string job, other;
 };
 
-std::string NodeRange(const JobSettings& s) {
-  return s.min_nodes() == s.max_nodes() ? absl::StrCat(s.max_nodes()) : absl::StrCat(s.min_nodes(), ":", s.max_nodes());
-}
-
 std::optional<Difference> FirstDifference(const JobSettings& a, const JobSettings& b) {
   using google::protobuf::Duration;
   const auto durations = [](absl::string_view flag, const Duration& x, const Duration& y) {
@@ -30,23 +28,23 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
     return x.seconds() != y.seconds() || x.nanos() != y.nanos();
   };
   if (a.min_nodes() != b.min_nodes() || a.max_nodes() != b.max_nodes()) {
-    return Difference{"--nnodes", NodeRange(a), NodeRange(b)};
+    return Difference{"--nnodes", MinMaxText(a.min_nodes, a.max_nodes), MinMaxText(b.min_nodes, b.max_nodes)};
   }
   if (a.max_restarts() != b.max_restarts()) {
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts()), absl::StrCat(b.max_restarts())};
   }
   if (differ(a.restart_window(), b.restart_window())) {
-    return durations("--restart-window", a.restart_window(), b.restart_window());
+    return durations("--rdzv-conf restart_window", a.restart_window(), b.restart_window());
   }
   if (differ(a.restart_backoff(), b.restart_backoff())) {
-    return durations("--restart-backoff", a.restart_backoff(), b.restart_backoff());
+    return durations("--rdzv-conf restart_backoff", a.restart_backoff(), b.restart_backoff());
   }
   if (a.max_failures_at_step() != b.max_failures_at_step()) {
-    return Difference{"--max-failures-at-step", absl::StrCat(a.max_failures_at_step()),
+    return Difference{"--rdzv-conf max_failures_at_step", absl::StrCat(a.max_failures_at_step()),
                       absl::StrCat(b.max_failures_at_step())};
   }
   if (differ(a.node_cooldown(), b.node_cooldown()))
-    return durations("--node-cooldown", a.node_cooldown(), b.node_cooldown());
+    return durations("--rdzv-conf node_cooldown", a.node_cooldown(), b.node_cooldown());
   if (differ(a.join_timeout(), b.join_timeout())) {
     return durations("--rdzv-conf join_timeout", a.join_timeout(), b.join_timeout());
   }
@@ -101,10 +99,7 @@ std::optional<std::string> CheckHostName(const std::string& host) {
 }
 
 std::string Bounded(std::string text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // inside a character
-  text.resize(end);
+  text.resize(Utf8Prefix(text, max_bytes).size());
   return text;
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "proto/state.pb.h"
 #include "proto/time.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/validate.h"
 #include "rendezvous/wire/event_wire.h"
@@ -20,10 +20,11 @@ absl::Duration AnyDuration(google::protobuf::Duration value) {
   return ToDuration(value);
 }
 
-constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there always is a next one
+constexpr uint64_t kMaxRound = uint64_t{1} << 62;  // so that there is always a next round
 
-// Who belongs to which round is read strictly: a value that no server can have written says nothing about it. All else
-// is read so that no value refuses the record, and with it the round: what people look at, ages, and counts.
+// Membership of rounds is parsed strictly: a value that no server can have written makes the record unusable.
+// Everything else (displayed values, ages, counts) is parsed leniently, so that it can't invalidate the record and with
+// it the round.
 
 v1::RoundRecord ToProto(const RoundRecord& round) {
   v1::RoundRecord proto;
