@@ -105,7 +105,8 @@ absl::StatusOr<HostAddresses> LookUpHostAddresses(const LaunchConfig& config) {
 
 absl::StatusOr<HostAddresses> FindHostAddresses(const LaunchConfig& config, EventLoop* loop,
                                                 const std::function<bool()>& stopped) {
-  const absl::Duration patience = config.endpoint_appears_late ? config.settings.join_timeout : absl::ZeroDuration();
+  const absl::Duration patience =
+      config.endpoint_appears_late ? ToDuration(config.settings.join_timeout()) : absl::ZeroDuration();
   const SteadyTime give_up = SteadyNow() + patience;
   for (bool first = true;; first = false) {
     std::optional<absl::StatusOr<HostAddresses>> found;

@@ -23,7 +23,7 @@ std::unique_ptr<Command> QueryJobEnd(const LaunchConfig& config, EventLoop* loop
     on_end(*config.batch->end_time);
     return nullptr;
   }
-  if (config.settings.max_nodes > kMaxNodesForQueue) return nullptr;
+  if (config.settings.max_nodes() > kMaxNodesForQueue) return nullptr;
   absl::StatusOr<std::string> squeue = ResolveProgram("squeue", SearchPath());
   if (!squeue.ok()) return nullptr;
   const std::string job = config.batch->job;

@@ -34,6 +34,11 @@ absl::Status Store(absl::StatusOr<Parsed> parsed, Target* target) {
   return absl::OkStatus();
 }
 
+absl::Status Store(absl::StatusOr<absl::Duration> parsed, google::protobuf::Duration* target) {
+  if (parsed.ok()) *target = FromDuration(*parsed);
+  return parsed.status();
+}
+
 absl::Status CheckStoreType(absl::string_view value) {
   if (value == "tcp") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(Quoted(value), " is not supported: only tcp is"));
@@ -49,7 +54,7 @@ absl::Status StoreRank(absl::string_view value, Draft* draft) {
 absl::Status StoreMaxFailures(absl::string_view value, Draft* draft) {
   int64_t failures = 0;
   absl::Status status = Store(ParseInteger(value, 0, rendezvous::kMaxRestarts), &failures);
-  if (status.ok()) draft->conf.job.max_failures_at_step = static_cast<int>(failures);
+  if (status.ok()) draft->conf.job.set_max_failures_at_step(static_cast<int32_t>(failures));
   return status;
 }
 
@@ -61,7 +66,8 @@ struct Key {
 constexpr Key kKeys[] = {
     {"join_timeout", [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->join_timeout); }},
     {"timeout", [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->timeout); }},
-    {"last_call_timeout", [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.last_call); }},
+    {"last_call_timeout",
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), d->conf.job.mutable_last_call()); }},
     {"heartbeat_timeout",
      [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->conf.heartbeat_timeout); }},
     {"keep_alive_interval",
@@ -71,13 +77,14 @@ constexpr Key kKeys[] = {
     {"reconnect_timeout",
      [](absl::string_view v, Draft* d) { return Store(ParsePositiveSeconds(v), &d->conf.reconnect_timeout); }},
     {"reconnect_grace",
-     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.reconnect_grace); }},
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), d->conf.job.mutable_reconnect_grace()); }},
     {"restart_window",
-     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.restart_window); }},
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), d->conf.job.mutable_restart_window()); }},
     {"restart_backoff",
-     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.restart_backoff); }},
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), d->conf.job.mutable_restart_backoff()); }},
     {"max_failures_at_step", StoreMaxFailures},
-    {"node_cooldown", [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), &d->conf.job.node_cooldown); }},
+    {"node_cooldown",
+     [](absl::string_view v, Draft* d) { return Store(ParseSeconds(v), d->conf.job.mutable_node_cooldown()); }},
     {"is_host", [](absl::string_view v, Draft* d) { return Store(ParseBool(v), &d->conf.is_host); }},
     {"rank", StoreRank},
     {"store_type", [](absl::string_view v, Draft*) { return CheckStoreType(v); }},
@@ -109,8 +116,8 @@ absl::Status SetPair(absl::string_view pair, std::set<std::string>* seen, Draft*
 
 absl::StatusOr<RdzvConf> Combine(const Draft& draft) {
   RdzvConf conf = draft.conf;
-  if (draft.timeout) conf.job.join_timeout = *draft.timeout;
-  if (draft.join_timeout) conf.job.join_timeout = *draft.join_timeout;
+  if (draft.timeout) *conf.job.mutable_join_timeout() = FromDuration(*draft.timeout);
+  if (draft.join_timeout) *conf.job.mutable_join_timeout() = FromDuration(*draft.join_timeout);
   const bool keep_alive = draft.keep_alive_interval || draft.keep_alive_max_attempt;
   if (keep_alive && !conf.heartbeat_timeout) {
     conf.heartbeat_timeout =

@@ -32,7 +32,7 @@ namespace ddprun::launcher {
 //                           torchrun's; checked, but without effect
 struct RdzvConf {
   // Settings that all nodes of the job must share. heartbeat_timeout and fields without a key keep their defaults.
-  rendezvous::JobSettings job;
+  rendezvous::JobSettings job = rendezvous::DefaultSettings();
   std::optional<absl::Duration> heartbeat_timeout;  // its default depends on the endpoints
   std::optional<absl::Duration> reconnect_timeout;
   std::optional<bool> is_host;

@@ -105,12 +105,15 @@ class Table {
   void AddRdzvConf() {
     const RdzvConf& given = options_.rdzv_conf;
     const rendezvous::JobSettings& job = config_.settings;
-    const rendezvous::JobSettings defaults;
-    const auto add = [&](const std::string& key, absl::Duration value, absl::Duration default_value) {
-      Add(key, absl::FormatDuration(value), value == default_value ? "default" : origins_.Of("rdzv-conf"));
+    const rendezvous::JobSettings defaults = rendezvous::DefaultSettings();
+    const auto add = [&](const std::string& key, const google::protobuf::Duration& value,
+                         const google::protobuf::Duration& default_value) {
+      const absl::Duration duration = ToDuration(value);
+      Add(key, absl::FormatDuration(duration),
+          duration == ToDuration(default_value) ? "default" : origins_.Of("rdzv-conf"));
     };
-    add("join_timeout", job.join_timeout, defaults.join_timeout);
-    add("last_call_timeout", job.last_call, defaults.last_call);
+    add("join_timeout", job.join_timeout(), defaults.join_timeout());
+    add("last_call_timeout", job.last_call(), defaults.last_call());
     const char* const several = config_.more_endpoints.empty() ? "default" : "default with several endpoints";
     Add("heartbeat_timeout", absl::FormatDuration(ToDuration(job.heartbeat_timeout())),
         given.heartbeat_timeout ? origins_.Of("rdzv-conf") : several);
@@ -119,12 +122,12 @@ class Table {
     } else {
       Add("reconnect_timeout", "30m (hosted server: 30s)", "default");
     }
-    add("reconnect_grace", job.reconnect_grace, defaults.reconnect_grace);
-    add("restart_window", job.restart_window, defaults.restart_window);
-    add("restart_backoff", job.restart_backoff, defaults.restart_backoff);
-    Add("max_failures_at_step", absl::StrCat(job.max_failures_at_step),
-        job.max_failures_at_step == defaults.max_failures_at_step ? "default" : origins_.Of("rdzv-conf"));
-    add("node_cooldown", job.node_cooldown, defaults.node_cooldown);
+    add("reconnect_grace", job.reconnect_grace(), defaults.reconnect_grace());
+    add("restart_window", job.restart_window(), defaults.restart_window());
+    add("restart_backoff", job.restart_backoff(), defaults.restart_backoff());
+    Add("max_failures_at_step", absl::StrCat(job.max_failures_at_step()),
+        job.max_failures_at_step() == defaults.max_failures_at_step() ? "default" : origins_.Of("rdzv-conf"));
+    add("node_cooldown", job.node_cooldown(), defaults.node_cooldown());
   }
 
   void AddWorkers() {

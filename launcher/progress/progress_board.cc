@@ -3,11 +3,11 @@
 namespace ddprun::launcher {
 
 bool ProgressBoard::BeginRound(const rendezvous::Assignment& assignment, int32_t slots) {
-  if (assignment.round == round_) return false;
-  round_ = assignment.round;
-  base_rank_ = assignment.base_rank;
-  restart_count_ = assignment.restart_count;
-  other_nodes_ = assignment.group_world_size > 1;
+  if (assignment.round() == round_) return false;
+  round_ = assignment.round();
+  base_rank_ = assignment.base_rank();
+  restart_count_ = assignment.restart_count();
+  other_nodes_ = assignment.group_world_size() > 1;
   ranks_.assign(slots, Rank());
   return true;
 }

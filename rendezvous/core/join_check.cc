@@ -28,7 +28,7 @@ std::optional<Difference> FirstDifference(const JobSettings& a, const JobSetting
     return x.seconds() != y.seconds() || x.nanos() != y.nanos();
   };
   if (a.min_nodes() != b.min_nodes() || a.max_nodes() != b.max_nodes()) {
-    return Difference{"--nnodes", MinMaxText(a.min_nodes, a.max_nodes), MinMaxText(b.min_nodes, b.max_nodes)};
+    return Difference{"--nnodes", MinMaxText(a.min_nodes(), a.max_nodes()), MinMaxText(b.min_nodes(), b.max_nodes())};
   }
   if (a.max_restarts() != b.max_restarts()) {
     return Difference{"--max-restarts", absl::StrCat(a.max_restarts()), absl::StrCat(b.max_restarts())};
