@@ -8,7 +8,6 @@
 #include "rendezvous/core/event.h"
 #include "rendezvous/core/failure_text.h"
 #include "rendezvous/core/job.h"
-#include "rendezvous/core/join_check.h"
 #include "rendezvous/core/phrases.h"
 #include "rendezvous/core/rank_assignment.h"
 #include "rendezvous/core/verdicts.h"
@@ -245,7 +244,7 @@ void Job::OnWorkerFailed(Node* node, const WorkerFailed& message, const Turn& tu
     case JobState::kFinished:
     case JobState::kFailed: return;
   }
-  const WorkerFailure failure = Bounded(message.failure());
+  const WorkerFailure& failure = message.failure();
   if (failure.restartable() && state_ == JobState::kRecovering && !recovery_.Fail()) {  // followed from the first
     return CompleteRecoveryIfAllReported(turn);
   }

@@ -28,7 +28,7 @@ std::string DescribeGivingUp(const WorkerFailure& failure, int32_t max_restarts,
 
 std::string DescribeNoProgress(const WorkerFailure& failure, int32_t times) {
   return absl::StrCat(DescribeFailure(failure), "; no progress: failed ", Counted(times, "time"), " in a row at step ",
-                      (failure.has_step() ? failure.step() : 0), " (max_failures_at_step)");
+                      failure.step(), " (max_failures_at_step)");
 }
 
 std::string DescribeTooFew(const JobSettings& settings, absl::string_view what, bool told_to_stop) {

@@ -72,9 +72,9 @@ void Check(Join* join, Fields fields) {
   if (join->has_node_rank()) {
     join->set_node_rank(fields.Number("node_rank", join->node_rank(), 0, join->settings().max_nodes() - 1));
   }
+  Check(join->survivors(), join->slots(), &fields);
   if (!is_idle || !join->survivors().empty()) fields.Required("current", join->has_current());
   if (join->has_current()) Check(join->mutable_current(), fields.Inside("current"));
-  Check(join->survivors(), join->slots(), &fields);
   CheckVersion(join->protocol_version(), &fields);
   fields.Required("session_secret", !join->session_secret().empty());
   fields.Secret("session_secret", join->session_secret());

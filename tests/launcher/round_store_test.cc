@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/text_proto.h"
+
 namespace ddprun::launcher {
 namespace {
 

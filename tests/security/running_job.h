@@ -22,7 +22,7 @@ class RunningJob : public TestLauncher {
   // Expects that the job is still served and succeeds.
   void End() {
     Succeed();
-    EXPECT_TRUE(Await<Finish>().verdict.succeeded);
+    EXPECT_TRUE(Await<Finish>().verdict().succeeded());
   }
 };
 

@@ -16,6 +16,7 @@
 #include "tests/rendezvous/server/raw_client.h"
 #include "tests/rendezvous/server/test_launcher.h"
 #include "tests/security/running_job.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -65,12 +66,8 @@ TEST_F(StrangerTest, JoinWithTheNodesId_IsRejectedAndTheLauncherStays) {
     ASSERT_TRUE(stranger.Write(ToProto(LauncherMessage(join))));
     EXPECT_TRUE(stranger.Read()->has_rejected());
     // Later messages of the stranger do not affect the round.
-    (void)stranger.Write(ToProto(LauncherMessage(NewWorkerFailed(assignment_.round(), [&] {
-      WorkerFailure m = NewFailure();
-      m.set_exit_code(78);
-      m.set_restartable(false);
-      return m;
-    }()))));
+    (void)stranger.Write(ToProto(LauncherMessage(
+        NewWorkerFailed(assignment_.round(), TextProto("exit_code: 78 restartable: false", NewFailure())))));
     EXPECT_TRUE(absl::IsFailedPrecondition(stranger.Finish()));
   }
   ExpectJobGoesOn();

@@ -151,14 +151,15 @@ void Server::CheckRound(Places places) {
     ++next_rank;
     next_base = place.base_rank() + 1;
     for (const rendezvous::Survivor& survivor : said->survivors) {
-      if ((survivor.has_committed_step() ? survivor.committed_step() : -1) <= step.value_or(-1)) continue;
+      if (!survivor.has_committed_step() || survivor.committed_step() <= step.value_or(-1)) continue;
       step = survivor.committed_step();
       source = place.base_rank() + survivor.local_rank();
     }
   }
   if (next_rank != round.group_world_size()) violation_ = absl::StrCat("round ", round.round(), " lacks ranks");
   if (plain && survivors) violation_ = absl::StrCat("round ", round.round(), " keeps workers of a mixed job");
-  if (round.state_step() != step || round.state_source() != source) {
+  const bool same_step = round.has_state_step() == step.has_value() && round.state_step() == step.value_or(0);
+  if (!same_step || round.has_state_source() != source.has_value() || round.state_source() != source.value_or(0)) {
     violation_ = absl::StrCat("the state source is not the most advanced survivor of round ", round.round());
   }
 }

@@ -61,7 +61,7 @@ const Sample kSamples[] = {
     {"rdzv-id", "job 7", [](const Options& o) { return o.rdzv_id == "job 7"; }},
     {"rdzv-backend", "c10d", [](const Options& o) { return o.rdzv_backend == "c10d"; }},
     {"rdzv-conf", "join_timeout=5,rank=1",
-     [](const Options& o) { return o.rdzv_conf.job.join_timeout == absl::Seconds(5) && o.rdzv_conf.rank == 1; }},
+     [](const Options& o) { return o.rdzv_conf.job.join_timeout().seconds() == 5 && o.rdzv_conf.rank == 1; }},
     {"node-rank", "1", [](const Options& o) { return o.node_rank == 1; }},
     {"master-addr", "10.0.0.1", [](const Options& o) { return o.master_addr == "10.0.0.1"; }},
     {"master-port", "1234", [](const Options& o) { return o.master_port == 1234; }},

@@ -20,24 +20,24 @@ TEST(ParseRdzvConf, EveryKey_IsRead) {
       "is_host=true,rank=3,store_type=tcp,use_libuv=0,close_timeout=30,read_timeout=60");
   ASSERT_TRUE(conf.ok()) << conf.status();
   RdzvConf expected;
-  expected.job.join_timeout = absl::Seconds(60);
-  expected.job.last_call = absl::ZeroDuration();
+  *expected.job.mutable_join_timeout() = FromDuration(absl::Seconds(60));
+  *expected.job.mutable_last_call() = FromDuration(absl::ZeroDuration());
   expected.heartbeat_timeout = absl::Milliseconds(1500);
   expected.reconnect_timeout = absl::Seconds(7);
-  expected.job.reconnect_grace = absl::Milliseconds(200);
-  expected.job.restart_window = absl::Hours(1);
-  expected.job.restart_backoff = absl::Milliseconds(500);
-  expected.job.max_failures_at_step = 0;
-  expected.job.node_cooldown = absl::Seconds(90);
+  *expected.job.mutable_reconnect_grace() = FromDuration(absl::Milliseconds(200));
+  *expected.job.mutable_restart_window() = FromDuration(absl::Hours(1));
+  *expected.job.mutable_restart_backoff() = FromDuration(absl::Milliseconds(500));
+  expected.job.set_max_failures_at_step(0);
+  *expected.job.mutable_node_cooldown() = FromDuration(absl::Seconds(90));
   expected.is_host = true;
   expected.rank = 3;
   EXPECT_EQ(*conf, expected);
 }
 
 TEST(ParseRdzvConf, Timeout_IsJoinTimeoutUnlessThatIsGiven) {
-  EXPECT_EQ(ParseRdzvConf("timeout=900")->job.join_timeout, absl::Seconds(900));
-  EXPECT_EQ(ParseRdzvConf("timeout=900,join_timeout=5")->job.join_timeout, absl::Seconds(5));
-  EXPECT_EQ(ParseRdzvConf("join_timeout=5,timeout=900")->job.join_timeout, absl::Seconds(5));
+  EXPECT_EQ(ToDuration(ParseRdzvConf("timeout=900")->job.join_timeout()), absl::Seconds(900));
+  EXPECT_EQ(ToDuration(ParseRdzvConf("timeout=900,join_timeout=5")->job.join_timeout()), absl::Seconds(5));
+  EXPECT_EQ(ToDuration(ParseRdzvConf("join_timeout=5,timeout=900")->job.join_timeout()), absl::Seconds(5));
 }
 
 TEST(ParseRdzvConf, KeepAlive_MeansTheHeartbeatTimeout) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 // A launcher of two workers in a job of two nodes. Its effects are read as words.
 namespace ddprun::launcher {
@@ -23,7 +24,7 @@ inline std::string Render(const AgentMachine::Effects& effects) {
   for (const AgentEffect& e : effects) {
     if (const auto* send = std::get_if<effect::Send>(&e)) {
       if (const auto* m = std::get_if<rendezvous::Join>(&send->message)) {
-        static const char* const kPhases[] = {"idle", "running", "succeeded", "stopping"};
+        static const char* const kPhases[] = {"", "idle", "running", "succeeded", "stopping"};
         words.push_back(absl::StrCat("join ", m->incarnation(), " ", kPhases[static_cast<int>(m->phase())]));
       } else if (std::holds_alternative<rendezvous::Heartbeat>(send->message)) {
         words.push_back("heartbeat");

@@ -8,6 +8,7 @@
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -292,8 +293,9 @@ TEST_F(AgentMachineTest, OnServing_IsSaidWhileWaitingAndWhenThatWasInVain) {
   machine_.OnServing("this node serves at 127.0.0.1:29400");
   Connect();
   Say(WelcomeEvery(absl::InfiniteDuration()));
-  Say(TextProto<rendezvous::Waiting>(
-      absl::StrCat("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'here' ", kInfiniteRemaining)));
+  auto waiting = TextProto<rendezvous::Waiting>("nodes_joined: 1 min_nodes: 2 max_nodes: 2 hosts: 'here'");
+  *waiting.mutable_remaining() = FromDuration(absl::InfiniteDuration());
+  Say(waiting);
   Due();
   EXPECT_EQ(printed_, "waiting for 1 more node; 1 of 2 joined (joined: here); this node serves at 127.0.0.1:29400\n");
   Say(rendezvous::NewFinish(Failed(1)));

@@ -7,6 +7,7 @@
 
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -64,11 +65,11 @@ class CutOffTest : public ::testing::Test {
   void Clear() { effects_.clear(); }
   // Round 1 ends, and the Assign of round 2 is read when the lease has expired.
   void ReadAssignTooLate() {
-    Say(rendezvous::StopRound{1, "", std::nullopt});
+    Say(rendezvous::NewStopRound(1, ""));
     EndWorker();
     Clear();
     now_ = kStart + absl::Seconds(10);
-    Say(rendezvous::Assign{Round(2)});
+    Say(rendezvous::NewAssign(Round(2)));
   }
 
   template <typename Effect>

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/testing/text_proto.h"
+
 namespace ddprun::launcher {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tests/launcher/machine/agent_machine_fixture.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -157,12 +158,7 @@ TEST_F(BatchAgentMachineTest, OnFinish_BecauseAnotherNodeWasToldToStopToo_IsNoFa
   Run();
   Signal(SIGTERM, true);
   Verdict verdict = AgentMachineTest::Failed(143);
-  *verdict.mutable_first_cause() = [&] {
-    rendezvous::WorkerFailure m = rendezvous::NewFailure();
-    m.set_host("there");
-    m.set_signal(SIGTERM);
-    return m;
-  }();
+  *verdict.mutable_first_cause() = TextProto("host: 'there' signal: 15", rendezvous::NewFailure());
   EXPECT_EQ(Say(rendezvous::NewFinish(verdict)), "");
   EXPECT_EQ(End({{0, Failure(0)}, {1, Failure(1)}}), "sweep, exit 143");
   EXPECT_EQ(machine_.NextDeadline(), SteadyTime::InfiniteFuture());

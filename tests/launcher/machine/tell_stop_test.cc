@@ -4,6 +4,7 @@
 
 #include "launcher/machine/agent_machine.h"
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {

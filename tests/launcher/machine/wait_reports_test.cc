@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launcher/machine/welcome.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {

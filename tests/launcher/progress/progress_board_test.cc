@@ -9,10 +9,10 @@ SteadyTime At(double seconds) { return SteadyTime::FromStart(absl::Seconds(secon
 
 rendezvous::Assignment Round(uint64_t round, int32_t nodes = 1) {
   rendezvous::Assignment assignment;
-  assignment.round = round;
-  assignment.base_rank = 4;
-  assignment.restart_count = 2;
-  assignment.group_world_size = nodes;
+  assignment.set_round(round);
+  assignment.set_base_rank(4);
+  assignment.set_restart_count(2);
+  assignment.set_group_world_size(nodes);
   return assignment;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/text_proto.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -12,7 +14,7 @@ class ProgressReportsTest : public ::testing::Test {
   ProgressReportsTest() { BeginRound(3); }
   void BeginRound(uint64_t round) {
     rendezvous::Assignment assignment;
-    assignment.round = round;
+    assignment.set_round(round);
     if (board_.BeginRound(assignment, rendezvous::kMaxRanksInProgress + 3)) reports_.OnRound();
   }
   void Report(int32_t local_rank, const worker_contract::LinkProgress& progress, SteadyTime at) {
@@ -32,16 +34,8 @@ TEST_F(ProgressReportsTest, FirstReport_IsToldAtOnce) {
   const auto progress = reports_.Take(At(1.25));
   ASSERT_TRUE(progress.has_value());
   EXPECT_EQ(progress->round(), 3);
-  const auto expected = [&] {
-    rendezvous::RankProgress m;
-    m.set_local_rank(1);
-    m.set_step(7);
-    m.set_samples(70);
-    m.set_phase("forward");
-    m.set_loss(0.5);
-    *m.mutable_ago() = FromDuration(absl::Seconds(0.25));
-    return m;
-  }();
+  const auto expected = TextProto<rendezvous::RankProgress>(
+      "local_rank: 1 step: 7 samples: 70 phase: 'forward' loss: 0.5 ago { nanos: 250000000 }");
   ASSERT_EQ(progress->ranks_size(), 1);
   EXPECT_EQ(progress->ranks(0), expected);
 }

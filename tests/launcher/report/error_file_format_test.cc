@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "rendezvous/core/messages.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::launcher {
 namespace {

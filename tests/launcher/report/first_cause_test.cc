@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "tests/testing/text_proto.h"
+
 namespace ddprun::launcher {
 namespace {
 

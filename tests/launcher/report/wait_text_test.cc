@@ -17,8 +17,13 @@ namespace {
 using Hosts = std::vector<std::string>;
 
 rendezvous::Waiting Waiting(int32_t joined, int32_t min, int32_t max, Hosts hosts, double seconds) {
-  return {
-      .nodes_joined = joined, .min_nodes = min, .max_nodes = max, .hosts = hosts, .remaining = absl::Seconds(seconds)};
+  rendezvous::Waiting waiting;
+  waiting.set_nodes_joined(joined);
+  waiting.set_min_nodes(min);
+  waiting.set_max_nodes(max);
+  waiting.mutable_hosts()->Assign(hosts.begin(), hosts.end());
+  *waiting.mutable_remaining() = FromDuration(absl::Seconds(seconds));
+  return waiting;
 }
 
 rendezvous::Waiting LastCall(rendezvous::Waiting waiting) {
@@ -43,10 +48,10 @@ TEST(WaitingText, CountsHostsAndTimeAreNamed) {
   ExpectText(LastCall(Waiting(2, 2, 4, {"a", "b"}, 27.5)), {}, "2 nodes joined|min 2, max 4|in 28s|(joined: a, b)");
   ExpectText(LastCall(Waiting(1, 1, 2, {"a"}, 3)), {}, "1 node joined|min 1, max 2|in 3s|(joined: a)");
   rendezvous::Waiting spare = Waiting(2, 1, 2, {"a", "b"}, HUGE_VAL);
-  spare.spare = true;
+  spare.set_spare(true);
   ExpectText(spare, {}, "hot spare|2 nodes|(joined: a, b)|standing by");
   rendezvous::Waiting again = Waiting(1, 2, 2, {"a"}, 5);
-  again.reason = "node b was lost";
+  again.set_reason("node b was lost");
   ExpectText(again, {}, "node b was lost: waiting for 1 more node;");
   Hosts many;
   for (int i = 0; i < rendezvous::kMaxHostsNamed; ++i) many.push_back(absl::StrCat("n", i));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/fork_server/environment_changes.h"
+#include "tests/testing/text_proto.h"
 #include "worker_contract/environment.h"
 
 namespace ddprun::launcher {

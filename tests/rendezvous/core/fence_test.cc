@@ -1,6 +1,7 @@
 #include "rendezvous/core/fence.h"
 
 #include "gtest/gtest.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -32,22 +33,13 @@ class FenceTest : public testing::Test {
 TEST_F(FenceTest, NodesOfAServerBefore_HoldUpRoundsForThreeHalvesOfTheTimeout) { EXPECT_EQ(fence_.OpensAt(), At(109)); }
 
 TEST_F(FenceTest, Complete_OfNodesThatNeverWereWithAServer_OpensAtOnce) {
-  fence_.OnJoin([&] {
-    Join m = NewJoin();
-    m.set_node_id("a");
-    return m;
-  }());
+  fence_.OnJoin(TextProto("node_id: 'a'", NewJoin()));
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
 }
 
 TEST_F(FenceTest, Complete_WithAVeteran_StaysShut) {
-  fence_.OnJoin([&] {
-    Join m = NewJoin();
-    m.set_node_id("a");
-    m.set_incarnation(2);
-    return m;
-  }());
+  fence_.OnJoin(TextProto("node_id: 'a' incarnation: 2", NewJoin()));
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }
@@ -59,12 +51,7 @@ TEST_F(FenceTest, LatestRoundRuns_NobodyIsUnknown) {
 }
 
 TEST_F(FenceTest, LastRoundIsThere_NobodyIsUnknown) {
-  fence_.OnJoin([&] {
-    Join m = NewJoin();
-    m.set_node_id("a");
-    m.set_incarnation(2);
-    return m;
-  }());
+  fence_.OnJoin(TextProto("node_id: 'a' incarnation: 2", NewJoin()));
   fence_.LastRoundIsThere();
   EXPECT_EQ(fence_.OpensAt(), SteadyTime::InfinitePast());
 }
@@ -99,12 +86,7 @@ TEST_F(FenceTest, ANodeOfThisProcess_OnlyItsStreamTells) {
 
 TEST_F(FenceTest, ANodeThatJoinsAgain_SpeaksForItself) {
   fence_.OnSilent(NodeOf());
-  fence_.OnJoin([&] {
-    Join m = NewJoin();
-    m.set_node_id("a");
-    m.set_incarnation(3);
-    return m;
-  }());
+  fence_.OnJoin(TextProto("node_id: 'a' incarnation: 3", NewJoin()));
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }
 
@@ -121,11 +103,7 @@ TEST_F(FenceTest, AllAreNamed_OnlyThoseAreWaitedFor) {
 
 TEST_F(FenceTest, Complete_OfARestoredJob_StaysShut) {
   fence_.OnRestored();
-  fence_.OnJoin([&] {
-    Join m = NewJoin();
-    m.set_node_id("a");
-    return m;
-  }());
+  fence_.OnJoin(TextProto("node_id: 'a'", NewJoin()));
   fence_.Complete();
   EXPECT_EQ(fence_.OpensAt(), At(109));
 }

@@ -45,17 +45,14 @@ TEST(JobHistoryTest, ManyNodes_LeaveRoomForTheJob) {
 TEST(JobHistoryTest, LongTexts_AreCut) {
   JobHistory history;
   Event event = At(1, Kind::kWorkerFailed, std::string(5000, 'd'));
-  event.failure = [&] {
-    WorkerFailure m = NewFailure();
-    m.set_message(std::string(5000, 'm'));
-    m.set_traceback(std::string(5000, 't'));
-    m.set_progress(std::string(5000, 'p'));
-    return m;
-  }();
+  event.failure = NewFailure();
+  event.failure->set_message(std::string(5000, 'm'));
+  event.failure->set_traceback(std::string(5000, 't'));
+  event.failure->set_progress(std::string(5000, 'p'));
   history.Add(event);
   const Event& kept = history.events()[0];
-  for (const std::string* text : {&kept.detail, kept.failure->mutable_message(), kept.failure->mutable_traceback(),
-                                  kept.failure->mutable_progress()}) {
+  for (const std::string* text :
+       {&kept.detail, &kept.failure->message(), &kept.failure->traceback(), &kept.failure->progress()}) {
     EXPECT_LE(text->size(), JobHistory::kMaxText);
     EXPECT_GT(text->size(), JobHistory::kMaxText / 2);
   }

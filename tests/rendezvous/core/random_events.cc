@@ -104,8 +104,7 @@ Ready RandomLaunchers::ReadyAfter(const Launcher& launcher) const {
 }
 
 WorkerFailed RandomLaunchers::Failure(uint64_t round) {
-  WorkerFailed failed;
-  failed.set_round(round);
+  WorkerFailed failed = NewWorkerFailed(round, NewFailure());
   failed.mutable_failure()->set_exit_code(1 + Below(100));
   failed.mutable_failure()->set_restartable(!OneIn(15));
   failed.mutable_failure()->set_rank(Below(2));

@@ -8,6 +8,7 @@
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/limits.h"
 #include "rendezvous/core/short_record.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -58,16 +59,7 @@ TEST(RegistryTest, StoreSecret_IsThatOfTheRoundsStore) {
   b.set_store_secret("the secret of b!");
   EXPECT_TRUE(Secrets(Tell(&registry, a, a, At(0))).empty());
   EXPECT_EQ(Secrets(Tell(&registry, b, b, At(0))), std::vector<std::string>(2, "the secret of a!"));
-  Tell(&registry, a,
-       NewWorkerFailed(1,
-                       [&] {
-                         WorkerFailure m = NewFailure();
-                         m.set_host("a");
-                         m.set_rank(0);
-                         m.set_local_rank(0);
-                         m.set_exit_code(1);
-                         return m;
-                       }()),
+  Tell(&registry, a, NewWorkerFailed(1, TextProto("host: 'a' rank: 0 local_rank: 0 exit_code: 1", NewFailure())),
        At(1));
   EXPECT_TRUE(Secrets(Tell(&registry, b, NewReady(1, 1001, "second of b"), At(1))).empty());
   EXPECT_EQ(Secrets(Tell(&registry, a, NewReady(1, 1001, "second of a"), At(1))),
@@ -147,16 +139,8 @@ TEST(RegistryTest, UnheardUntil_LostAfterItSucceeded_UntilItHasHeard) {
   EXPECT_EQ(registry.UnheardUntil(), At(2) + absl::Milliseconds(3500));
   b.set_incarnation(2);
   b.set_phase(Join::PHASE_SUCCEEDED);
-  *b.mutable_current() = [&] {
-    Assignment m;
-    m.set_round(1);
-    m.set_group_world_size(2);
-    m.set_world_size(2);
-    m.set_role_world_size(2);
-    m.set_master_addr("a");
-    m.set_master_port(1000);
-    return m;
-  }();
+  *b.mutable_current() = TextProto<Assignment>(
+      "round: 1 group_world_size: 2 world_size: 2 role_world_size: 2 master_addr: 'a' master_port: 1000");
   effects = Tell(&registry, b, b, At(4));
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_NE(ToldMessage<Finish>(effects[0]), nullptr);
@@ -430,11 +414,7 @@ TEST(RegistryTest, Restored_LostNodesDoNotGrowInNumber) {
     after.OnStreamClosed("x", spare.node_id(), 1, At(40 + i), &effects);
     after.OnDeadline(At(41 + i), &effects);
   }
-  const WorkerFailed failed = NewWorkerFailed(FindAssign(start)->round(), [&] {
-    WorkerFailure m = NewFailure();
-    m.set_rank(0);
-    return m;
-  }());
+  const WorkerFailed failed = NewWorkerFailed(FindAssign(start)->round(), TextProto("rank: 0", NewFailure()));
   const SavedState kept = Kept(Tell(&after, a, failed, At(60)));
   ASSERT_EQ(kept.jobs.size(), 1u);
   EXPECT_EQ(kept.jobs[0].others.size(), others.size());
@@ -446,15 +426,7 @@ TEST(RegistryTest, Restored_EndedJobWithoutItsNodes_NextRoundWaitsForAll) {
   Registry before(At(0), true);
   const Join a = Of("x", "a");
   Tell(&before, a, a, At(10));
-  SavedState saved = Kept(Tell(&before, a,
-                               NewWorkerFailed(1,
-                                               [&] {
-                                                 WorkerFailure m = NewFailure();
-                                                 m.set_host("a");
-                                                 m.set_rank(0);
-                                                 return m;
-                                               }()),
-                               At(11)));
+  SavedState saved = Kept(Tell(&before, a, NewWorkerFailed(1, TextProto("host: 'a' rank: 0", NewFailure())), At(11)));
   ASSERT_EQ(saved.jobs.size(), 1u);
   ASSERT_TRUE(saved.jobs[0].verdict.has_value());
   saved.jobs[0] = Shortened(saved.jobs[0]);

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "rendezvous/core/limits.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -21,11 +22,7 @@ WorkerFailure FailureAt(std::optional<int64_t> step, int32_t rank = 0) {
 }
 
 TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 2", DefaultSettings()));
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::ZeroDuration())), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(100))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Hours(900))), Answer::kSpent);
@@ -33,12 +30,7 @@ TEST(RestartBudgetTest, Charge_NoWindow_CountsTheWholeLife) {
 }
 
 TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 2 restart_window { seconds: 3600 }", DefaultSettings()));
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(0))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(30))), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt({}), At(absl::Minutes(60))), Answer::kRestart);
@@ -47,12 +39,7 @@ TEST(RestartBudgetTest, Charge_Window_ForgetsWhatLiesBeforeIt) {
 }
 
 TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 2 restart_window { seconds: 3600 }", DefaultSettings()));
   budget.LearnUsed(INT32_MAX);
   RestartRecord record{.last_age = absl::ZeroDuration(), .series = INT32_MAX, .last_step = 7};
   record.last_rank = 0;
@@ -65,32 +52,19 @@ TEST(RestartBudgetTest, Charge_LargestCounts_DoNotOverflow) {
 }
 
 TEST(RestartBudgetTest, LearnUsed_IsBoundedByTheLimitOfAWholeLife) {
-  RestartBudget life([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    return m;
-  }());
+  RestartBudget life(TextProto("max_restarts: 2", DefaultSettings()));
   EXPECT_TRUE(life.LearnUsed(7));
   EXPECT_EQ(life.used(), 2);
   EXPECT_FALSE(life.LearnUsed(1));
   EXPECT_EQ(life.Charge(FailureAt({}), SteadyTime()), Answer::kSpent);
-  RestartBudget window([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
-    return m;
-  }());
+  RestartBudget window(TextProto("max_restarts: 2 restart_window { seconds: 3600 }", DefaultSettings()));
   EXPECT_TRUE(window.LearnUsed(7));
   EXPECT_EQ(window.used(), 7);
   EXPECT_EQ(window.Charge(FailureAt({}), SteadyTime()), Answer::kRestart);
 }
 
 TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(99);
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 99", DefaultSettings()));
   const auto charge = [&](std::optional<int64_t> step, int32_t rank = 0) {
     return budget.Charge(FailureAt(step, rank), SteadyTime());
   };
@@ -111,23 +85,13 @@ TEST(RestartBudgetTest, Charge_SameRankAtSameStepInARow_IsNoProgress) {
 }
 
 TEST(RestartBudgetTest, Charge_NoLimitAtAStep_GoesOn) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(9);
-    m.set_max_failures_at_step(0);
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 9 max_failures_at_step: 0", DefaultSettings()));
   for (int i = 0; i < 9; ++i) EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kRestart);
   EXPECT_EQ(budget.Charge(FailureAt(5), SteadyTime()), Answer::kSpent);
 }
 
 TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
-  RestartBudget budget([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(99);
-    *m.mutable_restart_backoff() = FromDuration(absl::Seconds(1));
-    return m;
-  }());
+  RestartBudget budget(TextProto("max_restarts: 99 restart_backoff { seconds: 1 }", DefaultSettings()));
   SteadyTime now = At(absl::Hours(1));
   for (const int seconds : {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
     budget.Charge(FailureAt({}), now);
@@ -136,19 +100,10 @@ TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
   }
   budget.Charge(FailureAt({}), now + absl::Seconds(1));
   EXPECT_EQ(budget.Backoff(), absl::Seconds(1)) << "it went well for longer";
-  RestartBudget none([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(99);
-    return m;
-  }());
+  RestartBudget none(TextProto("max_restarts: 99", DefaultSettings()));
   none.Charge(FailureAt({}), now);
   EXPECT_EQ(none.Backoff(), absl::ZeroDuration());
-  RestartBudget long_one([&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(99);
-    *m.mutable_restart_backoff() = FromDuration(absl::Minutes(7));
-    return m;
-  }());
+  RestartBudget long_one(TextProto("max_restarts: 99 restart_backoff { seconds: 420 }", DefaultSettings()));
   for (int i = 0; i < 3; ++i) {
     long_one.Charge(FailureAt({}), now);
     EXPECT_EQ(long_one.Backoff(), absl::Minutes(7));
@@ -157,13 +112,8 @@ TEST(RestartBudgetTest, Backoff_DoublesInASeries) {
 
 // Protocol 4.4.
 TEST(RestartBudgetTest, Restore_GoesOnOnAnotherServer) {
-  const auto settings = [&] {
-    JobSettings m = DefaultSettings();
-    m.set_max_restarts(2);
-    *m.mutable_restart_window() = FromDuration(absl::Hours(1));
-    *m.mutable_restart_backoff() = FromDuration(absl::Seconds(1));
-    return m;
-  }();
+  const auto settings =
+      TextProto("max_restarts: 2 restart_window { seconds: 3600 } restart_backoff { seconds: 1 }", DefaultSettings());
   RestartBudget before(settings);
   for (const int minutes : {0, 50}) {
     ASSERT_EQ(before.Charge(FailureAt(7), At(absl::Minutes(minutes))), Answer::kRestart);

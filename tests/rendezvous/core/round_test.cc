@@ -112,8 +112,8 @@ TEST(RoundTest, PlaceOf_NamesTheStateSource) {
   EXPECT_EQ(round.PlaceOf(node, 0).state_source(), 3);
   EXPECT_EQ(round.PlaceOf(node, 0).state_step(), 120);
   round.GiveOut(node, 1, 4, "");
-  EXPECT_EQ(round.PlaceOf(node, 0).state_source(), std::nullopt);
-  EXPECT_EQ(round.PlaceOf(node, 0).state_step(), std::nullopt);
+  EXPECT_FALSE(round.PlaceOf(node, 0).has_state_source());
+  EXPECT_FALSE(round.PlaceOf(node, 0).has_state_step());
 }
 
 TEST(RoundTest, Successes_AreOfThisRound) {

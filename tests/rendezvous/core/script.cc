@@ -9,6 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "rendezvous/core/limits.h"
+#include "rendezvous/core/validate.h"
 #include "tests/rendezvous/core/render.h"
 
 namespace ddprun::rendezvous {
@@ -174,11 +176,7 @@ void Script::Command(const Words& words) {
     return Send(&launcher, NewReady(round, launcher.join.store_port(), "", launcher.join.survivors(),
                                     launcher.join.can_reform(), words.Number("left-out", 0) != 0));
   }
-  if (command == "drop") {
-    launcher.connected = false;
-    return registry_->OnStreamClosed(launcher.join.job_id(), launcher.join.node_id(), launcher.join.incarnation(), now_,
-                                     &effects_);
-  }
+  if (command == "drop") return Drop(&launcher);
   if (command == "silence") {
     launcher.silent = true;
     return;
@@ -219,6 +217,7 @@ void Script::JoinOnce(Launcher* launcher, const Words& words, bool again) {
     join.set_address(path.back());
     join.set_host(path.back());
     join.set_store_port(next_port_++);
+    join.set_session_secret(std::string(kMinSecretBytes, 's'));
     *join.mutable_settings() = settings_;
   }
   join.set_incarnation(words.Number("inc", again ? static_cast<int>(join.incarnation()) + 1 : 1));
@@ -268,9 +267,9 @@ void Script::TakeSurvivors(Join* join, const Words& words) {
 }
 
 void Script::Fail(Launcher* launcher, const Words& words) {
-  WorkerFailed failed;
-  failed.set_round(
-      words.Number("round", launcher->join.has_current() ? static_cast<int>(launcher->join.current().round()) : 0));
+  WorkerFailed failed = NewWorkerFailed(
+      words.Number("round", launcher->join.has_current() ? static_cast<int>(launcher->join.current().round()) : 0),
+      NewFailure());
   failed.mutable_failure()->set_host(launcher->join.host());
   failed.mutable_failure()->set_rank(words.Number("rank", 0));
   failed.mutable_failure()->set_local_rank(words.Number("local", 0));
@@ -286,7 +285,17 @@ void Script::Fail(Launcher* launcher, const Words& words) {
 
 void Script::Send(Launcher* launcher, LauncherMessage message) {
   const Join& join = launcher->join;
+  if (const absl::Status status = Validate(&message); !status.ok()) {
+    absl::StrAppend(&output_, join.node_id(), " sent an invalid message: ", status.message(), "\n");
+    return Drop(launcher);
+  }
   registry_->OnMessage(join.job_id(), join.node_id(), join.incarnation(), message, now_, &effects_);
+}
+
+void Script::Drop(Launcher* launcher) {
+  const Join& join = launcher->join;
+  launcher->connected = false;
+  registry_->OnStreamClosed(join.job_id(), join.node_id(), join.incarnation(), now_, &effects_);
 }
 
 void Script::Advance(absl::Duration by) {

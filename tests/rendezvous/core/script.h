@@ -41,7 +41,9 @@ class Script {
   Launcher& At(const std::string& name);
   void ApplySettings(const Words& words);
   void JoinOnce(Launcher* launcher, const Words& words, bool again);
+  // An invalid message ends the stream, as at a real server.
   void Send(Launcher* launcher, LauncherMessage message);
+  void Drop(Launcher* launcher);
   void Command(const Words& words);
   static void TakeSurvivors(Join* join, const Words& words);
   void Fail(Launcher* launcher, const Words& words);

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "rendezvous/daemon/event_line.h"
 #include "tests/testing/process.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -45,16 +46,8 @@ TEST(EventLine, Failure_HasOpenTelemetrysNames) {
   logged.event.host = "node-a";
   logged.event.node_id = "secret";
   logged.event.detail = "rank 3 \"died\"\n\xff";
-  logged.event.failure = [&] {
-    WorkerFailure m = NewFailure();
-    m.set_host("node-a");
-    m.set_rank(3);
-    m.set_local_rank(1);
-    m.set_pid(77);
-    m.set_signal(9);
-    m.set_message("boom");
-    return m;
-  }();
+  logged.event.failure =
+      TextProto("host: 'node-a' rank: 3 local_rank: 1 pid: 77 signal: 9 message: 'boom'", NewFailure());
   const std::string line = EventLine(logged);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   EXPECT_EQ(line.find("secret"), std::string::npos);

@@ -107,13 +107,7 @@ class Node {
     }
     if (const auto* stop = std::get_if<StopRound>(message)) {
       join_.set_phase(Join::PHASE_IDLE);
-      client_->Send([&] {
-        Ready m;
-        m.set_left_round(stop->round());
-        m.set_store_port(40'000);
-        m.set_store_secret(join_.store_secret());
-        return m;
- }()));
+      client_->Send(NewReady(stop->round(), 40'000, join_.store_secret()));
     }
   }
 

@@ -160,8 +160,7 @@ TEST(DriverTest, StateStore_WhatFollowsARecordWaitsForIt) {
   b->Await<Assign>();
   EXPECT_EQ(Kinds(events), "job.created node.joined node.joined round.assigned ");
 
-  WorkerFailed failed;
-  failed.set_round(1);
+  WorkerFailed failed = NewWorkerFailed(1, NewFailure());
   failed.mutable_failure()->set_exit_code(3);
   driver.OnMessage(a, failed);
   driver.OnMessage(a, NewReady(1, 40'001));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "rendezvous/core/job_record.h"
+#include "tests/testing/text_proto.h"
 
 namespace ddprun::rendezvous {
 
@@ -29,15 +30,7 @@ inline JobRecord LiveRecord(const std::string& job_id, uint64_t round) {
                              .store_secret = "0123456789abcdef",
                              .reason = "all 3 nodes joined",
                              .leave_reason = "rank 3 exited with code 7",
-                             .leave_cause =
-                                 [&] {
-                                   WorkerFailure m = NewFailure();
-                                   m.set_host("node-c");
-                                   m.set_rank(3);
-                                   m.set_pid(77);
-                                   m.set_exit_code(7);
-                                   return m;
-                                 }(),
+                             .leave_cause = TextProto("host: 'node-c' rank: 3 pid: 77 exit_code: 7", NewFailure()),
                              .nodes = {{"id-1", "digest 1"}, {"id-2", "", true}, {"id-3", "digest 3"}}};
   record.resized = JobSize{2, 5};
   record.drained_hosts = {"node-a", "node-z"};

@@ -147,16 +147,6 @@ TEST(LauncherWireTest, ToProto_TextsTooLongOrNotUtf8_AreMadeToFit) {
   EXPECT_EQ(back.failure().error_file(), "/tmp/?");
 }
 
-TEST(FieldsTest, CleanText_Utf8_KeepsWholeCharacters) {
-  EXPECT_EQ(FitText("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 100), "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
-  EXPECT_EQ(FitText("\xC3\xA4\xC3\xA4\xC3\xA4", 5), "\xC3\xA4...");
-  EXPECT_EQ(FitText("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80"
-                    "a",
-                    100),
-            "?????????a");  // overlong, surrogate, too great
-  EXPECT_EQ(FitText("", 5), "");
-}
-
 struct BadLauncherMessage {
   const char* names;  // what the error must name
   std::function<void(v1::LauncherMessage*)> spoil;
