@@ -100,6 +100,7 @@ Join NodeJoin(const std::string& host, JobSettings settings, uint64_t incarnatio
   join.set_host(host);
   join.set_address(host);
   join.set_store_port(40'000);
+  join.set_session_secret("secret of " + host + " and more");
   *join.mutable_settings() = settings;
   return join;
 }
@@ -184,8 +185,7 @@ TEST(DriverTest, StateStore_OtherJobsGoOn) {
   driver.OnMessage(held, NodeJoin("node1", PatientSettings(1)));
   ASSERT_EQ(store.unsafe(), 1);
   Join join = NodeJoin("node2", PatientSettings(1));
-  join.set_job_id("other");
-  join.mutable_settings()->set_max_nodes(0);
+  join.set_job_id(kServerRecordId);  // reserved
   auto other = std::make_shared<RecordingSession>();
   driver.OnMessage(other, join);
   other->Await<Rejected>();
