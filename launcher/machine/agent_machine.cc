@@ -7,15 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/endpoint.h"
+#include "base/ranks_text.h"
 #include "rendezvous/core/failure_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::Join;
-
-// A batch system's signal reaches all processes of a job, on all nodes, within this time.
-constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
 
 }  // namespace
 
@@ -40,7 +38,7 @@ void AgentMachine::OnStoreOpened(OpenedStore store, SteadyTime now, Effects* eff
   if (state_ != State::kStopping || exit_ || !workers_.Quiet()) return;
   state_ = State::kIdle;
   reports_.StartWait(now);
-  if (line_.up()) SayReady(current_->round(), effects);
+  if (line_.up()) SendReady(current_->round(), effects);
 }
 
 void AgentMachine::OnConnected(SteadyTime now, Effects* effects, const std::string& leader) {
@@ -73,7 +71,7 @@ void AgentMachine::SendJoin(uint64_t incarnation, SteadyTime now, Effects* effec
   effects->push_back(effect::Send{std::move(join)});
 }
 
-void AgentMachine::SayReady(uint64_t left_round, Effects* effects) {
+void AgentMachine::SendReady(uint64_t left_round, Effects* effects) {
   const OpenedStore store = store_.value_or(OpenedStore());
   effects->push_back(effect::Send{rendezvous::NewReady(left_round, store.port, store.secret, workers_.Survivors(),
                                                        workers_.CanReform(), left_out_)});
@@ -173,12 +171,12 @@ void AgentMachine::OnWelcome(const rendezvous::Welcome& welcome, SteadyTime now,
   }
   if (reported_) {
     effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), *reported_)});
-    if (state_ == State::kIdle) SayReady(current_->round(), effects);
+    if (state_ == State::kIdle) SendReady(current_->round(), effects);
   } else if (joined_as_ == Join::PHASE_RUNNING && state_ == State::kSucceeded) {
     // The workers ended after the Join was sent, which reported them as running.
     effects->push_back(effect::Send{rendezvous::NewGroupSucceeded(current_->round())});
   } else if (joined_as_ != Join::PHASE_IDLE && state_ == State::kIdle) {
-    SayReady(current_->round(), effects);
+    SendReady(current_->round(), effects);
   }
 }
 
@@ -226,10 +224,6 @@ void AgentMachine::OnAssign(const rendezvous::Assignment& assignment, SteadyTime
   effects->push_back(effect::SpawnWorkers{assignment, newcomers});
 }
 
-std::string AgentMachine::Self() const {
-  return absl::StrCat(settings_.join.host(), " (", settings_.join.address(), ")");
-}
-
 std::string AgentMachine::DescribeRound(const rendezvous::Assignment& assignment) const {
   std::string text = absl::StrCat("round ", assignment.round(), ": ", Self(), " is node ", assignment.group_rank(),
                                   " of ", assignment.group_world_size(), ", ");
@@ -263,7 +257,7 @@ void AgentMachine::OnStopRound(const rendezvous::StopRound& stop, SteadyTime now
     case State::kIdle:
       if (!stop.keep_workers() && !workers_.Survivors().empty()) return StopSurvivors(stop.reason(), now, effects);
       // It was ready already, but the server does not know.
-      return SayReady(stop.round(), effects);
+      return SendReady(stop.round(), effects);
     case State::kStopping:  // Ready follows by itself
       if (!stop.keep_workers()) return StopSurvivors(stop.reason(), now, effects);
       if (!stop.at_step_end()) SuspendNow(effects);
@@ -279,7 +273,7 @@ void AgentMachine::OnExcludedFromRound(const rendezvous::ExcludedFromRound& with
   line_.OnMissedRound();
   effects->push_back(effect::Print{LogLevel::kWarning, without.reason()});
   // Unless a suspended worker has to end first: then the Ready that follows says it.
-  if (state_ == State::kIdle && workers_.Quiet() && store_) SayReady(current_->round(), effects);
+  if (state_ == State::kIdle && workers_.Quiet() && store_) SendReady(current_->round(), effects);
 }
 
 void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects) {
@@ -289,55 +283,11 @@ void AgentMachine::OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, 
   // Another node was told to stop, as this one was: nobody failed.
   const auto cause = rendezvous::FirstCause(verdict);
   if (exit_ && cause && cause->rank() < 0 && cause->signal() != 0) {
-    if (Stopped()) OnStopped(now, effects);
+    if (Stopped()) OnStopped(effects);
     return;
   }
   if (state_ == State::kIdle && !verdict.succeeded()) reports_.ReportFailedWait(effects);
   StopAndExit({verdict.exit_code(), verdict, failures_.siblings()}, SIGTERM, verdict.reason(), now, effects);
-}
-
-std::vector<FailureEvidence> AgentMachine::TakeEnds(const std::vector<WorkerEnd>& ends) {
-  std::vector<FailureEvidence> failed;
-  for (const WorkerEnd& end : ends) {
-    const bool stopped_by_us = workers_.state(end.local_rank) == WorkerSet::State::kStopping;
-    if (!workers_.End(end) || !end.failure) continue;
-    failed.push_back(FailureEvidence{*end.failure, end.raised_at, stopped_by_us});
-  }
-  return failed;
-}
-
-void AgentMachine::OnWorkersEnded(const std::vector<WorkerEnd>& ends, SteadyTime now, Effects* effects) {
-  if (CutOffAt() <= now) StopBecauseCutOff(now, effects);  // that is why they ended, if this launcher slept
-  ReportLostSurvivors(ends, effects);
-  const LocalRanks before = workers_.Alive();
-  const std::vector<FailureEvidence> failed = TakeEnds(ends);
-  if (state_ != State::kRunning) {
-    if (workers_.Alive() == before) return;
-    SuspendNow(effects);  // a step can't end without the workers that are gone
-    return OnFewerWorkers(now, effects);
-  }
-  failures_.Add(failed, now);
-  if (failures_.Take(now)) return TellFailure(failures_.cause(), now, effects);
-  if (!workers_.AllSucceeded()) return;
-  state_ = State::kSucceeded;
-  line_.SetHasWorkers(false);
-  reports_.EndRound();
-  effects->push_back(effect::SweepOrphans{});
-  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewGroupSucceeded(current_->round())});
-}
-
-void AgentMachine::OnSpawnFailed(const LocalRanks& not_started, const rendezvous::WorkerFailure& failure,
-                                 SteadyTime now, Effects* effects) {
-  workers_.NotStarted(not_started);
-  if (state_ == State::kRunning) return TellFailure(failure, now, effects);
-  OnFewerWorkers(now, effects);
-}
-
-void AgentMachine::TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects) {
-  reported_ = failure;
-  effects->push_back(effect::Print{LogLevel::kWarning, rendezvous::DescribeFailure(failure)});
-  if (line_.up()) effects->push_back(effect::Send{rendezvous::NewWorkerFailed(current_->round(), failure)});
-  LeaveRound(true, {current_->round(), false, rendezvous::DescribeFailure(failure), failure.rank()}, now, effects);
 }
 
 void AgentMachine::OnRanksJoined(int joined, SteadyTime now, Effects*) {
@@ -354,13 +304,13 @@ void AgentMachine::OnStoreReached(const absl::Status& status, SteadyTime now, Ef
 
 void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
   if (CutOffAt() <= now) StopBecauseCutOff(now, effects);
-  if (KillAt() <= now || abandon_.IsDue(now)) KillOrAbandon(now, effects);
+  KillOrAbandon(now, effects);
   if (suspend_now_.Take(now)) SuspendNow(effects);
-  if (failures_.Take(now)) TellFailure(failures_.cause(), now, effects);
-  if (broken_due_.Take(now)) TellFailure(*std::exchange(broken_, std::nullopt), now, effects);
+  if (failures_.Take(now)) ReportFailure(failures_.cause(), now, effects);
+  if (broken_due_.Take(now)) ReportFailure(*std::exchange(broken_, std::nullopt), now, effects);
   if (leave_.Take(now)) {
-    SayLeaveBecauseOfSignal(now, effects);
-    if (Stopped()) OnStopped(now, effects);
+    SendLeaveForSignal(now, effects);
+    if (Stopped()) OnStopped(effects);
   }
   if (line_.TakeSilence(now)) LeaveSilentServer(now, effects);
   if (line_.TakeHeartbeat(now)) effects->push_back(effect::Send{rendezvous::Heartbeat{}});
@@ -369,8 +319,21 @@ void AgentMachine::OnDeadline(SteadyTime now, Effects* effects) {
 }
 
 SteadyTime AgentMachine::NextDeadline() const {
-  return std::min({line_.NextDeadline(), reports_.NextDeadline(), failures_.NextDeadline(), KillAt(), abandon_.at(),
-                   CutOffAt(), leave_.at(), suspend_now_.at(), broken_due_.at()});
+  return std::min({line_.NextDeadline(), reports_.NextDeadline(), failures_.NextDeadline(),
+                   stopping_.NextDeadline(WorkersMayRunUntil()), CutOffAt(), leave_.at(), suspend_now_.at(),
+                   broken_due_.at()});
+}
+
+bool AgentMachine::MayStartWorkers(SteadyTime now) const {
+  return state_ == State::kRunning && now < line_.lease().StopAt();
+}
+
+std::string AgentMachine::Self() const {
+  return absl::StrCat(settings_.join.host(), " (", settings_.join.address(), ")");
+}
+
+std::string AgentMachine::RanksText(const LocalRanks& workers) const {
+  return ddprun::RanksText(workers, current_->base_rank());
 }
 
 }  // namespace ddprun::launcher

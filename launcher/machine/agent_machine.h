@@ -15,6 +15,7 @@
 #include "launcher/machine/agent_effect.h"
 #include "launcher/machine/round_failures.h"
 #include "launcher/machine/server_line.h"
+#include "launcher/machine/stop_sequence.h"
 #include "launcher/machine/wait_reports.h"
 #include "launcher/workers/link_event.h"
 #include "launcher/workers/worker_set.h"
@@ -38,7 +39,8 @@
 // stopped.
 //
 // This is the node's life: who stops it and why. It rests on machines of their own: the line to the server
-// (server_line.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
+// (server_line.h), the deadlines of stopping workers
+// (stop_sequence.h), the workers by local rank (worker_set.h), the failures of a round (round_failures.h), and what is
 // said about waiting (wait_reports.h). A launcher that can't be certain any more that the server counts on it stops its
 // workers (lease.h) and is idle.
 namespace ddprun::launcher {
@@ -70,8 +72,8 @@ struct Signal {
   absl::Duration time_left = absl::InfiniteDuration();
 };
 
-// Code is in agent_machine.cc; how a node stops in agent_machine_stop.cc, how workers outlive their round in
-// agent_machine_reform.cc.
+// agent_machine.cc has the server's messages and the deadlines, agent_machine_workers.cc the events of workers,
+// agent_machine_round_end.cc all that happens at the end of a round, agent_machine_signal.cc signals and the exit.
 // Thread-compatible; the launcher's loop owns it. Every method may be called in every state. Effects are appended.
 class AgentMachine {
  public:
@@ -140,11 +142,12 @@ class AgentMachine {
   SteadyTime WorkersMayRunUntil() const;
 
  private:
-  // The server.
+  // A batch system's signal reaches all processes of a job, on all nodes, within this time.
+  static constexpr absl::Duration kSignalSpread = absl::Milliseconds(250);
+
+  // The server (agent_machine.cc).
   void SendJoin(uint64_t incarnation, SteadyTime now, Effects* effects);
-  void SayReady(uint64_t left_round, Effects* effects);
-  void SayLeaveBecauseOfSignal(SteadyTime now, Effects* effects);
-  void SayLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects);
+  void SendReady(uint64_t left_round, Effects* effects);
   // " for 2.5s", until the workers have to be stopped; empty: they may run without the server.
   std::string HowLong(absl::Duration workers_run) const;
   void ReportLostServer(bool was_up, SteadyTime now, Effects* effects);
@@ -157,54 +160,54 @@ class AgentMachine {
   void OnStopRound(const rendezvous::StopRound& stop, SteadyTime now, Effects* effects);
   void OnExcludedFromRound(const rendezvous::ExcludedFromRound& without, Effects* effects);
   void OnFinish(const rendezvous::Verdict& verdict, SteadyTime now, Effects* effects);
+  std::string Self() const;                                // "node1 (10.0.0.5)"
+  std::string RanksText(const LocalRanks& workers) const;  // of current_: "rank 3", "ranks 0, 2-3", "no rank"
+  // Before the workers run.
+  std::string DescribeRound(const rendezvous::Assignment& assignment) const;
 
-  // The workers.
+  // The workers (agent_machine_workers.cc).
   std::vector<FailureEvidence> TakeEnds(const std::vector<WorkerEnd>& ends);
-  void TellFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
-  void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
-  // Asks them to write a checkpoint.
-  void TellCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);
-
-  // Workers that outlive their round.
-  void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
+  void ReportFailure(const rendezvous::WorkerFailure& failure, SteadyTime now, Effects* effects);
   void OnReFormed(int32_t local_rank, const worker_contract::LinkReFormed& line, Effects* effects);
   void OnGroupBroken(const GroupBroken& broken, SteadyTime now);
   void OnLinkClosed(int32_t local_rank, SteadyTime now, Effects* effects);
+
+  // The end of a round (agent_machine_round_end.cc).
   // Ends this node's part in the round: workers that can re-form are suspended if `keep` says that this may help,
   // others are stopped.
   void LeaveRound(bool keep, worker_contract::LinkSuspend line, SteadyTime now, Effects* effects);
-  // Stops suspended workers that can't continue.
-  void StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects);
-  void ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects);
-  // Asks workers that may still finish their step to suspend now.
-  void SuspendNow(Effects* effects);
-  // Kills workers that can't be suspended or reached. They can be started again once they have ended.
-  void KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects);
-  // Called when a worker has ended or is suspended.
-  void OnFewerWorkers(SteadyTime now, Effects* effects);
-  // True if the workers have received the signal already.
-  bool Delivered(const Signal& signal) const;
-
-  // The end of a round, or of the node.
-  void StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
-                   Effects* effects);
+  // The other nodes may continue without this node: its workers must have ended before that.
+  void StopBecauseCutOff(SteadyTime now, Effects* effects);
   // Stops all workers, suspended ones too, then goes idle, or exits if exit_ is set. Without a signal: they have it.
   void Stop(std::optional<int> signal, const std::string& reason, SteadyTime now, Effects* effects);
   void StopThese(LocalRanks workers, std::optional<int> signal, const std::string& reason, SteadyTime now,
                  Effects* effects);
-  void StartGrace(SteadyTime now);
+  void KillOrAbandon(SteadyTime now, Effects* effects);
+  void OnSuspended(int32_t local_rank, const worker_contract::LinkSuspended& line, SteadyTime now, Effects* effects);
+  // Asks workers that may still finish their step to suspend now.
+  void SuspendNow(Effects* effects);
+  // Stops suspended workers that can't continue.
+  void StopSurvivors(const std::string& reason, SteadyTime now, Effects* effects);
+  // Kills workers that can't be suspended or reached. They can be started again once they have ended.
+  void KillSurvivors(const LocalRanks& ranks, SteadyTime now, Effects* effects);
+  void ReportLostSurvivors(const std::vector<WorkerEnd>& ends, Effects* effects);
+  // Called when a worker has ended or is suspended.
+  void OnFewerWorkers(SteadyTime now, Effects* effects);
   // Nothing is left of the round: all workers are quiet, or gone if the launcher is to exit.
   bool Stopped() const { return exit_ ? !workers_.AnyAlive() : workers_.Quiet(); }
-  void OnStopped(SteadyTime now, Effects* effects);
-  void KillOrAbandon(SteadyTime now, Effects* effects);
-  // The other nodes may continue without this node: its workers must have ended before that.
-  void StopBecauseCutOff(SteadyTime now, Effects* effects);
+  void OnStopped(Effects* effects);
   SteadyTime CutOffAt() const;
-  SteadyTime KillAt() const;
-  std::string Self() const;                                // "node1 (10.0.0.5)"
-  std::string RanksText(const LocalRanks& workers) const;  // of current_: "rank 3", "ranks 0, 2-3", "no rank"
-  // Before its workers run.
-  std::string DescribeRound(const rendezvous::Assignment& assignment) const;
+
+  // Signals and the exit (agent_machine_signal.cc).
+  void OnWarning(const Signal& signal, SteadyTime now, Effects* effects);
+  // Asks the workers to write a checkpoint.
+  void RequestCheckpoint(const LocalRanks& workers, SteadyTime now, Effects* effects);
+  // True if the workers have received the signal already.
+  bool Delivered(const Signal& signal) const;
+  void SendLeaveForSignal(SteadyTime now, Effects* effects);
+  void SendLeave(const std::string& reason, int signal, SteadyTime now, Effects* effects);
+  void StopAndExit(effect::Exit exit, std::optional<int> signal, const std::string& reason, SteadyTime now,
+                   Effects* effects);
 
   const AgentSettings settings_;
   State state_ = State::kConnecting;
@@ -227,8 +230,7 @@ class AgentMachine {
   LocalRanks warned_;      // had a process at the last warning signal that had not connected: told once it has
   SteadyTime warned_end_;  // end of the job's time limit according to that signal
   Timer leave_;            // the server is told of leave_signal_; the launcher does not exit before
-  Timer kill_;             // SIGKILL to the workers that are stopping or suspending; or before, see KillAt
-  Timer abandon_;          // gives up on workers that survived SIGKILL
+  StopSequence stopping_;  // of workers that are stopping or suspending
   worker_contract::LinkSuspend suspend_;             // the request sent to suspending workers
   Timer suspend_now_;                                // end of the time for finishing their step
   std::optional<rendezvous::WorkerFailure> broken_;  // a worker said so; something better may explain it
