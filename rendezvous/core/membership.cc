@@ -8,9 +8,7 @@
 
 namespace ddprun::rendezvous {
 
-std::string Membership::SessionOf(const Join& join) {
-  return SecretDigest(join.session_secret);
-}
+std::string Membership::SessionOf(const Join& join) { return SecretDigest(join.session_secret); }
 
 bool Membership::IsOfSession(absl::string_view session, const Join& join) {
   return SecretsEqual(session, SessionOf(join));

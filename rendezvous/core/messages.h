@@ -177,8 +177,8 @@ struct Ready {
   // Its workers can keep their processes from round to round; known of those of its last round, alive or not. A job in
   // which one node with ranks can't starts all workers again (protocol 3.8).
   bool can_reform = false;
-  // The launcher was told that a round begins without it (ExcludedFromRound). It is not in touch any more, until its next
-  // Assign.
+  // The launcher was told that a round begins without it (ExcludedFromRound). It is not in touch any more, until its
+  // next Assign.
   bool left_out = false;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
@@ -220,12 +220,12 @@ using LauncherMessage = std::variant<Join, Heartbeat, WorkerFailed, GroupSucceed
 
 // The Join was accepted.
 struct Welcome {
-  absl::Duration heartbeat_interval;             // infinite: send none
-  bool by_launcher = false;                      // the server lives in a launcher, and dies with it
+  absl::Duration heartbeat_interval;  // infinite: send none
+  bool by_launcher = false;           // the server lives in a launcher, and dies with it
   uint32_t protocol_version = kProtocolVersion;
   absl::Duration heartbeat_timeout;  // of this node from now on (protocol 4.7)
   uint64_t missed_round = 0;         // the last round that was assigned without the node; 0: none
-  std::string server_process;  // of a server in a launcher, for launchers on its machine (base/process_name.h)
+  std::string server_process;        // of a server in a launcher, for launchers on its machine (base/process_name.h)
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

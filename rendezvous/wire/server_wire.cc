@@ -62,8 +62,7 @@ struct Writer {
 };
 
 Welcome ReadWelcome(const v1::Welcome& proto, FieldReader fields) {
-  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(),
-                  fields.Version(proto.protocol_version())};
+  Welcome welcome{absl::InfiniteDuration(), proto.by_launcher(), fields.Version(proto.protocol_version())};
   if (proto.has_heartbeat_interval()) {
     welcome.heartbeat_interval = fields.Duration("heartbeat_interval", true, proto.heartbeat_interval());
     // A launcher that beats without pause would be felt.

@@ -32,7 +32,8 @@ inline std::string Describe(const ClientEvent& event) {
   if (const auto* rejected = std::get_if<Rejected>(&message)) return absl::StrCat("Rejected(", rejected->reason, ")");
   if (const auto* finish = std::get_if<Finish>(&message)) return absl::StrCat("Finish(", finish->verdict.reason, ")");
   if (const auto* stop = std::get_if<StopRound>(&message)) return absl::StrCat("StopRound(", stop->reason, ")");
-  if (const auto* without = std::get_if<ExcludedFromRound>(&message)) return "ExcludedFromRound(" + without->reason + ")";
+  if (const auto* without = std::get_if<ExcludedFromRound>(&message))
+    return "ExcludedFromRound(" + without->reason + ")";
   static constexpr const char* kNames[] = {"Welcome", "HeartbeatAck", "Waiting", "Assign"};
   return kNames[message.index()];
 }

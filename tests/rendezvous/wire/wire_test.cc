@@ -98,21 +98,20 @@ TEST(ServerWireTest, RoundTrip_EveryMessage_IsUnchanged) {
   success.reason = "all workers ended well";
   Waiting until_forever = SampleWaiting();
   until_forever.remaining = absl::InfiniteDuration();
-  const std::vector<ServerMessage> messages = {
-      Welcome{absl::Seconds(1)},
-      Welcome{absl::InfiniteDuration()},
-      Welcome{absl::Seconds(1), true, 7, absl::Seconds(6), 41, "boot 1 77"},
-      HeartbeatAck{},
-      SampleWaiting(),
-      until_forever,
-      Assign{SampleAssignment()},
-      StopRound{8, "rank 5 failed", SampleFailure()},
-      StopRound{8, "node2 was lost", std::nullopt, true, false},
-      StopRound{8, "node2 joined", std::nullopt, true, true},
-      Finish{SampleVerdict()},
-      Finish{success},
-      Rejected{"other settings"},
-      ExcludedFromRound{9, "node2 is left out"}};
+  const std::vector<ServerMessage> messages = {Welcome{absl::Seconds(1)},
+                                               Welcome{absl::InfiniteDuration()},
+                                               Welcome{absl::Seconds(1), true, 7, absl::Seconds(6), 41, "boot 1 77"},
+                                               HeartbeatAck{},
+                                               SampleWaiting(),
+                                               until_forever,
+                                               Assign{SampleAssignment()},
+                                               StopRound{8, "rank 5 failed", SampleFailure()},
+                                               StopRound{8, "node2 was lost", std::nullopt, true, false},
+                                               StopRound{8, "node2 joined", std::nullopt, true, true},
+                                               Finish{SampleVerdict()},
+                                               Finish{success},
+                                               Rejected{"other settings"},
+                                               ExcludedFromRound{9, "node2 is left out"}};
   for (const ServerMessage& message : messages) EXPECT_EQ(OverTheWire(message), message) << message.index();
 }
 
